@@ -1,0 +1,51 @@
+"""Fixtures every test may use: a real server, clients on an empty database, servers of one's own."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
+
+
+class MakeServer(Protocol):
+    def __call__(self, *args: str) -> Server: ...
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The server that this test process shares; whoever wants to stop or configure one takes `make_server`."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def redis(server: Server) -> Iterator[Redis]:
+    """A client of `server`, whose databases are all empty when the test begins."""
+    server.start()  # a test before may have ended it
+    with server.client() as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+async def aredis(server: Server, redis: Redis) -> AsyncIterator[AsyncRedis]:
+    """As `redis`, for coroutines."""
+    client = server.async_client()
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def make_server() -> Iterator[MakeServer]:
+    """Start servers of the test's own: `make_server("--maxmemory", "10mb")`. They end with the test."""
+    with ExitStack() as stack:
+        yield lambda *args: stack.enter_context(Server(*args))

@@ -1,0 +1,142 @@
+"""The servers that all other tests stand on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from redis import Redis
+
+from tests.servers import BINARY_VARIABLE, Server, server_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis.asyncio import Redis as AsyncRedis
+
+    from tests.conftest import MakeServer
+
+ROOT = Path(__file__).parent.parent
+
+
+def is_gone(pid: int, within: float = 10.0) -> bool:
+    """Whether the process ends in time. A zombie that nobody reaps has ended too."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+class TestSharedServer:
+    def test_says_who_it_is(self, server: Server) -> None:
+        assert server.name in {"valkey", "redis"}
+        assert tuple(map(int, server.version.split("."))) >= (7, 0)
+
+    # Twice: whichever runs second sees what the other left.
+    @pytest.mark.parametrize("round_", [1, 2])
+    def test_every_database_is_empty_at_the_start(self, server: Server, redis: Redis, round_: int) -> None:
+        for database in range(2):
+            with server.client(db=database) as client:
+                assert client.dbsize() == 0
+                client.set("left", "behind")
+
+    def test_speaks_bytes_over_resp2(self, redis: Redis) -> None:
+        redis.zadd("z", {"a": 1.5})
+        assert redis.zscore("z", "a") == 1.5
+        assert redis.execute_command("ZRANGE", "z", 0, -1) == [b"a"]
+
+    def test_can_be_reached_by_its_url(self, server: Server, redis: Redis) -> None:
+        redis.set("k", "v")
+        with Redis.from_url(server.url) as client:
+            assert client.get("k") == b"v"
+
+    async def test_serves_coroutines(self, redis: Redis, aredis: AsyncRedis) -> None:
+        redis.set("k", "v")
+        assert await aredis.get("k") == b"v"
+
+
+class TestOwnServer:
+    def test_takes_options_that_win_over_the_defaults(self, make_server: MakeServer) -> None:
+        with make_server("--maxmemory", "10mb", "--appendonly", "yes").client() as client:
+            assert client.config_get("maxmemory", "appendonly") == {"maxmemory": "10485760", "appendonly": "yes"}
+
+    def test_restarts_on_the_same_socket_and_empty(self, make_server: MakeServer) -> None:
+        server = make_server()
+        before = server.pid
+        with server.client() as client:
+            client.set("k", "v")
+        server.restart()
+        assert server.pid != before
+        with server.client() as client:
+            assert client.get("k") is None
+
+    def test_keeps_what_is_on_disk_through_a_kill(self, make_server: MakeServer) -> None:
+        server = make_server("--appendonly", "yes", "--appendfsync", "always")
+        with server.client() as client:
+            client.set("k", "v")
+        server.kill()
+        assert not server.alive
+        server.start()
+        with server.client() as client:
+            assert client.get("k") == b"v"
+
+    def test_can_be_stopped_though_it_is_frozen(self, make_server: MakeServer) -> None:
+        server = make_server()
+        pid = server.pid
+        os.kill(pid, signal.SIGSTOP)
+        server.close()
+        assert is_gone(pid)
+        assert not server.directory.exists()
+
+    def test_shows_the_log_when_it_cannot_start(self) -> None:
+        server = Server("--no-such-option", "1")
+        with pytest.raises(RuntimeError, match="no-such-option"):
+            server.start()
+        server.close()
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
+    def test_dies_with_a_starter_that_is_killed(self) -> None:
+        program = (
+            "import time; from tests.servers import Server; s = Server(); s.start(); print(s.pid, flush=True)\n"
+            "while True: time.sleep(60)"
+        )
+        starter = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, text=True)
+        assert starter.stdout is not None
+        with starter:
+            pid = int(starter.stdout.readline())
+            assert not is_gone(pid, within=0.05)
+            starter.kill()
+        assert is_gone(pid)
+
+
+class TestBinary:
+    @pytest.fixture(autouse=True)
+    def _fresh(self) -> Iterator[None]:
+        server_binary.cache_clear()
+        yield
+        server_binary.cache_clear()
+
+    def test_is_the_one_that_the_environment_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(BINARY_VARIABLE, sys.executable)
+        assert server_binary() == Path(sys.executable)
+
+    def test_must_be_executable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(BINARY_VARIABLE, __file__)
+        with pytest.raises(RuntimeError, match="expected the path of an executable server"):
+            server_binary()
+
+    def test_comes_from_the_wheel_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(BINARY_VARIABLE, raising=False)
+        assert server_binary().name == "valkey-server"
