@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from tests.servers import Server
+from tests.servers import Server, server_binary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
+
+
+def pytest_report_header() -> str:
+    return f"server: {server_binary()}"
 
 
 class MakeServer(Protocol):

@@ -1,0 +1,196 @@
+"""The rules that keep the package readable, as functions from a source tree to a list of what breaks them.
+
+Each answer is a list of sentences, `"file:line: what is wrong"`, empty when all is well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGE = "django_fairque"
+MAX_LINES = 400
+COUNTED_SUFFIXES = {".py", ".lua", ".html", ".css", ".js", ".md"}
+
+# The part of the package directly under its root -> its floor. A part may import from itself and from lower floors;
+# parts on one floor don't know each other.
+FLOORS = {
+    "engine": 0,
+    "embedded": 1,
+    "conf": 2,
+    "signals": 3,
+    "tasks": 4,
+    "backends": 5,
+    "events": 5,
+    "monitoring": 5,
+    "worker": 5,
+    "admin": 6,
+    "checks": 6,
+    "management": 6,
+    "testing": 6,
+    "apps": 7,
+    "__init__": 8,
+}
+WITHOUT_DJANGO = {"engine", "embedded"}
+# Configuration must be usable before Django is set up: it looks at Django only when it is asked for the settings.
+DJANGO_ONLY_IN_FUNCTIONS = {"conf"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, and whether it is imported when its importer is (rather than later, or only for types)."""
+
+    module: str
+    line: int
+    at_once: bool
+
+
+def misplaced_imports(package: Path) -> list[str]:
+    """Imports that go up, sideways, or to Django from where it must not be known."""
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        part = _part(file, package)
+        if part not in FLOORS:
+            found.append(f"{_name(file, package)}:1: {part!r} has no floor: give it one in FLOORS")
+            continue
+        tree = ast.parse(file.read_text())
+        for imported in _imports(tree, file, package):
+            if complaint := _complaint(part, imported):
+                found.append(f"{_name(file, package)}:{imported.line}: {complaint}")
+    return found
+
+
+def long_files(package: Path) -> list[str]:
+    found = []
+    for file in sorted(package.rglob("*")):
+        if file.suffix in COUNTED_SUFFIXES:
+            lines = len(file.read_text().splitlines())
+            if lines > MAX_LINES:
+                found.append(f"{_name(file, package)}:{lines}: longer than {MAX_LINES} lines: split it by purpose")
+    return found
+
+
+def swallowed_exceptions(package: Path) -> list[str]:
+    """Handlers of every exception that do nothing about it."""
+    return [
+        f"{_name(file, package)}:{node.lineno}: any exception is swallowed: name the one that is expected"
+        for file in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ExceptHandler) and _catches_all(node) and all(map(_does_nothing, node.body))
+    ]
+
+
+def unsorted_exports(package: Path) -> list[str]:
+    """`__all__` in another order than constants, classes, the rest, each by name (the linter's order)."""
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and _target_name(node) == "__all__" and node.value:
+                names: list[str] = list(ast.literal_eval(node.value))
+                if names != sorted(set(names), key=_export_key):
+                    found.append(f"{_name(file, package)}:{node.lineno}: __all__ is not sorted, or repeats a name")
+    return found
+
+
+FORBIDDEN_IN_LUA = {
+    r"\b(?:redis|server)\.pcall\b": "an error caught inside a script leaves half a change: let it fail, check before",
+    r"\bcjson\b": "it changes numbers and empty lists: payloads are opaque to scripts",
+    r"\bcmsgpack\b": "payloads are opaque to scripts",
+    r"\bcall\s*\(\s*[\"'](?i:keys|scan)[\"']": "a script's work is bounded: it never looks through the keyspace",
+}
+
+
+def forbidden_lua(package: Path) -> list[str]:
+    found = []
+    for file in sorted(package.rglob("*.lua")):
+        for number, line in enumerate(_without_comments(file.read_text()).splitlines(), 1):
+            for pattern, reason in FORBIDDEN_IN_LUA.items():
+                if match := re.search(pattern, line):
+                    found.append(f"{_name(file, package)}:{number}: {match[0]}: {reason}")
+    return found
+
+
+def _complaint(part: str, imported: Import) -> str | None:
+    if imported.module.split(".")[0] in {"django", "django_redis"}:
+        if part in WITHOUT_DJANGO:
+            return f"{part} knows no Django, but imports {imported.module}"
+        if part in DJANGO_ONLY_IN_FUNCTIONS and imported.at_once:
+            return f"{part} imports {imported.module} at once, not inside the function that needs it"
+    if imported.module.split(".")[0] != PACKAGE:
+        return None
+    target = imported.module.split(".")[1] if "." in imported.module else "__init__"
+    if target != part and FLOORS.get(target, 99) >= FLOORS[part]:
+        return f"{part} (floor {FLOORS[part]}) imports {imported.module} (floor {FLOORS.get(target, 'unknown')})"
+    return None
+
+
+def _imports(tree: ast.Module, file: Path, package: Path) -> Iterator[Import]:
+    later = {id(inner) for node in ast.walk(tree) if _runs_later(node) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, id(node) not in later)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, file, package)
+            # `from package import part` names a part, `from package.part import name` is in one already.
+            names = [f"{base}.{alias.name}" for alias in node.names] if base == PACKAGE else [base]
+            for module in names:
+                known = base != PACKAGE or module.split(".")[1] in FLOORS
+                yield Import(module if known else base, node.lineno, id(node) not in later)
+
+
+def _runs_later(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return True
+    return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def _absolute(node: ast.ImportFrom, file: Path, package: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    here = [PACKAGE, *file.relative_to(package).parent.parts]
+    return ".".join([*here[: len(here) - node.level + 1], *([node.module] if node.module else [])])
+
+
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"} for kind in kinds)
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass | ast.Continue) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _export_key(name: str) -> tuple[int, str]:
+    if len(name) > 1 and name.isupper():
+        return 0, name
+    return (1, name) if name[:1].isupper() else (2, name)
+
+
+def _target_name(node: ast.Assign | ast.AnnAssign) -> str:
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _without_comments(lua: str) -> str:
+    """Blank the comments out, keeping the line numbers. (A `--` inside a string is taken for one as well.)"""
+    lua = re.sub(r"--\[(=*)\[.*?\]\1\]", lambda match: "\n" * match[0].count("\n"), lua, flags=re.DOTALL)
+    return re.sub(r"--.*", "", lua)
+
+
+def _part(file: Path, package: Path) -> str:
+    return file.relative_to(package).with_suffix("").parts[0]
+
+
+def _name(file: Path, package: Path) -> str:
+    return f"{package.name}/{file.relative_to(package).as_posix()}"

@@ -1,0 +1,150 @@
+"""The floors of the house stay apart, its rooms stay small, and nothing is swept under the carpet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import house
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / house.PACKAGE
+
+RULES = [
+    house.misplaced_imports,
+    house.long_files,
+    house.swallowed_exceptions,
+    house.unsorted_exports,
+    house.forbidden_lua,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_package_keeps_the_rule(rule: Callable[[Path], list[str]]) -> None:
+    assert rule(PACKAGE) == []
+
+
+def test_the_package_can_be_imported_before_django_is_set_up() -> None:
+    program = "import django_fairque as f; [getattr(f, name) for name in f.__all__]"
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+class TestTheRulesThemselves:
+    """Each on a small made-up tree, or a rule that never finds anything would look like a house in order."""
+
+    @pytest.fixture
+    def package(self, tmp_path: Path) -> Path:
+        return tmp_path / house.PACKAGE
+
+    @staticmethod
+    def write(package: Path, name: str, text: str) -> None:
+        file = package / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    @pytest.mark.parametrize(
+        ("file", "text"),
+        [
+            ("engine/queue.py", "from django_fairque.conf import models"),
+            ("engine/queue.py", "import django_fairque.tasks.registry"),
+            ("engine/queue.py", "from django_fairque import tasks"),
+            ("engine/queue.py", "from django_fairque import task"),
+            ("engine/queue.py", "from ..conf import models"),
+            ("engine/queue.py", "from .. import conf"),
+            ("engine/queue.py", "from django.conf import settings"),
+            ("engine/queue.py", "def f():\n    import django"),
+            ("engine/queue.py", "if TYPE_CHECKING:\n    from django_fairque.tasks import Registry"),
+            ("embedded/start.py", "import django_redis"),
+            ("conf/sources.py", "from django.conf import settings"),
+            ("conf/sources.py", "from django_fairque.worker import loop"),
+            ("worker/loop.py", "from django_fairque.monitoring import health"),
+            ("tasks/__init__.py", "def f():\n    from django_fairque.worker import loop"),
+            ("surprise/it.py", ""),
+            ("surprise.py", ""),
+        ],
+    )
+    def test_an_import_that_goes_up_is_found(self, package: Path, file: str, text: str) -> None:
+        self.write(package, file, text)
+        (complaint,) = house.misplaced_imports(package)
+        assert complaint.startswith(f"{house.PACKAGE}/{file}:{text.count(chr(10)) + 1}: ")
+
+    @pytest.mark.parametrize(
+        ("file", "text"),
+        [
+            ("engine/queue.py", "from django_fairque.engine import keys\nfrom . import scripts\nfrom .keys import P"),
+            ("engine/queue.py", "import djangorestframework, redis, os.path"),
+            ("embedded/start.py", "from ..engine.errors import FairQueueError"),
+            ("conf/sources.py", "def read():\n    from django.conf import settings\n    return settings"),
+            ("conf/sources.py", "if TYPE_CHECKING:\n    from django.conf import LazySettings"),
+            (
+                "worker/loop.py",
+                "from django_fairque import signals\nfrom django_fairque.tasks import registry\nimport django",
+            ),
+            ("management/commands/fairque_worker.py", "from django_fairque.worker.supervisor import run"),
+            ("__init__.py", "from django_fairque.tasks import task\nfrom .engine.models import Task"),
+        ],
+    )
+    def test_an_import_that_goes_down_is_fine(self, package: Path, file: str, text: str) -> None:
+        self.write(package, file, text)
+        assert house.misplaced_imports(package) == []
+
+    def test_a_long_file_is_found(self, package: Path) -> None:
+        self.write(package, "engine/fits.py", "x = 1\n" * house.MAX_LINES)
+        self.write(package, "engine/lua/long.lua", "local x = 1\n" * (house.MAX_LINES + 1))
+        (complaint,) = house.long_files(package)
+        assert "long.lua" in complaint
+
+    @pytest.mark.parametrize("handler", ["except Exception:", "except:", "except (KeyError, BaseException) as error:"])
+    @pytest.mark.parametrize("body", ["pass", "...", "continue"])
+    def test_a_swallowed_exception_is_found(self, package: Path, handler: str, body: str) -> None:
+        self.write(package, "engine/a.py", f"for x in y:\n    try:\n        f()\n    {handler}\n        {body}\n")
+        (complaint,) = house.swallowed_exceptions(package)
+        assert "a.py:4:" in complaint
+
+    @pytest.mark.parametrize("handler", ["except KeyError:\n        pass", "except Exception:\n        log(1)"])
+    def test_an_exception_that_is_named_or_handled_is_fine(self, package: Path, handler: str) -> None:
+        self.write(package, "engine/a.py", f"if x:\n    try:\n        f()\n    {handler}\n")
+        assert house.swallowed_exceptions(package) == []
+
+    @pytest.mark.parametrize("names", [["b", "a"], ["a", "B"], ["A", "LIMIT"], ["a", "a"]])
+    def test_unsorted_exports_are_found(self, package: Path, names: list[str]) -> None:
+        self.write(package, "engine/__init__.py", f"__all__ = {names}")
+        assert len(house.unsorted_exports(package)) == 1
+
+    def test_sorted_exports_are_fine(self, package: Path) -> None:
+        self.write(package, "engine/__init__.py", "__all__ = ['LIMIT', 'DLQEntry', 'Discard', 'task']")
+        assert house.unsorted_exports(package) == []
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "local r = redis.pcall('GET', KEYS[1])",
+            "server.pcall('GET', KEYS[1])",
+            "local t = cjson.decode(x)",
+            "return cmsgpack.pack(t)",
+            'redis.call("KEYS", "*")',
+            "redis.call( 'scan', 0)",
+        ],
+    )
+    def test_forbidden_lua_is_found(self, package: Path, line: str) -> None:
+        self.write(package, "engine/lua/pop.lua", f"--[[ two\nlines ]]\n{line}")
+        (complaint,) = house.forbidden_lua(package)
+        assert "pop.lua:3:" in complaint
+
+    def test_other_lua_is_fine(self, package: Path) -> None:
+        comments = "#!lua\n-- no cjson, no redis.pcall\n--[==[ nor\nredis.call('KEYS') ]==]\n"
+        lua = f"{comments}redis.call('ZSCORE', KEYS[1], 'keys')"
+        self.write(package, "engine/lua/pop.lua", lua)
+        assert house.forbidden_lua(package) == []
