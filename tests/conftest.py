@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
+import hypothesis
 import pytest
 
 from tests.servers import Server, server_binary
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
+
+
+# A slow machine is no failure; the databases a test gets from a fixture it empties between examples itself.
+hypothesis.settings.register_profile(
+    "fairque",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("fairque")
 
 
 def pytest_report_header() -> str:

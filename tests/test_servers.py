@@ -46,10 +46,7 @@ class TestSharedServer:
     def test_says_who_it_is(self, server: Server) -> None:
         assert server.name in {"valkey", "redis"}
         assert re.fullmatch(r"\d+\.\d+\.\d+", server.version)
-
-    @pytest.mark.skipif(VERSION_VARIABLE not in os.environ, reason=f"{VERSION_VARIABLE} expects no version")
-    def test_is_the_version_that_is_expected(self, server: Server) -> None:
-        assert server.version == os.environ[VERSION_VARIABLE]
+        assert os.environ.get(VERSION_VARIABLE) in {None, server.version}
 
     # Twice: whichever runs second sees what the other left.
     @pytest.mark.parametrize("round_", [1, 2])
