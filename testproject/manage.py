@@ -9,7 +9,7 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
-    from django.core.management import execute_from_command_line  # noqa: PLC0415 - Django reads the variable on import
+    from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
 
