@@ -1,0 +1,1 @@
+"""The queue itself: its truth lives in Redis and changes only inside the Lua scripts. Knows no Django."""

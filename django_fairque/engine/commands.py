@@ -1,0 +1,58 @@
+"""What every operation on one shard of a queue is built from: its keys, its options, one script call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import TaskNotFoundError
+from .keys import Keys
+from .priority import Priority
+from .scripts import load
+from .steps import Call
+from .units import to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .options import QueueConfig
+
+MAX_BATCH = 1000
+"""The most tasks, leases or outcomes in one script call."""
+
+NEVER = 9_000_000_000_000_000
+"""The scripts' moment that does not come (``NEVER`` in lua/lib/base.lua)."""
+
+
+class Commands:
+    """One shard of a queue as the operations see it; does no I/O."""
+
+    def __init__(self, name: str, config: QueueConfig, shard: int = 0) -> None:
+        self.name = name
+        self.config = config
+        self.keys = Keys(config.prefix, name, shard)
+        sla = [config.sla[priority.name] for priority in Priority]
+        self._options: list[Any] = [
+            config.fair_by,
+            to_us(config.head_start_seconds),
+            config.max_deliveries,
+            to_us(config.result_ttl),
+            to_us(config.failed_ttl),
+            to_us(config.user_ttl),
+            to_us(config.stats_minutes_ttl),
+            config.sweep_batch_size,
+            config.max_backlog,
+            *(to_us(value) for value in sla),
+        ]
+
+    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:
+        """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
+        keys = [
+            getattr(self.keys, name)(names[name]) if name in names else self.keys(name) for name in load(script).keys
+        ]
+        return Call(script, keys, ["" if now is None else to_us(now), *self._options, *args])
+
+    def unknown(self, task_id: str) -> TaskNotFoundError:
+        return TaskNotFoundError(
+            f"queue {self.name!r} knows no task {task_id!r}; finished ones are forgotten after result_ttl "
+            f"({self.config.result_ttl:.0f} s)"
+        )

@@ -1,0 +1,94 @@
+"""Every error that the queue raises, in one tree.
+
+::
+
+    FairQueueError
+    ├── ConfigurationError          a setting is wrong; names the key, what was expected, what came
+    ├── TaskValidationError         a task that can't be pushed as it is
+    │   └── TaskSerializationError  its payload or result is not strict JSON, or is too large
+    ├── BacklogFullError            the user's backlog limit refused tasks
+    ├── TaskNotFoundError           no task (or dead letter) of that id
+    ├── StaleLeaseError             the lease is no longer the current one; nothing was changed
+    ├── DependencyCycleError        a task would wait for itself
+    ├── RedisConnectionError        the server can't be reached, or refuses to work now
+    │   ├── ServerRefusedError      it answered, and the answer is a definite no (read-only, full, ...)
+    │   └── UnsupportedServerError  it is too old, or set up to throw data away (a ConfigurationError too)
+    └── LuaScriptError              a script failed in a way that has no better name
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class FairQueueError(Exception):
+    """Base of everything that django_fairque raises on purpose."""
+
+
+class ConfigurationError(FairQueueError):
+    """A setting can't be used: the message names the key, what was expected and what came."""
+
+
+class TaskValidationError(FairQueueError, ValueError):
+    """A task can't be pushed as it is; nothing was written."""
+
+
+class TaskSerializationError(TaskValidationError):
+    """A payload or result is not strict JSON, or is larger than the limit."""
+
+
+class BacklogFullError(FairQueueError):
+    """A user's backlog limit refused one or more tasks.
+
+    ``refused`` holds the ids that were not accepted, ``results`` the outcome of every task of the call
+    (the others of a bulk push were accepted).
+    """
+
+    def __init__(self, message: str, *, refused: Sequence[str] = (), results: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.refused = tuple(refused)
+        self.results = tuple(results)
+
+
+class TaskNotFoundError(FairQueueError, LookupError):
+    """There is no task or dead letter of that id (it may have been forgotten after its retention)."""
+
+
+class StaleLeaseError(FairQueueError):
+    """The lease is not the task's current one: it ended, was given back, or the task was canceled.
+
+    The call changed nothing. Another worker has, or had, the task.
+    """
+
+
+class DependencyCycleError(TaskValidationError):
+    """A task would, directly or not, wait for itself."""
+
+
+class RedisConnectionError(FairQueueError):
+    """The server can't be reached or did not answer in time."""
+
+
+class ServerRefusedError(RedisConnectionError):
+    """The server answered with a definite no: read-only, loading, out of memory, no permission."""
+
+
+class UnsupportedServerError(ConfigurationError, RedisConnectionError):
+    """The server can't be trusted with tasks: it is too old, or it evicts keys when memory is short."""
+
+
+class LuaScriptError(FairQueueError):
+    """A script failed in a way that has no error of its own.
+
+    Args:
+        script_name: the script's file name without ``.lua``.
+        error_details: what the server said.
+    """
+
+    def __init__(self, script_name: str, error_details: str) -> None:
+        super().__init__(f"script {script_name!r} failed: {error_details}")
+        self.script_name = script_name
+        self.error_details = error_details

@@ -1,0 +1,68 @@
+"""The names of a shard's keys: the mirror in Python of what the scripts derive.
+
+Everything of one shard lives under one hash tag, ``{queue:shard}``, so that any script touches one slot. Ids are
+put into names as they are: the tag is the first pair of braces, and behind it every byte is just a byte.
+"""
+
+from __future__ import annotations
+
+BASE = (
+    *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
+    *("state:finished", "state:failed", "state:canceled"),
+)
+"""What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
+
+
+class Keys:
+    """Key names of one shard of one queue; ``str(keys)`` is their common prefix."""
+
+    def __init__(self, prefix: str, queue: str, shard: int = 0) -> None:
+        self.shard = shard
+        self._prefix = f"{prefix}:{{{queue}:{shard}}}:"
+        self.base = tuple(self._prefix + name for name in BASE)
+
+    def __str__(self) -> str:
+        return self._prefix
+
+    def __call__(self, name: str) -> str:
+        """A key without a user or task in its name, such as ``ring``."""
+        return self._prefix + name
+
+    def task(self, task_id: str) -> str:
+        return f"{self._prefix}task:{task_id}"
+
+    def payload(self, task_id: str) -> str:
+        return f"{self._prefix}payload:{task_id}"
+
+    def history(self, task_id: str) -> str:
+        return f"{self._prefix}history:{task_id}"
+
+    def user(self, user_id: str) -> str:
+        return f"{self._prefix}user:{user_id}"
+
+    def normal(self, user_id: str) -> str:
+        return f"{self._prefix}queue:user:{user_id}:normal"
+
+    def critical(self, user_id: str) -> str:
+        return f"{self._prefix}queue:user:{user_id}:critical"
+
+    def state(self, state: str) -> str:
+        return f"{self._prefix}state:{state}"
+
+    def worker(self, worker: str) -> str:
+        return f"{self._prefix}worker:{worker}"
+
+    def leases(self, worker: str) -> str:
+        return f"{self._prefix}leases:{worker}"
+
+    def revoked(self, worker: str) -> str:
+        return f"{self._prefix}revoked:{worker}"
+
+    def unique(self, digest: str) -> str:
+        return f"{self._prefix}unique:{digest}"
+
+    def minute(self, minute: int) -> str:
+        return f"{self._prefix}stats:{minute}"
+
+    def reply(self, nonce: str) -> str:
+        return f"{self._prefix}reply:{nonce}"

@@ -1,0 +1,80 @@
+"""A worker's right to a task, as a pop returns it; nothing is decoded before it is asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from . import payload as json_payload
+from .models import LEASE_FIELDS, Task
+from .units import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LEASE_FIELDS", "Lease"]
+
+
+class Lease:
+    """A worker's time-limited right to one task.
+
+    ``token`` only ever grows within a shard; everything done with the lease carries it and is refused when it
+    is no longer the task's current one. Hand it to your own database writes to fence them (``fence < token``).
+    """
+
+    __slots__ = ("__dict__", "_values", "expires_at", "started_at", "task_id", "token", "worker")
+
+    def __init__(self, values: Sequence[bytes], worker: str, started_at: float) -> None:
+        self._values = values
+        self.task_id = values[0].decode()
+        self.token = int(values[1])
+        self.expires_at = int(values[3]) / 1_000_000
+        self.started_at = started_at
+        self.worker = worker
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.task_id!r} token={self.token} worker={self.worker!r}>"
+
+    @property
+    def delivery(self) -> int:
+        """How many times it was handed out without an outcome, this time included."""
+        return int(self._values[2])
+
+    @property
+    def payload_bytes(self) -> bytes:
+        return self._values[4]
+
+    @cached_property
+    def payload(self) -> Any:
+        """The decoded payload; `TaskSerializationError` if it is not the JSON it should be."""
+        return json_payload.loads(self._values[4])
+
+    @cached_property
+    def user_id(self) -> str:
+        return self._values[5].decode()
+
+    @cached_property
+    def name(self) -> str:
+        return self._values[6].decode()
+
+    @property
+    def retry_count(self) -> int:
+        return int(self._values[10] or 0)
+
+    @property
+    def max_retries(self) -> int:
+        return int(self._values[11] or 0)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds the task may run, None for the worker's default."""
+        return seconds(self._values[12])
+
+    @property
+    def ready_at(self) -> float:
+        """Since when it could have been served."""
+        return int(self._values[9] or 0) / 1_000_000
+
+    @cached_property
+    def task(self) -> Task:
+        return Task.from_lua_result(self._values)

@@ -1,0 +1,183 @@
+"""Leases: fetching tasks, reporting what became of them, keeping and giving back what a worker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+from .commands import MAX_BATCH, NEVER, Commands
+from .errors import StaleLeaseError, TaskValidationError
+from .ids import check_id, new_nonce
+from .lease import LEASE_FIELDS, Lease
+from .outcomes import Outcome, Settled
+from .records import TaskState
+from .steps import Block, Steps
+from .units import duration, retry_delay, to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
+"""Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
+
+MAX_USERS = 3000
+STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """``renewed`` leases were lengthened; the tasks in ``revoked`` were canceled and should be stopped."""
+
+    renewed: int
+    revoked: list[str]
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What a worker asks for: up to ``limit`` leases of ``lease`` seconds on tasks of these users."""
+
+    limit: int = 0
+    worker: str = ""
+    users: Users = "*"
+    steal: Users = ()
+    lease: float | None = None
+    woken: bool = False
+
+    def to_lua_args(self, default_lease: float) -> list[Any]:
+        """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or not 0 <= self.limit <= MAX_BATCH:
+            raise ValueError(f"a batch has 1 to {MAX_BATCH} tasks, got {self.limit!r}")
+        if self.limit or self.worker:
+            check_id(self.worker, "worker")
+        length = default_lease if self.lease is None else duration(self.lease, "lease")
+        lists = [*_user_list(self.users, "users"), *_user_list(self.steal, "steal")]
+        return [self.limit, self.worker, to_us(length), int(self.woken), *lists]
+
+
+def _user_list(users: Users, what: str) -> list[Any]:
+    if users == "*":
+        return ["*"]
+    if isinstance(users, str):
+        raise TaskValidationError(
+            f"{what} must be '*' or a sequence of user ids, got the string {users!r}; did you mean [{users!r}]?"
+        )
+    names = [check_id(user, f"a user id in {what}") for user in users]
+    if len(names) > MAX_USERS:
+        raise TaskValidationError(f"{what} may list at most {MAX_USERS} ids, got {len(names)}; use '*' for everyone")
+    return [len(names), *names]
+
+
+def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
+    args = fetch.to_lua_args(commands.config.lease_seconds)
+    reply = yield commands.call("pop", args, now, reply=new_nonce())
+    return _leases(reply, 2, fetch.worker)
+
+
+def settle(commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None) -> Steps[Settled]:
+    if len(outcomes) > MAX_BATCH:
+        raise ValueError(f"at most {MAX_BATCH} outcomes are settled in one call, got {len(outcomes)}")
+    args: list[Any] = [len(outcomes)]
+    for outcome in outcomes:
+        args += outcome.to_lua_args()
+    args += fetch.to_lua_args(commands.config.lease_seconds)
+    reply = yield commands.call("settle", args, now, reply=new_nonce())
+    look = int(reply[1])
+    return Settled(
+        [STATUSES[code - 0x30] for code in reply[2]],
+        _leases(reply, 3, fetch.worker),
+        int(reply[0]) / 1_000_000,
+        None if look >= NEVER else look / 1_000_000,
+    )
+
+
+def _leases(reply: Sequence[Any], first: int, worker: str) -> list[Lease]:
+    size, started = len(LEASE_FIELDS), int(reply[0]) / 1_000_000
+    return [Lease(reply[i : i + size], worker, started) for i in range(first, len(reply), size)]
+
+
+def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Steps[str]:
+    """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
+    settled = yield from settle(commands, [outcome], Fetch(), now)
+    status = settled.statuses[0]
+    if status == "stale":
+        lease = outcome.lease
+        raise StaleLeaseError(
+            f"the lease of task {lease.task_id!r} (token {lease.token}, worker {lease.worker!r}) is not its "
+            f"current one; nothing was changed"
+        )
+    return status
+
+
+def finish(commands: Commands, lease: Lease, result: Any, took: float | None, now: float | None) -> Steps[None]:
+    yield from settle_one(
+        commands, Outcome.finish(lease, result, took=took, limit=commands.config.max_payload_bytes), now
+    )
+
+
+def fail(
+    commands: Commands,
+    lease: Lease,
+    error: BaseException | str,
+    delay: float | None,
+    took: float | None,
+    now: float | None,
+) -> Steps[TaskState]:
+    status = yield from settle_one(commands, Outcome.fail(lease, error, delay=delay, took=took), now)
+    return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
+
+
+def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float | None) -> float | None:
+    """Seconds before the next attempt of a task that failed, by what was asked for or the queue's settings."""
+    if not retry:
+        return None
+    if delay is not None:
+        return duration(delay, "delay")
+    config = commands.config
+    return retry_delay(
+        lease.retry_count, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
+    )
+
+
+def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Steps[list[bool]]:
+    length = to_us(commands.config.lease_seconds if lease is None else duration(lease, "lease"))
+    renewed: list[bool] = []
+    for first in range(0, len(leases), MAX_BATCH):
+        some = leases[first : first + MAX_BATCH]
+        pairs = [value for item in some for value in (item.task_id, item.token)]
+        reply = yield commands.call("renew", [length, len(some), *pairs], now)
+        renewed += [code == 0x31 for code in reply]
+    return renewed
+
+
+def heartbeat(
+    commands: Commands, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
+) -> Steps[Heartbeat]:
+    check_id(worker, "worker")
+    length = to_us(commands.config.lease_seconds if lease is None else duration(lease, "lease"))
+    pairs = [text for pair in info.items() for text in pair]
+    args = [worker, length, to_us(duration(ttl, "ttl")), len(info), *pairs]
+    reply = yield commands.call("heartbeat", args, now, worker=worker, leases=worker, revoked=worker)
+    return Heartbeat(int(reply[0]), [task_id.decode() for task_id in reply[1:]])
+
+
+def release_worker(
+    commands: Commands, worker: str, crashed: Iterable[int], reason: str, forget: bool, now: float | None
+) -> Steps[int]:
+    check_id(worker, "worker")
+    tokens = list(crashed)
+    total = 0
+    while True:
+        args = [worker, reason, int(forget), commands.config.sweep_batch_size, len(tokens), *tokens]
+        reply = yield commands.call("release_worker", args, now, worker=worker, leases=worker, revoked=worker)
+        total += int(reply[0])
+        if not int(reply[1]):
+            return total
+
+
+def wait_for_work(commands: Commands, timeout: float) -> Steps[bool]:
+    if not timeout > 0:
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+    seconds_text = f"{max(timeout, 0.001):.3f}"
+    reply = yield Block(("BZPOPMIN", commands.keys("wake"), seconds_text), timeout)
+    return reply is not None

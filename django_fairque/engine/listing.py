@@ -1,0 +1,143 @@
+"""Looking without changing: pages of tasks and users, queue sizes, workers. Never a scan of the key space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .ids import check_id
+from .lookup import get_tasks
+from .priority import Priority
+from .records import TaskState
+from .steps import Read, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .commands import Commands
+    from .models import Task
+
+T = TypeVar("T")
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Some items and the ``cursor`` to go on with; None when there is nothing after them.
+
+    A page may hold fewer items than asked for although more follow (a filter left some out).
+    """
+
+    items: list[T]
+    cursor: str | None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many tasks a user has: ready ones by priority, waiting for their time, running."""
+
+    critical: int
+    normal: int
+    by_priority: dict[str, int]
+    scheduled: int
+    deferred: int
+    running: int
+
+    @property
+    def ready(self) -> int:
+        return self.critical + self.normal
+
+    @property
+    def total(self) -> int:
+        """Everything that has not ended."""
+        return self.ready + self.scheduled + self.deferred + self.running
+
+
+@dataclass(frozen=True)
+class WorkerRecord:
+    """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time."""
+
+    worker: str
+    seen_at: float
+    leases: int
+    info: dict[str, str]
+
+
+def tasks(
+    commands: Commands, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
+) -> Steps[Page[Task]]:
+    check_limit(limit)
+    states = [TaskState(state)] if state is not None else list(TaskState)
+    at, index = parse_cursor(cursor, len(states))
+    while at < len(states):
+        key = commands.keys.state(states[at].value)
+        (ids,) = yield Read([("ZRANGE", key, index, index + limit - 1)])
+        found = yield from get_tasks(commands, [task_id.decode() for task_id in ids])
+        items = [task for task in found if task and task.state is states[at] and user_id in (None, task.user_id)]
+        if len(ids) == limit:
+            return Page(items, f"{at}:{index + limit}")
+        at, index = at + 1, 0
+        if items or at == len(states):
+            return Page(items, f"{at}:0" if at < len(states) else None)
+    return Page([], None)
+
+
+def users(commands: Commands, cursor: str | None, limit: int) -> Steps[Page[str]]:
+    check_limit(limit)
+    _, index = parse_cursor(cursor, 1)
+    (names,) = yield Read([("ZRANGE", commands.keys("users"), index, index + limit - 1)])
+    following = f"0:{index + limit}" if len(names) == limit else None
+    return Page([name.decode() for name in names], following)
+
+
+def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
+    if not user_ids:
+        return {}
+    reply = yield Read([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
+    return {user: sizes(record) for user, record in zip(user_ids, reply, strict=True)}
+
+
+def sizes(record: Mapping[bytes, bytes]) -> Sizes:
+    """A user's record read as sizes."""
+
+    def number(field: str) -> int:
+        return int(float(record.get(field.encode(), 0)))
+
+    ready = {priority.name: number(f"ready:{priority.value}") for priority in Priority}
+    return Sizes(
+        critical=ready[Priority.CRITICAL.name],
+        normal=sum(ready.values()) - ready[Priority.CRITICAL.name],
+        by_priority=ready,
+        scheduled=number("sched"),
+        deferred=number("deferred"),
+        running=number("run"),
+    )
+
+
+def workers(commands: Commands) -> Steps[list[WorkerRecord]]:
+    (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE - 1)])
+    if not ids:
+        return []
+    names = [worker.decode() for worker in ids]
+    reply = yield Read([("HGETALL", commands.keys.worker(name)) for name in names])
+    return [_worker(name, record) for name, record in zip(names, reply, strict=True) if record]
+
+
+def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
+    info: dict[str, Any] = {key.decode(): value.decode() for key, value in record.items()}
+    info.pop("id", None)
+    return WorkerRecord(name, int(info.pop("seen", 0)) / 1_000_000, int(info.pop("leases", 0)), info)
+
+
+def check_limit(limit: int) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+        raise ValueError(f"limit must be an integer from 1 to {MAX_PAGE}, got {limit!r}")
+
+
+def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    at, separator, index = cursor.partition(":")
+    if not (separator and at.isdecimal() and index.isdecimal() and int(at) < states):
+        raise ValueError(f"cursor must be one that an earlier page returned, got {cursor!r}")
+    return int(at), int(index)

@@ -1,0 +1,133 @@
+"""One task: reading it, its history, progress and place; canceling it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import payload as json_payload
+from .errors import StaleLeaseError
+from .ids import check_id, new_nonce
+from .models import Task
+from .priority import Priority
+from .records import Attempt, TaskState
+from .steps import Read
+from .units import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .commands import Commands
+    from .lease import Lease
+    from .steps import Steps
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a task says it is."""
+
+    current: float
+    total: float
+    message: str = ""
+
+
+def cancel(commands: Commands, task_id: str, reason: str, now: float | None) -> Steps[bool]:
+    (code,) = yield from cancel_many(commands, [check_id(task_id, "task_id")], reason, now)
+    if code == 0:
+        raise commands.unknown(task_id)
+    return bool(code == 1)
+
+
+def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[list[int]]:
+    """0 unknown, 1 canceled, 2 ended before: one for each of at most 1000 ids."""
+    reply = yield commands.call("cancel", [reason, len(task_ids), *task_ids], now, reply=new_nonce())
+    return [code - 0x30 for code in reply]
+
+
+def get_task(commands: Commands, task_id: str) -> Steps[Task]:
+    (task,) = yield from get_tasks(commands, [check_id(task_id, "task_id")])
+    if task is None:
+        raise commands.unknown(task_id)
+    return task
+
+
+def get_tasks(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Task | None]]:
+    """The tasks of these ids, None for each that is not known."""
+    if not task_ids:
+        return []
+    reads: list[tuple[Any, ...]] = [("HGETALL", commands.keys.task(task_id)) for task_id in task_ids]
+    reads += [("GET", commands.keys.payload(task_id)) for task_id in task_ids]
+    reply = yield Read(reads)
+    records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
+    return [
+        _task(commands, task_id, record, payload) if record else None
+        for task_id, record, payload in zip(task_ids, records, payloads, strict=True)
+    ]
+
+
+def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes | None) -> Task:
+    task = Task.from_redis_dict({**record, b"id": task_id, b"payload": payload or b""})
+    ready = seconds(record.get(b"ready")) or task.created_at
+    if task.state in (TaskState.SCHEDULED, TaskState.DEFERRED):
+        return task
+    sla = commands.config.sla[task.priority.name] if task.sla is None else task.sla
+    return task.model_copy(update={"sla_deadline": ready + sla, "ready_at": ready})
+
+
+def history(commands: Commands, task_id: str) -> Steps[list[Attempt]]:
+    (lines,) = yield Read([("LRANGE", commands.keys.history(task_id), 0, -1)])
+    return [attempt(line) for line in lines]
+
+
+def set_progress(
+    commands: Commands, lease: Lease, current: float, total: float, message: str, now: float | None
+) -> Steps[None]:
+    body = json_payload.dumps([current, total, message], limit=4096, what="progress")
+    recorded = yield commands.call("progress", [lease.task_id, lease.token, body], now)
+    if not recorded:
+        raise StaleLeaseError(f"the lease of task {lease.task_id!r} is not its current one; progress was not kept")
+
+
+def get_progress(commands: Commands, task_id: str) -> Steps[Progress | None]:
+    (body,) = yield Read([("HGET", commands.keys.task(task_id), "progress")])
+    return None if body is None else Progress(*json_payload.loads(body, what="progress"))
+
+
+def position(commands: Commands, task_id: str) -> Steps[int | None]:
+    (found,) = yield Read([("HMGET", commands.keys.task(task_id), "state", "user", "priority")])
+    state, user, priority = found
+    if state is None:
+        raise commands.unknown(task_id)
+    if state != b"queued":
+        return None
+    name = user.decode()
+    if int(priority) == Priority.CRITICAL:
+        (index,) = yield Read([("LPOS", commands.keys.critical(name), task_id)])
+        return None if index is None else int(index)
+    critical = ("LLEN", commands.keys.critical(name))
+    score = ("ZSCORE", commands.keys.normal(name), task_id)
+    length, at = yield Read([critical, score])
+    if at is None:
+        return None
+    band = float(at) // 1e15 * 1e15
+    higher = ("ZCOUNT", commands.keys.normal(name), f"{band + 1e15:.0f}", "+inf")
+    elders = ("ZCOUNT", commands.keys.normal(name), f"{band:.0f}", f"({float(at):.0f}")
+    above, before = yield Read([higher, elders])
+    return int(length) + int(above) + int(before)
+
+
+def attempt(line: bytes) -> Attempt:
+    """One entry of a history list (`remember` in lua/lib/base.lua packs it)."""
+    at, kind, worker, error, trace = (text.decode("utf-8", "replace") for text in unpack(line))
+    return Attempt(int(at) / 1_000_000, kind, worker, error, trace)
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The byte strings that the scripts packed into one: ``3:abc0:…``."""
+    parts, at = [], 0
+    while at < len(data):
+        colon = data.index(b":", at)
+        end = colon + 1 + int(data[at:colon])
+        parts.append(data[colon + 1 : end])
+        at = end
+    return parts

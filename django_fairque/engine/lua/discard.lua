@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- Give dead letters up: FAILED becomes CANCELED.
+--
+-- KEYS    base reply
+-- ARGV    options, n (1..1000), then n × (id, how many times it had died)
+-- REPLY   one digit per entry: 0 no such dead letter (any more), 1 discarded
+-- COST    5 commands an entry
+-- include base user task
+local stored = redis.call('GET', K.reply)
+if stored then return stored end
+local size, codes, tasks = tonumber(ARGV[A]), {}, {}
+for i = 1, size do
+  local t = read_task(ARGV[A + 2 * i - 1])
+  codes[i] = t and t.state == 'failed' and t.died == tonumber(ARGV[A + 2 * i]) and 1 or 0
+  if codes[i] == 1 then
+    touch(history_key(t.id))
+    tasks[#tasks + 1] = t
+  end
+end
+touch_all()
+for _, t in ipairs(tasks) do
+  remember(t.id, 'discarded', '', '', '')
+  to_ended(t, 'canceled', result_ttl)
+  zrem(K['state:failed'], t.id)
+  count('discarded', 1)
+end
+commit()
+local reply = table.concat(codes)
+redis.call('SET', K.reply, reply, 'PX', 120000)
+return reply

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Remove ended tasks before their retention passes.
+--
+-- KEYS    base
+-- ARGV    options, n (1..1000), then n ids
+-- REPLY   how many were removed (tasks that have not ended are left alone)
+-- COST    1 command a task and 2
+-- include base user task leave
+local ended, removed = { finished = {}, failed = {}, canceled = {} }, 0
+for i = 1, tonumber(ARGV[A]) do
+  local id = ARGV[A + i]
+  local t = read_task(id)
+  if t and ended[t.state] then
+    table.insert(ended[t.state], id)
+    removed = removed + 1
+    touch(payload_key(id))
+    touch(history_key(id))
+  end
+end
+touch_all()
+for state, ids in pairs(ended) do forget(state, ids) end
+flush()
+return removed

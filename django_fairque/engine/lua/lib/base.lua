@@ -1,0 +1,182 @@
+-- What every command begins with: its options, the time, the shard's counters, and buffered writes.
+-- The loader puts `K` (declared keys by name) and `P` (the shard's prefix) above this.
+
+local EPOCH = 1735689600000000 -- 2025-01-01 in microseconds: a stamp counts from here
+local BAND = 1e15              -- one priority's room in a normal queue's score; a stamp fits until 2056
+local NEVER = 9e15             -- a moment that does not come (2255), still an exact integer in a double
+local HISTORY = 25             -- attempts kept per task
+local CHUNK = 1000             -- most members in one variadic command (unpack fails at 8000)
+
+local fair_by_tasks = ARGV[2] == 'tasks'
+local head_start = tonumber(ARGV[3])
+local max_deliveries = tonumber(ARGV[4])
+local result_ttl = tonumber(ARGV[5])
+local failed_ttl = tonumber(ARGV[6])
+local user_ttl = tonumber(ARGV[7])
+local minute_ttl = tonumber(ARGV[8])
+local sweep_limit = tonumber(ARGV[9])
+local max_backlog = tonumber(ARGV[10])
+local function default_sla(priority) return tonumber(ARGV[10 + priority]) end
+local A = 17 -- the command's own arguments start here
+
+-- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
+local function exact(number) return string.format('%.17g', number) end
+
+local function task_key(id) return P .. 'task:' .. id end
+local function payload_key(id) return P .. 'payload:' .. id end
+local function history_key(id) return P .. 'history:' .. id end
+local function user_key(user) return P .. 'user:' .. user end
+local function normal_key(user) return P .. 'queue:user:' .. user .. ':normal' end
+local function critical_key(user) return P .. 'queue:user:' .. user .. ':critical' end
+local function leases_key(worker) return P .. 'leases:' .. worker end
+local function revoked_key(worker) return P .. 'revoked:' .. worker end
+local function unique_key(digest) return P .. 'unique:' .. digest end
+
+-- The shard's counters. Those named here are read at once and written back at once; any other is added to.
+local STATS = {
+  'clock', 'token', 'stamp', 'arrival', 'vtime', 'mean', 'look', 'paused',
+  'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
+  'pushed', 'started', 'finished', 'retried',
+}
+local stat, stat_changed, stat_added = {}, {}, {}
+do
+  local values = redis.call('HMGET', K.stats, unpack(STATS))
+  for i, field in ipairs(STATS) do stat[field] = tonumber(values[i] or 0) or 0 end
+end
+
+-- The engine's time never goes back: a server clock set back must not lengthen a lease.
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+now = math.max(now, stat.clock)
+
+local function set_stat(field, value)
+  stat[field] = value
+  stat_changed[field] = true
+end
+
+local function count(field, amount)
+  if stat[field] then
+    set_stat(field, stat[field] + amount)
+  else
+    stat_added[field] = (stat_added[field] or 0) + amount
+  end
+end
+
+-- `look` is never later than the earliest moment at which anything must be looked at.
+local function look_at(moment)
+  if stat.look == 0 or moment < stat.look then set_stat('look', moment) end
+end
+
+-- Per-minute figures. The key is derived, so it is touched (read) before the command's first write.
+local minute_key, minute_is_new, tallies = nil, false, {}
+local function touch_minute()
+  if minute_key then return end
+  minute_key = P .. 'stats:' .. exact(math.floor(now / 60000000))
+  minute_is_new = redis.call('EXISTS', minute_key) == 0
+end
+local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
+
+-- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
+local function bucket(us) return exact(math.floor(4 * math.log(math.max(us, 1)) / math.log(2))) end
+
+-- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
+-- writes leaves an entry twice (which is found and mended), never nowhere.
+local additions, removals, order = {}, {}, {}
+local function buffer(into, key)
+  local list = into[key]
+  if not list then
+    list = {}
+    into[key] = list
+    order[#order + 1] = { into, key, list }
+  end
+  return list
+end
+local function zadd(key, score, member)
+  local list = buffer(additions, key)
+  list[#list + 1] = exact(score)
+  list[#list + 1] = member
+end
+local function zrem(key, member)
+  local list = buffer(removals, key)
+  list[#list + 1] = member
+end
+local set_additions, set_removals = {}, {}
+local function sadd(key, member)
+  local list = buffer(set_additions, key)
+  list[#list + 1] = member
+end
+local function srem(key, member)
+  local list = buffer(set_removals, key)
+  list[#list + 1] = member
+end
+local function flush_kind(into, command)
+  for _, entry in ipairs(order) do
+    if entry[1] == into then
+      for first = 1, #entry[3], CHUNK do
+        redis.call(command, entry[2], unpack(entry[3], first, math.min(first + CHUNK - 1, #entry[3])))
+      end
+    end
+  end
+end
+local function flush()
+  flush_kind(additions, 'ZADD')
+  flush_kind(set_additions, 'SADD')
+  flush_kind(removals, 'ZREM')
+  flush_kind(set_removals, 'SREM')
+  additions, removals, set_additions, set_removals, order = {}, {}, {}, {}, {}
+end
+
+local function flush_stats()
+  if next(tallies) then
+    touch_minute()
+    for field, amount in pairs(tallies) do redis.call('HINCRBY', minute_key, field, exact(amount)) end
+    if minute_is_new then redis.call('PEXPIRE', minute_key, exact(minute_ttl / 1000)) end
+    minute_is_new = false
+  end
+  for field, amount in pairs(stat_added) do redis.call('HINCRBY', K.stats, field, exact(amount)) end
+  if now > stat.clock then set_stat('clock', now) end
+  local values = {}
+  for field in pairs(stat_changed) do
+    values[#values + 1] = field
+    values[#values + 1] = exact(stat[field])
+  end
+  if #values > 0 then redis.call('HSET', K.stats, unpack(values)) end
+  stat_changed, stat_added, tallies = {}, {}, {}
+end
+
+-- A derived key that moved away with its slot aborts a script at its first use: so every derived key that will
+-- be written is used once before the first write, all of them in one command.
+local touched = {}
+local function touch(key) touched[#touched + 1] = key end
+local function touch_all()
+  for first = 1, #touched, CHUNK do
+    redis.call('EXISTS', unpack(touched, first, math.min(first + CHUNK - 1, #touched)))
+  end
+  touched = {}
+end
+
+-- Lists of byte strings in one string and back ("3:abc0:..."): binary safe, nothing to escape.
+local function pack(list)
+  local parts = {}
+  for i, text in ipairs(list) do parts[i] = #text .. ':' .. text end
+  return table.concat(parts)
+end
+local function unpack_list(text)
+  local list, at = {}, 1
+  while at <= #text do
+    local colon = string.find(text, ':', at, true)
+    local size = tonumber(string.sub(text, at, colon - 1))
+    list[#list + 1] = string.sub(text, colon + 1, colon + size)
+    at = colon + size + 1
+  end
+  return list
+end
+
+-- One line of a task's history; what Python's `Attempt` reads.
+local function remember(id, kind, worker, err, trace)
+  redis.call('RPUSH', history_key(id), pack({ exact(now), kind, worker or '', err or '', trace or '' }))
+  redis.call('LTRIM', history_key(id), -HISTORY, -1)
+end

@@ -1,0 +1,107 @@
+-- "Take at most N members whose moment has passed, hand each to its state's handler": promotion, reaping, expiry,
+-- users whose rate allows another task. Each kind is one consistent step (read all, write all, commit).
+
+local swept = { promoted = 0, reaped = 0, expired = 0, overdue = 0, freed = 0, forgotten = 0, dropped = 0 }
+local more_to_sweep = false
+
+local function due_members(key, limit)
+  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', exact(now), 'LIMIT', 0, limit)
+  if #ids >= limit then more_to_sweep = true end
+  return ids
+end
+
+-- The due tasks of a registry with their users; members without a usable task are dropped from it.
+local function due_tasks(state, limit)
+  local tasks = {}
+  for _, id in ipairs(due_members(K['state:' .. state], limit)) do
+    local t = read_task(id)
+    if t and t.state == state then
+      t.u = load_user(t.user)
+      touch_moves(t)
+      tasks[#tasks + 1] = t
+    else
+      zrem(K['state:' .. state], id)
+      swept.dropped = swept.dropped + 1
+    end
+  end
+  if #tasks > 0 then touch_minute() end
+  touch_all()
+  return tasks
+end
+
+local function promote(limit)
+  for _, t in ipairs(due_tasks('scheduled', limit)) do
+    zrem(K['state:scheduled'], t.id)
+    add(t.u, 'sched', -1)
+    if t.expires and t.expires <= now then
+      to_dead(t.u, t, 'expired', 'not started in time', '')
+      swept.expired = swept.expired + 1
+    else
+      t.ready = math.min(now, tonumber(t.due) or now) -- waiting counts from when it became due
+      to_queued(t.u, t, false)
+      swept.promoted = swept.promoted + 1
+    end
+  end
+  commit()
+end
+
+local function reap(limit)
+  local tasks = due_tasks('started', limit)
+  table.sort(tasks, function(a, b) return a.token > b.token end) -- each goes to the front: the oldest last
+  for _, t in ipairs(tasks) do
+    return_task(t.u, t, 'lease_ended', 'no renewal before the lease ended', '')
+    swept.reaped = swept.reaped + 1
+  end
+  commit()
+end
+
+local function expire(limit)
+  for _, t in ipairs(due_tasks('queued', limit)) do
+    if t.expires and t.expires <= now then
+      leave_waiting(t.u, t)
+      to_dead(t.u, t, 'expired', 'not started in time', '')
+      swept.expired = swept.expired + 1
+    else -- its promise to start is broken; nothing more to look at but its expiry
+      zadd(K['state:queued'], t.expires or NEVER, t.id)
+      count('sla_overdue', 1)
+      swept.overdue = swept.overdue + 1
+    end
+  end
+  commit()
+end
+
+local function free_throttled(limit)
+  for _, name in ipairs(due_members(K.throttled, limit)) do
+    local u = load_user(name)
+    zrem(K.throttled, name)
+    if u.held then set(u, 'held', nil) end
+    hold_if_out_of_tokens(u)
+    swept.freed = swept.freed + 1
+  end
+  commit()
+end
+
+-- What lets work start: cheap to skip, because `look` says when the next of it is due.
+local function start_due(limit)
+  promote(limit)
+  reap(limit)
+  expire(limit)
+  free_throttled(limit)
+end
+
+-- What can't start work (forgetting) is not in it: no pop should be held up for that.
+local function set_next_look()
+  if more_to_sweep then return set_stat('look', now) end
+  local earliest = NEVER
+  for _, name in ipairs({ 'state:scheduled', 'state:started', 'state:queued', 'throttled' }) do
+    local head = redis.call('ZRANGE', K[name], 0, 0, 'WITHSCORES')
+    if head[2] then earliest = math.min(earliest, tonumber(head[2])) end
+  end
+  set_stat('look', earliest)
+end
+
+local function start_due_if_needed()
+  if now < stat.look then return end
+  start_due(sweep_limit)
+  set_next_look()
+end

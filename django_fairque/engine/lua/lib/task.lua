@@ -1,0 +1,132 @@
+-- Moves of a task between states. Each reads nothing: the caller has read the task and its user before the first
+-- write. `t` holds the fields of `read_task`.
+
+local TASK = {
+  'state', 'user', 'name', 'priority', 'created', 'ready', 'retries', 'max_retries', 'deliveries', 'timeout',
+  'due', 'expires', 'sla', 'token', 'started', 'cost', 'worker', 'done', 'died',
+}
+local TASK_NUMBERS = {
+  priority = true, created = true, ready = true, retries = true, max_retries = true, deliveries = true,
+  expires = true, sla = true, token = true, started = true, cost = true, done = true, died = true,
+}
+
+-- The task's record, or nil when there is none that can be used (no state, no user, no known priority).
+local function read_task(id)
+  local values = redis.call('HMGET', task_key(id), unpack(TASK))
+  local t = { id = id, raw = {} }
+  for i, field in ipairs(TASK) do
+    local value = values[i]
+    t.raw[field] = value or ''
+    if value then
+      if TASK_NUMBERS[field] then value = tonumber(value) end
+      t[field] = value
+    end
+  end
+  if not (t.state and t.user and t.priority and t.priority >= 1 and t.priority <= 6) then return nil end
+  t.created = t.created or now
+  t.ready = t.ready or t.created
+  t.retries, t.deliveries, t.token, t.done = t.retries or 0, t.deliveries or 0, t.token or 0, t.done or 0
+  t.max_retries, t.died = t.max_retries or 0, t.died or 0
+  return t
+end
+
+local function deadline_of(t) return t.ready + (t.sla or default_sla(t.priority)) end
+
+-- When a queued task must be looked at: its promise to start, or its expiry.
+local function queued_look(t)
+  local moment = deadline_of(t)
+  if t.expires and t.expires < moment then moment = t.expires end
+  return moment
+end
+
+local function queue_up(u, t, at_front)
+  zadd(K['state:queued'], queued_look(t), t.id)
+  look_at(queued_look(t))
+  if t.priority == 6 then
+    redis.call(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
+  else
+    local stamp = math.max(0, t.ready - EPOCH)
+    zadd(normal_key(u.name), t.priority * BAND + stamp, t.id)
+    if u.ready - u['ready:6'] == 0 or not u.since or t.ready < u.since then set(u, 'since', t.ready) end
+  end
+  add_ready(u, t.priority, 1)
+end
+
+local function to_queued(u, t, at_front, ...)
+  redis.call('HSET', task_key(t.id), 'state', 'queued', 'ready', exact(t.ready), ...)
+  queue_up(u, t, at_front)
+end
+
+local function to_scheduled(u, t, due, ...)
+  redis.call('HSET', task_key(t.id), 'state', 'scheduled', 'due', exact(due), ...)
+  zadd(K['state:scheduled'], due, t.id)
+  look_at(due)
+  add(u, 'sched', 1)
+end
+
+local function to_ended(t, state, ttl, ...)
+  redis.call('HSET', task_key(t.id), 'state', state, 'ended', exact(now), ...)
+  zadd(K['state:' .. state], now + ttl, t.id)
+end
+
+-- A dead letter of one of the three types; `kind` is what the history calls it.
+local function to_dead(u, t, failure, reason, trace, ...)
+  to_ended(t, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(t.died + 1), ...)
+  remember(t.id, failure, t.raw.worker, reason, trace)
+  add(u, 'failed', 1)
+  count('dead:' .. failure, 1)
+  count('died', 1)
+  tally('dead', 1)
+end
+
+-- Leave the state of waiting that the task is in (not STARTED, see `end_lease`).
+local function leave_waiting(u, t)
+  if t.state == 'scheduled' then
+    zrem(K['state:scheduled'], t.id)
+    add(u, 'sched', -1)
+  elseif t.state == 'queued' then
+    zrem(K['state:queued'], t.id)
+    if t.priority == 6 then
+      redis.call('LREM', critical_key(u.name), 1, t.id)
+    else
+      zrem(normal_key(u.name), t.id)
+    end
+    add_ready(u, t.priority, -1)
+  end
+end
+
+-- The lease is over, whatever comes next. `took` nil: count from the pop.
+local function end_lease(u, t, took, is_run)
+  zrem(K['state:started'], t.id)
+  srem(leases_key(t.raw.worker), t.id)
+  took = took or math.max(0, now - (t.started or now))
+  settle_charge(u, t.cost or 0, took, is_run)
+  if is_run then
+    local waited = math.max(0, (t.started or now) - t.ready)
+    add(u, 'waited', waited)
+    tally('wait:' .. t.priority .. ':' .. bucket(waited), 1)
+    tally('run:' .. bucket(took), 1)
+  end
+end
+
+-- Back in the queue at its old place, or a dead letter when it was handed out too often without an outcome.
+local function return_task(u, t, kind, reason, trace)
+  end_lease(u, t, kind == 'released' and 0 or nil, kind ~= 'released')
+  count('returned:' .. kind, 1)
+  if kind ~= 'released' and t.deliveries >= max_deliveries then
+    remember(t.id, kind, t.raw.worker, reason, trace)
+    to_dead(u, t, 'poisoned', reason, '', 'token', 0)
+    return 3
+  end
+  remember(t.id, kind, t.raw.worker, reason, trace)
+  local deliveries = kind == 'released' and math.max(0, t.deliveries - 1) or t.deliveries
+  to_queued(u, t, true, 'token', 0, 'deliveries', exact(deliveries))
+  return 4
+end
+
+-- Use, before any write, the derived keys that `return_task`, `to_dead` or `to_queued` may write for this task.
+local function touch_moves(t)
+  touch(history_key(t.id))
+  touch(t.priority == 6 and critical_key(t.user) or normal_key(t.user))
+  if t.state == 'started' then touch(leases_key(t.raw.worker)) end
+end

@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+-- A worker process is gone: what it had is ready again at once.
+--
+-- Only tasks that it was running when it died count as handed out once more (poison accounting); what lay in
+-- its buffer had no part in it.
+--
+-- KEYS    base workers worker leases revoked
+-- ARGV    options, worker, reason, forget its record (0/1), limit (1..1000), n, then the n tokens it was running
+-- REPLY   leases given back, 1 if there may be more
+-- COST    10 commands a lease
+-- include base user task
+local worker, reason, limit = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 3])
+local crashed = {}
+for i = 1, tonumber(ARGV[A + 4]) do crashed[tonumber(ARGV[A + 4 + i])] = true end
+local ids = redis.call('SRANDMEMBER', K.leases, limit)
+local tasks = {}
+for _, id in ipairs(ids) do
+  local t = read_task(id)
+  if t and t.state == 'started' and t.raw.worker == worker then
+    t.u = load_user(t.user)
+    touch_moves(t)
+    tasks[#tasks + 1] = t
+  else
+    srem(K.leases, id)
+  end
+end
+if #tasks > 0 then touch_minute() end
+touch_all()
+table.sort(tasks, function(a, b) return a.token > b.token end) -- each goes to the front: the oldest last
+for _, t in ipairs(tasks) do return_task(t.u, t, crashed[t.token] and 'crashed' or 'released', reason, '') end
+local has_more = #ids >= limit
+if ARGV[A + 2] == '1' and not has_more then
+  zrem(K.workers, worker)
+  redis.call('DEL', K.worker, K.revoked)
+end
+commit()
+wake_if(ring_grew)
+return { #tasks, has_more and 1 or 0 }

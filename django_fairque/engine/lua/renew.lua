@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+-- Lengthen leases that are still their tasks' current ones.
+--
+-- KEYS    base
+-- ARGV    options, lease (us), n (1..1000), then n × (id, token)
+-- REPLY   one digit per lease: 0 stale, 1 renewed
+-- COST    1 command a lease and 3
+-- include base
+local codes = {}
+for i = 1, tonumber(ARGV[A + 1]) do
+  local id, token = ARGV[A + 2 * i], ARGV[A + 2 * i + 1]
+  local held = redis.call('HMGET', task_key(id), 'state', 'token')
+  codes[i] = held[1] == 'started' and held[2] == token and 1 or 0
+  if codes[i] == 1 then zadd(K['state:started'], now + tonumber(ARGV[A]), id) end
+end
+flush()
+flush_stats()
+return table.concat(codes)

@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+-- Bounded maintenance: start what is due, take back ended leases, expire, forget what has ended long ago.
+--
+-- KEYS    base workers
+-- ARGV    options
+-- REPLY   promoted, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us)
+-- COST    16 commands when nothing is due; at most the options' sweep limit of each kind
+-- include base user task leave maintain
+start_due(sweep_limit)
+for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
+  local ids = due_members(K['state:' .. state], sweep_limit)
+  for _, id in ipairs(ids) do
+    touch(task_key(id))
+    touch(payload_key(id))
+    touch(history_key(id))
+  end
+  touch_all()
+  forget(state, ids)
+  swept.forgotten = swept.forgotten + #ids
+  flush()
+end
+for _, name in ipairs(due_members(K.users, sweep_limit)) do
+  local u = load_user(name)
+  if is_idle(u) then
+    redis.call('DEL', u.key)
+    zrem(K.users, name)
+  else
+    zadd(K.users, NEVER, name)
+  end
+end
+for _, worker in ipairs(due_members(K.workers, sweep_limit)) do zrem(K.workers, worker) end
+set_next_look()
+commit()
+wake_if(true) -- a worker may have taken the marker and died
+return {
+  swept.promoted, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
+  more_to_sweep and 1 or 0, exact(stat.look), exact(now),
+}

@@ -1,0 +1,283 @@
+"""`Task`: what goes in and out of the engine.
+
+Python speaks seconds (floats, since the epoch for moments), the scripts integer microseconds (`to_us`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from . import payload as json_payload
+from .errors import TaskSerializationError, TaskValidationError
+from .ids import check_id, new_task_id
+from .priority import Priority
+from .records import TaskState
+from .units import duration, moment, retry_delay, seconds, to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+MAX_NAME = 200
+
+LEASE_FIELDS = (
+    *("id", "token", "deliveries", "lease", "payload", "user", "name", "priority", "created", "ready"),
+    *("retries", "max_retries", "timeout", "due", "expires", "deadline"),
+)
+"""What a pop returns for each task, in this order; all of it bytes, an absent value empty."""
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """Stands for a payload that is not the JSON it should be."""
+
+    raw: bytes
+    error: str
+
+
+class Task(BaseModel):
+    """One piece of work. Immutable; made by `Task.create`, or read back from the server.
+
+    Moments are seconds since the epoch, lengths of time seconds. ``created_at``, ``state`` and
+    ``sla_deadline`` of a task that was read back are the server's; before the push they are this process's
+    guess (``sla_deadline`` is None).
+    """
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
+
+    task_id: str
+    user_id: str
+    priority: Priority
+    payload: Any = None
+    name: str = ""
+    retry_count: int = 0
+    max_retries: int = 3
+    created_at: float
+    execute_after: float | None = None
+    expires_at: float | None = None
+    timeout: float | None = None
+    sla: float | None = None
+    state: TaskState = TaskState.QUEUED
+    sla_deadline: float | None = None
+    ready_at: float | None = None
+    unique_key: str = ""
+    unique_for: float | None = None
+    debounce: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    result: Any = None
+    worker: str = ""
+    delivery: int = 0
+
+    _raw: bytes = PrivateAttr(default=b"")
+    _chosen: bool = PrivateAttr(default=False)
+
+    @classmethod
+    def create(
+        cls,
+        user_id: str,
+        priority: Priority | int,
+        payload: Any,
+        *,
+        task_id: str | None = None,
+        name: str = "",
+        max_retries: int = 3,
+        execute_after: float | datetime | timedelta | None = None,
+        expires_at: float | datetime | timedelta | None = None,
+        sla: float | timedelta | None = None,
+        timeout: float | timedelta | None = None,
+        unique_key: str = "",
+        unique_for: float | timedelta | None = None,
+        debounce: float | timedelta | None = None,
+        max_payload_bytes: int = json_payload.HARD_LIMIT,
+        shard: int = 0,
+    ) -> Task:
+        """Check everything that can be checked here and make the task.
+
+        Args:
+            user_id: who must be treated fairly; a non-empty string of at most 256 bytes.
+            payload: any JSON value; see `django_fairque.engine.payload`.
+            task_id: an idempotency key: while a task of this id is known, pushing it again is a duplicate.
+            name: the kind of work, for run-time estimates and statistics; at most 200 characters.
+            execute_after: not before this moment.
+            expires_at: if not started by this moment it becomes a dead letter of type ``expired``.
+            sla: seconds within which it is promised to start, instead of its priority's.
+            timeout: seconds it may run, instead of the worker's default.
+            unique_key, unique_for: within ``unique_for`` seconds of a push the same key is a duplicate.
+            debounce: wait this many seconds; the same key pushed meanwhile replaces the payload and starts the
+                wait again.
+
+        Raises:
+            TaskValidationError, TaskSerializationError: nothing was sent.
+        """
+        try:
+            level = Priority.from_int(priority)
+        except ValueError as error:
+            raise TaskValidationError(str(error)) from error
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
+            raise TaskValidationError(f"max_retries must be an integer from 0 to 1000, got {max_retries!r}")
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise TaskValidationError(f"name must be a string of at most {MAX_NAME} characters, got {name!r:.80}")
+        if (unique_for is not None or debounce is not None) and not unique_key:
+            raise TaskValidationError("unique_for and debounce need a unique_key: what makes two tasks the same?")
+        if unique_for is not None and debounce is not None:
+            raise TaskValidationError(
+                "unique_for keeps the first task and debounce the last one: give only one of them"
+            )
+        if unique_key:
+            check_id(unique_key, "unique_key")
+        task = cls.model_construct(
+            task_id=check_id(task_id, "task_id") if task_id is not None else new_task_id(shard),
+            user_id=check_id(user_id, "user_id"),
+            priority=level,
+            payload=payload,
+            name=name,
+            retry_count=0,
+            max_retries=max_retries,
+            created_at=time.time(),
+            execute_after=moment(execute_after, "execute_after"),
+            expires_at=moment(expires_at, "expires_at"),
+            sla=None if sla is None else duration(sla, "sla"),
+            timeout=None if timeout is None else duration(timeout, "timeout"),
+            unique_key=unique_key,
+            unique_for=None if unique_for is None else duration(unique_for, "unique_for"),
+            debounce=None if debounce is None else duration(debounce, "debounce"),
+        )
+        return task.carrying(
+            json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.HARD_LIMIT)), task_id
+        )
+
+    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
+        if not self._raw and not isinstance(self.payload, Undecodable):
+            self._raw = json_payload.dumps(self.payload)
+
+    def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
+        """This very task, with its payload as bytes (for the engine; a task is made by `create`)."""
+        self._raw, self._chosen = raw, chosen_id is not None
+        return self
+
+    @property
+    def payload_bytes(self) -> bytes:
+        """The payload as it is on the wire."""
+        return self._raw
+
+    @property
+    def has_chosen_id(self) -> bool:
+        """Whether the caller chose the id (then a second push of it is a duplicate, not an accident)."""
+        return self._chosen
+
+    def is_ready_to_execute(self, now: float | None = None) -> bool:
+        """Whether its time has come and not passed; ``now`` defaults to this machine's clock."""
+        at = time.time() if now is None else now
+        return (self.execute_after or 0) <= at and (self.expires_at is None or at < self.expires_at)
+
+    def can_retry(self) -> bool:
+        return self.retry_count < self.max_retries
+
+    def get_retry_delay(self, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:
+        """Seconds to wait before the next attempt: see `retry_delay`."""
+        return retry_delay(self.retry_count, base=base, cap=cap, jitter=jitter)
+
+    def increment_retry(self) -> Task:
+        """A copy with one attempt more used."""
+        return self.model_copy(update={"retry_count": self.retry_count + 1})
+
+    def to_lua_args(self) -> list[Any]:
+        """The arguments of one task in ``push.lua``, in its order."""
+        return [
+            self.task_id,
+            self.user_id,
+            self.name,
+            int(self.priority),
+            self._raw,
+            1 if self._chosen else 0,
+            "" if self.execute_after is None else to_us(self.execute_after),
+            "" if self.expires_at is None else to_us(self.expires_at),
+            self.max_retries,
+            "" if self.timeout is None else to_us(self.timeout),
+            "" if self.sla is None else to_us(self.sla),
+            self.unique_key,
+            "" if self.unique_for is None else to_us(self.unique_for),
+            "" if self.debounce is None else to_us(self.debounce),
+        ]
+
+    def to_redis_dict(self) -> dict[str, str | bytes]:
+        """The fields as the task's hash holds them, with the payload beside; `from_redis_dict` reads it back."""
+        fields: dict[str, str | bytes] = {
+            "id": self.task_id,
+            "user": self.user_id,
+            "name": self.name,
+            "priority": str(int(self.priority)),
+            "state": self.state.value,
+            "retries": str(self.retry_count),
+            "max_retries": str(self.max_retries),
+            "created": str(to_us(self.created_at)),
+            "payload": self._raw,
+        }
+        optional = {
+            "due": self.execute_after,
+            "expires": self.expires_at,
+            "timeout": self.timeout,
+            "sla": self.sla,
+            "deadline": self.sla_deadline,
+        }
+        fields.update({key: str(to_us(value)) for key, value in optional.items() if value is not None})
+        return fields
+
+    @classmethod
+    def from_redis_dict(cls, fields: Mapping[Any, Any]) -> Task:
+        """Build a task from its hash plus ``id`` and ``payload``; keys and values may be bytes or text.
+
+        A payload that can't be decoded becomes an `Undecodable`; anything else that is missing or damaged
+        raises `TaskSerializationError`.
+        """
+        data = {_text(key): _bytes(value) for key, value in fields.items()}
+        raw = data.get("payload", b"")
+        try:
+            payload: Any = json_payload.loads(raw)
+        except TaskSerializationError as error:
+            payload = Undecodable(raw, str(error))
+        try:
+            task = cls.model_construct(
+                task_id=data["id"].decode(),
+                user_id=data["user"].decode(),
+                name=data.get("name", b"").decode(),
+                priority=Priority(int(data.get("priority", b"3"))),
+                payload=payload,
+                state=TaskState(data.get("state", b"queued").decode()),
+                retry_count=int(data.get("retries") or 0),
+                max_retries=int(data.get("max_retries") or 0),
+                created_at=seconds(data.get("created")) or 0.0,
+                execute_after=seconds(data.get("due")),
+                expires_at=seconds(data.get("expires")),
+                timeout=seconds(data.get("timeout")),
+                sla=seconds(data.get("sla")),
+                sla_deadline=seconds(data.get("deadline")),
+                ready_at=seconds(data.get("ready")),
+                started_at=seconds(data.get("started")),
+                ended_at=seconds(data.get("ended")),
+                result=json_payload.loads(data["result"], what="result") if data.get("result") else None,
+                worker=data.get("worker", b"").decode(),
+                delivery=int(data.get("deliveries") or 0),
+            )
+        except (KeyError, ValueError) as error:
+            raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
+        return task.carrying(raw)
+
+    @classmethod
+    def from_lua_result(cls, values: Sequence[bytes]) -> Task:
+        """Build a task from the `LEASE_FIELDS` of a pop's reply."""
+        fields = {name: value for name, value in zip(LEASE_FIELDS, values, strict=True) if value != b""}
+        return cls.from_redis_dict({**fields, "state": TaskState.STARTED.value})
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

@@ -1,0 +1,127 @@
+"""What a worker says of a leased task when it is done with it."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import payload as json_payload
+from .units import to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .lease import Lease
+
+MAX_ERROR = 2_000
+MAX_TRACEBACK = 8_000
+"""Characters kept of an error's text and of its traceback (the end of it, where the cause is)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One task's outcome, to be sent with `FairQueue.settle`; made by the functions named below.
+
+    ``took`` is the worker time it used, in seconds: what its user is charged. None lets the server count from
+    the pop (right for a single task, too much for one that waited in a worker's buffer).
+    """
+
+    lease: Lease
+    kind: str
+    body: bytes = b""
+    trace: bytes = b""
+    took: float | None = None
+    delay: float | None = None
+
+    @classmethod
+    def finish(
+        cls, lease: Lease, result: Any = None, *, took: float | None = None, limit: int | None = None
+    ) -> Outcome:
+        """Done. ``result`` is any JSON value of at most ``limit`` bytes (`TaskSerializationError` otherwise)."""
+        body = b""
+        if result is not None:
+            body = json_payload.dumps(result, limit=limit or json_payload.HARD_LIMIT, what="result")
+        return cls(lease, "finish", body, took=took)
+
+    @classmethod
+    def fail(
+        cls, lease: Lease, error: BaseException | str, *, delay: float | None, took: float | None = None
+    ) -> Outcome:
+        """The attempt failed: try again in ``delay`` seconds while the budget lasts; a delay of None never does."""
+        text, trace = describe(error)
+        return cls(lease, "fail", text, trace, took, delay)
+
+    @classmethod
+    def retry(cls, lease: Lease, reason: BaseException | str, *, delay: float, took: float | None = None) -> Outcome:
+        """Not yet: run again in ``delay`` seconds without using up the retry budget."""
+        text, trace = describe(reason)
+        return cls(lease, "later", text, trace, took, delay)
+
+    @classmethod
+    def discard(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
+        """The task's work is no longer wanted: CANCELED, no retry, no dead letter."""
+        text, trace = describe(reason)
+        return cls(lease, "discard", text, trace, took)
+
+    @classmethod
+    def release(cls, lease: Lease, *, took: float | None = 0.0) -> Outcome:
+        """Given back unharmed (a graceful stop): not counted as a delivery, not charged."""
+        return cls(lease, "release", took=took)
+
+    @classmethod
+    def crash(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
+        """The worker process died under it: ready again at once, counted as a delivery."""
+        text, trace = describe(reason)
+        return cls(lease, "crash", text, trace, took)
+
+    @classmethod
+    def poison(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
+        """It can never run (its payload can't be decoded): a dead letter of type ``poisoned``."""
+        text, trace = describe(reason)
+        return cls(lease, "poison", text, trace, took)
+
+    def to_lua_args(self) -> list[Any]:
+        """The arguments of one outcome in ``settle.lua``, in its order."""
+        return [
+            self.lease.task_id,
+            self.lease.token,
+            self.kind,
+            "" if self.took is None else to_us(self.took),
+            "" if self.delay is None else to_us(self.delay),
+            self.body,
+            self.trace,
+        ]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The reply to `FairQueue.settle`.
+
+    ``statuses`` has one word per outcome: finished, retried, dead, released, canceled, or stale (the lease was
+    no longer current, nothing was changed). ``look_at`` is the moment (seconds since the epoch, server time)
+    at which something becomes due, None if nothing will by itself; ``now`` is the server's time.
+    """
+
+    statuses: list[str]
+    leases: list[Lease]
+    now: float
+    look_at: float | None
+
+
+def describe(error: BaseException | str) -> tuple[bytes, bytes]:
+    """An error's class and text, and its traceback, both bounded, as bytes that are valid UTF-8."""
+    if isinstance(error, str):
+        return _clip(error, MAX_ERROR), b""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001 - an exception whose own __str__ raises must still be reported
+        text = f"<its message can't be shown: {broken!r}>"
+    lines: Sequence[str] = traceback.format_exception(kind, error, error.__traceback__) if error.__traceback__ else ()
+    return _clip(f"{name}: {text}" if text else name, MAX_ERROR), _clip("".join(lines)[-MAX_TRACEBACK:], MAX_TRACEBACK)
+
+
+def _clip(text: str, limit: int) -> bytes:
+    return text[:limit].encode("utf-8", "backslashreplace")

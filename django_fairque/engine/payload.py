@@ -1,0 +1,87 @@
+"""Payloads are strict JSON: what was pushed arrives byte for byte, and nothing else is accepted.
+
+Python's ``json`` takes and gives more than JSON (``NaN``, ``Infinity``, repeated keys, keys that are not
+strings); each of these would arrive as something else or not at all, so each is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from .errors import TaskSerializationError
+
+HARD_LIMIT = 8 * 1024 * 1024
+"""No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {text[:40]} is too large for a float")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return result
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys).decode
+
+
+def _refuse_other_keys(value: Any, where: str) -> None:
+    """Python would turn ``{1: …}`` into ``{"1": …}`` silently: another payload than the one pushed."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TaskSerializationError(
+                    f"{where}: the keys of a JSON object are strings, got {type(key).__name__} {key!r}"
+                )
+            if isinstance(item, (dict, list, tuple)):
+                _refuse_other_keys(item, f"{where}.{key}")
+    else:
+        for index, item in enumerate(value):
+            if isinstance(item, (dict, list, tuple)):
+                _refuse_other_keys(item, f"{where}[{index}]")
+
+
+def dumps(value: Any, *, limit: int = HARD_LIMIT, what: str = "payload") -> bytes:
+    """Encode ``value`` as compact UTF-8 JSON of at most ``limit`` bytes.
+
+    Tuples become lists, as JSON knows no tuple. Anything that JSON can't hold exactly raises
+    `TaskSerializationError` naming the place.
+    """
+    try:
+        if isinstance(value, (dict, list, tuple)):
+            _refuse_other_keys(value, what)
+        data = _encode(value).encode()
+    except (TypeError, ValueError) as error:  # UnicodeEncodeError (a lone surrogate) is a ValueError too
+        raise TaskSerializationError(
+            f"{what} is not JSON: {error}; use only dict, list, str, int, float, bool and None"
+        ) from error
+    except RecursionError as error:
+        raise TaskSerializationError(f"{what} is nested too deeply for JSON; flatten it") from error
+    if len(data) > limit:
+        raise TaskSerializationError(
+            f"{what} takes {len(data):,} bytes, the limit is {limit:,}; store the data and pass a reference to it"
+        )
+    return data
+
+
+def loads(data: bytes, *, what: str = "payload") -> Any:
+    """Decode strict JSON; raise `TaskSerializationError` for everything else."""
+    try:
+        return _decode(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise TaskSerializationError(f"{what} can't be decoded: {type(error).__name__}: {error}") from error

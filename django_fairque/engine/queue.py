@@ -1,0 +1,272 @@
+"""`FairQueue`: the synchronous face of a queue. `AsyncFairQueue` (in `aio`) is the same, awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import leasing, lookup, maintenance, pushing
+from .commands import Commands
+from .dlq import DeadLetters
+from .invariants import Violation, check_invariants
+from .leasing import Fetch, Heartbeat, Users
+from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
+from .options import QueueConfig
+from .outcomes import Outcome, Settled
+from .statistics import Health, QueueStats, health, stats
+from .transport import SyncClient, Transport
+from .users import UserQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from .lease import Lease
+    from .lookup import Progress
+    from .maintenance import Sweep
+    from .models import Task
+    from .records import Attempt, PushResult, TaskState
+    from .steps import Steps
+
+T = TypeVar("T")
+
+
+class FairQueue:
+    """One queue on one server. Thread-safe; holds no connection of its own, the client's pool does.
+
+    Args:
+        client: a ``redis.Redis`` or ``RedisCluster`` client, best made by
+            `FairQueueConfig.create_redis_client`, whose time-outs and retries fit the queue's.
+        name: the queue's name; part of every key.
+        config: how the queue behaves; the defaults when None.
+
+    Every method takes ``now`` (seconds since the epoch) in place of the server's clock: tests move time by
+    passing it. The engine's time never goes back, so a ``now`` before the latest one counts as the latest.
+
+    Raises:
+        RedisConnectionError: the server can't be reached, or can't be used (its subclasses say why).
+    """
+
+    def __init__(self, client: SyncClient, name: str = "default", config: QueueConfig | None = None) -> None:
+        self.name = name
+        self.client = client
+        self.config = config or QueueConfig()
+        self._commands = Commands(name, self.config)
+        self._transport = Transport(client, self.config.pipeline_timeout)
+        self.dlq = DeadLetters(self._commands, self._run)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def _run(self, steps: Steps[T]) -> T:
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(self._transport.send(request))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def push(self, task: Task, *, now: float | None = None) -> PushResult:
+        """Hand a task to the engine; once this returns it is not lost. `BacklogFullError` if its user has too many."""
+        return self._run(pushing.push(self._commands, task, now))
+
+    def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
+        """Push many tasks, in slices of ``pipeline_batch_size`` per script call; one result for each, in order.
+
+        Tasks of one user and priority keep their order. If backlog limits refuse some, the others are accepted
+        and `BacklogFullError` is raised at the end with all results.
+        """
+        return self._run(pushing.push_batch(self._commands, tasks, now))
+
+    def pop(
+        self,
+        worker: str,
+        users: Users = "*",
+        steal: Users = (),
+        *,
+        lease: float | None = None,
+        now: float | None = None,
+    ) -> Lease | None:
+        """Lease the next task, or None. See `pop_batch`."""
+        leases = self._run(leasing.pop_batch(self._commands, Fetch(1, worker, users, steal, lease), now))
+        return leases[0] if leases else None
+
+    def pop_batch(
+        self,
+        n: int,
+        worker: str,
+        users: Users = "*",
+        steal: Users = (),
+        *,
+        lease: float | None = None,
+        now: float | None = None,
+    ) -> list[Lease]:
+        """Lease up to ``n`` (at most 1000) tasks, fairly, in one script call.
+
+        Args:
+            worker: this worker's id.
+            users: whom it serves: ``"*"`` or a sequence of user ids (at most 3000).
+            steal: whom it serves when none of ``users`` has anything.
+            lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
+        """
+        return self._run(leasing.pop_batch(self._commands, Fetch(n, worker, users, steal, lease), now))
+
+    def settle(
+        self,
+        outcomes: Sequence[Outcome],
+        fetch: int = 0,
+        *,
+        worker: str = "",
+        users: Users = "*",
+        steal: Users = (),
+        lease: float | None = None,
+        woken: bool = False,
+        now: float | None = None,
+    ) -> Settled:
+        """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
+
+        ``woken`` says that `wait_for_work` has just returned True: the wake marker is passed on if there is more.
+        """
+        return self._run(
+            leasing.settle(self._commands, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
+        )
+
+    def finish(self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None) -> None:
+        """The task is done; ``result`` (any JSON value) is kept for ``result_ttl``. `StaleLeaseError` if fenced."""
+        self._run(leasing.finish(self._commands, lease, result, took, now))
+
+    def fail(
+        self,
+        lease: Lease,
+        error: BaseException | str,
+        *,
+        retry: bool = True,
+        delay: float | None = None,
+        took: float | None = None,
+        now: float | None = None,
+    ) -> TaskState:
+        """The attempt failed: SCHEDULED again after a backoff (or ``delay`` seconds), or FAILED, a dead letter.
+
+        It is a dead letter when its retries are used up or ``retry`` is False. `StaleLeaseError` if fenced.
+        """
+        wait = leasing.failure_delay(self._commands, lease, retry=retry, delay=delay)
+        return self._run(leasing.fail(self._commands, lease, error, wait, took, now))
+
+    def release(self, lease: Lease, *, now: float | None = None) -> None:
+        """Give the task back unharmed: to its old place, not counted, not charged. `StaleLeaseError` if fenced."""
+        self._run(leasing.settle_one(self._commands, Outcome.release(lease), now))
+
+    def renew(self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None) -> list[bool]:
+        """Lengthen leases; for each whether it was still the current one."""
+        return self._run(leasing.renew(self._commands, leases, lease, now))
+
+    def heartbeat(
+        self,
+        worker: str,
+        info: Mapping[str, str],
+        *,
+        lease: float | None = None,
+        ttl: float = 60.0,
+        now: float | None = None,
+    ) -> Heartbeat:
+        """Lengthen every lease of a worker, record ``info`` of it for ``ttl`` seconds, learn what was canceled."""
+        return self._run(leasing.heartbeat(self._commands, worker, info, lease, ttl, now))
+
+    def release_worker(
+        self,
+        worker: str,
+        crashed: Iterable[int] = (),
+        *,
+        reason: str = "worker process died",
+        forget: bool = False,
+        now: float | None = None,
+    ) -> int:
+        """Give back all leases of a worker that is gone; returns how many.
+
+        Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not.
+        ``forget`` removes its record too.
+        """
+        return self._run(leasing.release_worker(self._commands, worker, crashed, reason, forget, now))
+
+    def sweep(self, *, now: float | None = None) -> Sweep:
+        """One bounded round of maintenance: start what is due, take back ended leases, expire, forget."""
+        return self._run(maintenance.sweep(self._commands, now))
+
+    def wait_for_work(self, timeout: float) -> bool:
+        """Sleep on the server until work comes, at most ``timeout`` seconds; whether it came."""
+        return self._run(leasing.wait_for_work(self._commands, timeout))
+
+    def pause(self, *, now: float | None = None) -> None:
+        """Hand out nothing more; pushes and outcomes go on."""
+        self._run(maintenance.set_paused(self._commands, now, paused=True))
+
+    def resume(self, *, now: float | None = None) -> None:
+        self._run(maintenance.set_paused(self._commands, now, paused=False))
+
+    def is_paused(self) -> bool:
+        return self._run(maintenance.is_paused(self._commands))
+
+    def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
+        """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.
+
+        A running task loses its lease (its outcome will be refused) and its worker is told to stop it.
+        """
+        return self._run(lookup.cancel(self._commands, task_id, reason, now))
+
+    def get_task(self, task_id: str) -> Task:
+        return self._run(lookup.get_task(self._commands, task_id))
+
+    def history(self, task_id: str) -> list[Attempt]:
+        """The attempts that did not finish the task and what brought it back, oldest first, at most 25."""
+        return self._run(lookup.history(self._commands, task_id))
+
+    def set_progress(
+        self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
+    ) -> None:
+        """Record how far a leased task is; `StaleLeaseError` if fenced."""
+        self._run(lookup.set_progress(self._commands, lease, current, total, message, now))
+
+    def get_progress(self, task_id: str) -> Progress | None:
+        return self._run(lookup.get_progress(self._commands, task_id))
+
+    def position(self, task_id: str) -> int | None:
+        """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
+        return self._run(lookup.position(self._commands, task_id))
+
+    def tasks(
+        self,
+        state: TaskState | str | None = None,
+        user_id: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Task]:
+        """A page of tasks: of one state (all states in turn for None), of one user, in the registry's order."""
+        return self._run(tasks(self._commands, state, user_id, limit, cursor))
+
+    def get_queue_sizes(self, user_id: str) -> Sizes:
+        """How many tasks of a user wait, by kind, and run."""
+        return self._run(queue_sizes(self._commands, [user_id]))[user_id]
+
+    def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
+        return self._run(queue_sizes(self._commands, user_ids))
+
+    def get_stats(self) -> QueueStats:
+        return self._run(stats(self._commands))
+
+    def health(self) -> Health:
+        return self._run(health(self._commands))
+
+    def users(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+        """A page of the users that have, or lately had, something in the queue."""
+        return self._run(users(self._commands, cursor, limit))
+
+    def user(self, user_id: str) -> UserQueue:
+        """What holds for one user, and how to change it."""
+        return UserQueue(self._commands, self._run, user_id)
+
+    def workers(self) -> list[WorkerRecord]:
+        """The workers that sent a heartbeat lately."""
+        return self._run(workers(self._commands))
+
+    def check_invariants(self) -> list[Violation]:
+        """Compare everything the queue holds with the invariants; reads every key, so not for every minute."""
+        return self._run(check_invariants(self._commands))

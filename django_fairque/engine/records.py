@@ -1,0 +1,84 @@
+"""What the engine answers with: results of a push, attempts, dead letters."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .models import Task
+
+
+class TaskState(str, Enum):
+    """Where a task is. It is in exactly one of these states from its push until it is forgotten."""
+
+    SCHEDULED = "scheduled"
+    DEFERRED = "deferred"
+    QUEUED = "queued"
+    STARTED = "started"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def is_ended(self) -> bool:
+        return self in (TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELED)
+
+
+class FailureType(str, Enum):
+    """Why a task became a dead letter."""
+
+    FAILED = "failed"
+    EXPIRED = "expired"
+    POISONED = "poisoned"
+
+
+@dataclass(frozen=True)
+class PushResult:
+    """What became of one pushed task: ``status`` is "accepted" or "duplicate".
+
+    ``task_id`` is the id under which the work is known: for a duplicate the existing task's.
+    """
+
+    task_id: str
+    status: str
+
+    @property
+    def accepted(self) -> bool:
+        return self.status == "accepted"
+
+    @property
+    def duplicate(self) -> bool:
+        return self.status == "duplicate"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One line of a task's history: an attempt that did not finish it, or what brought it back.
+
+    ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned, discarded, canceled, requeued.
+    """
+
+    at: float
+    kind: str
+    worker: str
+    error: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class DLQEntry:
+    """A dead letter: a task that will not be tried again by itself, with why."""
+
+    entry_id: str
+    original_task: Task
+    failure_type: FailureType
+    reason: str
+    moved_at: float
+    retry_history: tuple[Attempt, ...] = field(default=())
+
+    def get_age_seconds(self, now: float | None = None) -> float:
+        """Seconds since it became a dead letter; ``now`` defaults to this machine's clock."""
+        return max(0.0, (time.time() if now is None else now) - self.moved_at)

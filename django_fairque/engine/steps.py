@@ -1,0 +1,53 @@
+"""Operations without I/O: each is a generator that yields what to send and is given the reply.
+
+`FairQueue` and `AsyncFairQueue` drive the same generators, one with a plain client, one awaiting; that is all
+they differ in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, Union
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One script call. It may be repeated after a lost reply: it carries a nonce, or repeating changes nothing."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Plain commands that change nothing, sent in one round trip; the reply is the list of their replies."""
+
+    commands: Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A blocking command; ``seconds`` is how long it may take, None is its reply when nothing came."""
+
+    command: tuple[Any, ...]
+    seconds: float
+
+
+Request = Union[Call, Read, Block]  # noqa: UP007 - evaluated on 3.10 too
+Steps = Generator[Request, Any, T]
+
+
+class Run(Protocol):
+    """Drives steps to their result."""
+
+    def __call__(self, steps: Steps[T], /) -> T: ...
+
+
+class AsyncRun(Protocol):
+    """Drives steps to their result, awaiting each reply."""
+
+    def __call__(self, steps: Steps[T], /) -> Coroutine[Any, Any, T]: ...

@@ -1,0 +1,57 @@
+"""Moments and lengths of time: what callers may give, and the scripts' unit, whole microseconds."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import datetime, timedelta, timezone
+
+from .errors import TaskValidationError
+
+MAX_DURATION = 10 * 365 * 86_400.0
+"""Ten years: a longer delay, window or timeout is a mistake in units (seconds)."""
+
+
+def to_us(moment: float) -> int:
+    """Seconds as the scripts' unit, whole microseconds."""
+    return round(moment * 1_000_000)
+
+
+def seconds(us: bytes | int | str | None) -> float | None:
+    """A script's microseconds in seconds; None for a field that is empty."""
+    return int(us) / 1_000_000 if us else None
+
+
+def duration(value: float | timedelta, what: str) -> float:
+    """A length of time in seconds: a number or a timedelta, not negative, at most ten years."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= MAX_DURATION:
+        raise TaskValidationError(f"{what} must be a number of seconds from 0 to {MAX_DURATION:.0f}, got {value!r}")
+    return float(number)
+
+
+def moment(value: float | datetime | timedelta | None, what: str) -> float | None:
+    """A moment as seconds since the epoch: a number, an aware datetime, or a timedelta from now."""
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        return time.time() + duration(value, what)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise TaskValidationError(f"{what} must be an aware datetime, got the naive {value!r}; add a time zone")
+        return value.astimezone(timezone.utc).timestamp()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**43 / 1000:
+        raise TaskValidationError(
+            f"{what} must be seconds since the epoch, an aware datetime or a timedelta, got {value!r}"
+        )
+    return float(value)
+
+
+def retry_delay(retry_count: int, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:
+    """``base × 2^retry_count`` seconds (1, 2, 4, 8 … for a base of 1), at most ``cap``.
+
+    ``jitter`` is the fraction by which it may be lengthened at random, so that tasks that failed together don't
+    come back together.
+    """
+    delay: float = min(cap, base * 2.0 ** min(retry_count, 63))
+    return delay * (1 + random.random() * jitter)  # noqa: S311 - spreads retries, hides nothing

@@ -1,0 +1,203 @@
+"""What holds for one user: weight, caps, rate, backlog, pause; each acts at once, on an existing backlog too."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import TaskValidationError
+from .ids import check_id
+from .listing import Sizes, sizes
+from .lookup import cancel_many
+from .steps import AsyncRun, Read, Run, Steps
+from .units import to_us
+
+if TYPE_CHECKING:
+    from .commands import Commands
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
+LIMITS = {"max_running": 10**6, "max_backlog": 10**9}
+
+
+@dataclass(frozen=True)
+class UserStats:
+    """One user's figures. Times in seconds; counts since the user was last forgotten (idle for ``user_ttl``)."""
+
+    user_id: str
+    weight: float
+    max_running: int | None
+    max_backlog: int | None
+    rate: str | None
+    paused: bool
+    sizes: Sizes
+    started: int
+    finished: int
+    dead: int
+    busy_seconds: float
+    waited_seconds: float
+    expected_seconds: float | None
+
+
+def parse_rate(rate: str | None) -> tuple[int, float] | None:
+    """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
+    if rate is None:
+        return None
+    match = _RATE.match(rate) if isinstance(rate, str) else None
+    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
+        raise TaskValidationError(
+            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {rate!r}"
+        )
+    return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
+
+
+def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Steps[None]:
+    pairs = [value for pair in fields.items() for value in pair]
+    yield commands.call("user", [user_id, len(fields), *pairs], now)
+
+
+def set_weight(commands: Commands, user_id: str, weight: float, now: float | None) -> Steps[None]:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.001 <= weight <= 1000:
+        raise TaskValidationError(f"weight must be a number from 0.001 to 1000, got {weight!r}")
+    yield from change(commands, user_id, {"weight": repr(float(weight))}, now)
+
+
+def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Steps[None]:
+    top = LIMITS[what]
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top):
+        raise TaskValidationError(f"{what} must be an integer from 1 to {top}, or None for no limit, got {value!r}")
+    field = {"max_running": "cap", "max_backlog": "backlog"}[what]
+    yield from change(commands, user_id, {field: "" if value is None else value}, now)
+
+
+def set_rate(commands: Commands, user_id: str, rate: str | None, now: float | None) -> Steps[None]:
+    parsed = parse_rate(rate)
+    if parsed is None:
+        yield from change(commands, user_id, {"gap": "", "burst": ""}, now)
+    else:
+        tasks, period = parsed
+        yield from change(commands, user_id, {"burst": tasks, "gap": max(1, to_us(period / tasks))}, now)
+
+
+def purge(commands: Commands, user_id: str, now: float | None) -> Steps[int]:
+    """Cancel what the user has ready, then what it has scheduled, in slices."""
+    keys, total = commands.keys, 0
+    while True:
+        reads = [("LRANGE", keys.critical(user_id), 0, 199), ("ZRANGE", keys.normal(user_id), 0, 199)]
+        critical, normal = yield Read(reads)
+        if not (critical or normal):
+            break
+        codes = yield from cancel_many(commands, [i.decode() for i in [*critical, *normal]], "purged", now)
+        total += codes.count(1)
+        if 1 not in codes:
+            break
+    index = 0
+    while True:
+        (ids,) = yield Read([("ZRANGE", keys.state("scheduled"), index, index + 499)])
+        if not ids:
+            return total
+        owners = yield Read([("HGET", keys.task(i.decode()), "user") for i in ids])
+        mine = [i.decode() for i, owner in zip(ids, owners, strict=True) if owner == user_id.encode()]
+        done = 0
+        if mine:
+            codes = yield from cancel_many(commands, mine, "purged", now)
+            done = codes.count(1)
+        total += done
+        index += len(ids) - done
+
+
+def user_stats(commands: Commands, user_id: str) -> Steps[UserStats]:
+    (record,) = yield Read([("HGETALL", commands.keys.user(user_id))])
+
+    def number(field: str) -> float:
+        return float(record.get(field.encode(), 0))
+
+    rate = None
+    if b"gap" in record:
+        rate = f"{number('burst'):.0f}/{number('burst') * number('gap') / 1e6:.0f}s"
+    return UserStats(
+        user_id=user_id,
+        weight=number("weight") or 1.0,
+        max_running=int(number("cap")) or None,
+        max_backlog=int(number("backlog")) or None,
+        rate=rate,
+        paused=b"paused" in record,
+        sizes=sizes(record),
+        started=int(number("started")),
+        finished=int(number("finished")),
+        dead=int(number("failed")),
+        busy_seconds=number("busy") / 1e6,
+        waited_seconds=number("waited") / 1e6,
+        expected_seconds=number("mean") / 1e6 if b"mean" in record else None,
+    )
+
+
+class UserQueue:
+    """One user of one queue (``queue.user(user_id)``)."""
+
+    def __init__(self, commands: Commands, run: Run, user_id: str) -> None:
+        self.user_id = check_id(user_id, "user_id")
+        self._commands, self._run = commands, run
+
+    def pause(self, *, now: float | None = None) -> None:
+        """Start none of the user's tasks; pushes go on, running ones end."""
+        self._run(change(self._commands, self.user_id, {"paused": 1}, now))
+
+    def resume(self, *, now: float | None = None) -> None:
+        self._run(change(self._commands, self.user_id, {"paused": ""}, now))
+
+    def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000)."""
+        self._run(set_weight(self._commands, self.user_id, weight, now))
+
+    def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """At most this many tasks at once; None for no limit."""
+        self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
+
+    def set_rate(self, rate: str | None, *, now: float | None = None) -> None:
+        """At most so many starts per unit of time (``"100/m"``), with bursts of as many; None for no limit."""
+        self._run(set_rate(self._commands, self.user_id, rate, now))
+
+    def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
+        """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
+        self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
+
+    def purge(self, *, now: float | None = None) -> int:
+        """Cancel everything that waits; returns how many. Running tasks go on."""
+        return self._run(purge(self._commands, self.user_id, now))
+
+    def stats(self) -> UserStats:
+        return self._run(user_stats(self._commands, self.user_id))
+
+
+class AsyncUserQueue:
+    """`UserQueue`, awaited."""
+
+    def __init__(self, commands: Commands, run: AsyncRun, user_id: str) -> None:
+        self.user_id = check_id(user_id, "user_id")
+        self._commands, self._run = commands, run
+
+    async def pause(self, *, now: float | None = None) -> None:
+        await self._run(change(self._commands, self.user_id, {"paused": 1}, now))
+
+    async def resume(self, *, now: float | None = None) -> None:
+        await self._run(change(self._commands, self.user_id, {"paused": ""}, now))
+
+    async def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        await self._run(set_weight(self._commands, self.user_id, weight, now))
+
+    async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
+
+    async def set_rate(self, rate: str | None, *, now: float | None = None) -> None:
+        await self._run(set_rate(self._commands, self.user_id, rate, now))
+
+    async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
+        await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
+
+    async def purge(self, *, now: float | None = None) -> int:
+        return await self._run(purge(self._commands, self.user_id, now))
+
+    async def stats(self) -> UserStats:
+        return await self._run(user_stats(self._commands, self.user_id))
