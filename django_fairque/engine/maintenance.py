@@ -42,4 +42,4 @@ def set_paused(commands: Commands, now: float | None, *, paused: bool) -> Steps[
 
 def is_paused(commands: Commands) -> Steps[bool]:
     (value,) = yield Read([("HGET", commands.keys("stats"), "paused")])
-    return value == b"1"
+    return bool(value == b"1")

@@ -1,0 +1,39 @@
+"""``manage.py fairque_health``: whether the queue is well, for people and for probes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.statistics import Health
+from django_fairque.management.base import QueueCommand
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+EXIT = {"good": 0, "degraded": 1, "down": 2}
+
+
+class Command(QueueCommand):
+    help = "Say whether a queue is good (exit 0), degraded (1) or down (2), and why."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="as one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            health = get_queue(options["queue"]).health()
+        except FairQueueError as error:
+            health = Health("down", [str(error)], {})
+        if options["json"]:
+            self.stdout.write(json.dumps(dataclasses.asdict(health)))
+        else:
+            self.stdout.write(health.status)
+            for reason in health.reasons:
+                self.stdout.write(f"- {reason}")
+        sys.exit(EXIT[health.status])

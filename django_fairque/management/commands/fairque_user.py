@@ -1,0 +1,87 @@
+"""``manage.py fairque_user``: look at users and change what holds for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.management.base import QueueCommand
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.users import UserQueue
+
+NONE = "none"
+
+
+def _number(text: str) -> int | None:
+    return None if text == NONE else int(text)
+
+
+class Command(QueueCommand):
+    help = "List the users of a queue, pause or resume one, set its weight and limits, cancel what it has waiting."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        actions.add_parser("list", help="every user with its backlog, running tasks, weight and limits")
+        for name, text in (
+            ("pause", "start none of the user's tasks any more"),
+            ("resume", "start them again"),
+            ("purge", "cancel everything that waits"),
+        ):
+            actions.add_parser(name, help=text).add_argument("user", help="the user's id")
+        weight = actions.add_parser("weight", help="set the share: 2 is twice that of a user of weight 1")
+        weight.add_argument("user", help="the user's id")
+        weight.add_argument("weight", type=float, help="0.001 to 1000")
+        limit = actions.add_parser("limit", help="set limits; 'none' removes one")
+        limit.add_argument("user", help="the user's id")
+        limit.add_argument("--running", metavar="N", help="tasks at once")
+        limit.add_argument("--rate", metavar="N/UNIT", help="starts per s, m, h or d, such as 100/m")
+        limit.add_argument("--backlog", metavar="N", help="tasks that may wait")
+
+    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        if options["action"] == "list":
+            return self._list(queue)
+        user = queue.user(options["user"])
+        if options["action"] == "purge":
+            self.stdout.write(f"{user.purge():,} tasks of {user.user_id!r} canceled")
+            return None
+        {"pause": user.pause, "resume": user.resume}.get(options["action"], lambda: self._change(user, options))()
+        return self._show([user])
+
+    def _change(self, user: UserQueue, options: dict[str, Any]) -> None:
+        if options["action"] == "weight":
+            return user.set_weight(options["weight"])
+        if options["running"] is None and options["rate"] is None and options["backlog"] is None:
+            raise ValueError("nothing to change: give --running, --rate or --backlog")
+        if options["running"] is not None:
+            user.set_max_running(_number(options["running"]))
+        if options["rate"] is not None:
+            user.set_rate(None if options["rate"] == NONE else options["rate"])
+        if options["backlog"] is not None:
+            user.set_max_backlog(_number(options["backlog"]))
+        return None
+
+    def _list(self, queue: FairQueue) -> None:
+        cursor = None
+        while True:
+            page = queue.users(cursor)
+            self._show([queue.user(user_id) for user_id in page.items], heading=cursor is None)
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def _show(self, users: list[UserQueue], *, heading: bool = True) -> None:
+        line = "{:30}  {:>8}  {:>7}  {:>8}  {:>8}  {:>7}  {:>10}  {:>9}  {}"
+        if heading:
+            names = ("user", "waiting", "running", "finished", "dead", "weight", "at once", "rate", "")
+            self.stdout.write(line.format(*names).rstrip())
+        for user in users:
+            stats = user.stats()
+            waiting = stats.sizes.total - stats.sizes.running
+            state = "paused" if stats.paused else ""
+            figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
+            limits = (stats.max_running or "-", stats.rate or "-")
+            self.stdout.write(line.format(ascii(user.user_id)[1:-1], *figures, *limits, state).rstrip())

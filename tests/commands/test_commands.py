@@ -1,0 +1,168 @@
+"""Each command on a real queue: what it prints, what it changes, how it fails."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: object) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}  # type: ignore[attr-defined]
+    return get_queue()
+
+
+@pytest.fixture
+def run() -> Callable[..., str]:
+    def command(*words: str) -> str:
+        out = StringIO()
+        call_command(*words, stdout=out, no_color=True)
+        return out.getvalue()
+
+    return command
+
+
+def push(queue: FairQueue, user: str = "acme", **options: object) -> str:
+    return queue.push(Task.create(user, 3, {"n": 1}, name="mail.send", **options)).task_id  # type: ignore[arg-type]
+
+
+def bury(queue: FairQueue, user: str = "acme") -> str:
+    task_id = push(queue, user)
+    lease = queue.pop("w", [user])
+    assert lease is not None
+    queue.fail(lease, "no such address", retry=False)
+    return f"{task_id}~1"
+
+
+def test_check_says_what_it_compared(queue: FairQueue, run: Callable[..., str]) -> None:
+    push(queue)
+    assert run("fairque_check") == "queue 'default': no violation (1 queued)\n"
+
+
+def test_check_names_each_violation_and_exits_1(queue: FairQueue, redis: Redis, run: Callable[..., str]) -> None:
+    task_id = push(queue)
+    redis.zrem("fq:{default:0}:state:queued", task_id)
+    out = StringIO()
+    with pytest.raises(SystemExit) as stop:
+        call_command("fairque_check", stdout=out, no_color=True)
+    assert stop.value.code == 1
+    assert f"task:{task_id}" in out.getvalue()
+    assert "1 violations" in out.getvalue()
+
+
+def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Callable[..., str]) -> None:
+    with pytest.raises(CommandError, match="did you mean 'default'"):
+        run("fairque_check", "--queue", "defualt")
+
+
+def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Callable[..., str]) -> None:
+    push(queue)
+    push(queue, "quiet\n*")
+    run("fairque_user", "weight", "acme", "2.5")
+    run("fairque_user", "limit", "acme", "--running", "3", "--rate", "100/m", "--backlog", "50")
+    run("fairque_user", "pause", "quiet\n*")
+    lines = run("fairque_user", "list").splitlines()
+    assert lines[1].split() == ["acme", "1", "0", "0", "0", "2.5", "3", "100/60s"]
+    assert lines[2].split() == ["quiet\\n*", "1", "0", "0", "0", "1", "-", "-", "paused"]
+    assert queue.pop("w", ["quiet\n*"]) is None
+    run("fairque_user", "resume", "quiet\n*")
+    assert queue.pop("w", ["quiet\n*"]) is not None
+
+
+def test_a_limit_is_removed_by_none(queue: FairQueue, run: Callable[..., str]) -> None:
+    run("fairque_user", "limit", "acme", "--running", "3")
+    run("fairque_user", "limit", "acme", "--running", "none")
+    assert queue.user("acme").stats().max_running is None
+
+
+def test_purge_cancels_what_waits(queue: FairQueue, run: Callable[..., str]) -> None:
+    ids = [push(queue), push(queue, execute_after=4e9)]
+    assert run("fairque_user", "purge", "acme") == "2 tasks of 'acme' canceled\n"
+    assert {queue.get_task(task_id).state for task_id in ids} == {TaskState.CANCELED}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("fairque_user", "limit", "acme"), "nothing to change"),
+        (("fairque_user", "limit", "acme", "--rate", "many"), "such as '100/m'"),
+        (("fairque_user", "weight", "acme", "0"), "from 0.001 to 1000"),
+        (("fairque_dlq", "show", "nothing~1"), "has no dead letter"),
+        (("fairque_dlq", "requeue"), "name one entry, or give --all"),
+        (("fairque_dlq", "requeue", "--all", "--payload", "1"), "one entry's payload"),
+        (("fairque_dlq", "requeue", "x~1", "--payload", "{"), "Expecting property name"),
+    ],
+)
+def test_mistakes_end_with_one_clear_line(
+    queue: FairQueue, run: Callable[..., str], words: tuple[str, ...], expected: str
+) -> None:
+    with pytest.raises(CommandError, match=expected):
+        run(*words)
+
+
+def test_dead_letters_are_listed_shown_and_requeued(queue: FairQueue, run: Callable[..., str]) -> None:
+    entry, other = bury(queue), bury(queue, "bolt")
+    listed = run("fairque_dlq", "list")
+    assert entry in listed
+    assert other in listed
+    assert "2 shown of 2 dead letters" in listed
+    assert entry not in run("fairque_dlq", "list", "--user", "bolt")
+    shown = run("fairque_dlq", "show", entry)
+    assert '{"n":1}' in shown
+    assert "no such address" in shown
+    run("fairque_dlq", "requeue", entry, "--payload", '{"n":2}')
+    assert queue.get_task(entry[:-2]).payload == {"n": 2}
+    assert run("fairque_dlq", "requeue", "--all", "--type", "failed") == "1 requeued\n"
+    assert queue.dlq.count() == 0
+
+
+def test_dead_letters_are_discarded_and_cleaned_up(queue: FairQueue, run: Callable[..., str]) -> None:
+    entry = bury(queue)
+    bury(queue)
+    run("fairque_dlq", "discard", entry)
+    assert queue.get_task(entry[:-2]).state is TaskState.CANCELED
+    assert run("fairque_dlq", "cleanup", "--older-than-days", "1") == "0 dead letters forgotten\n"
+    assert run("fairque_dlq", "cleanup", "--older-than-days", "0") == "1 dead letters forgotten\n"
+
+
+def test_stats_are_a_readable_table_or_json(queue: FairQueue, run: Callable[..., str]) -> None:
+    push(queue)
+    bury(queue)
+    assert json.loads(run("fairque_stats", "--json"))["states"]["failed"] == 1
+    table = run("fairque_stats")
+    assert "1 users ready" in table
+    assert "queued 1" in table
+
+
+def test_health_exits_by_its_status(queue: FairQueue, settings: object) -> None:
+    out = StringIO()
+    with pytest.raises(SystemExit) as stop:
+        call_command("fairque_health", stdout=out)
+    assert stop.value.code == 1  # the tests' server keeps no append-only file
+    assert "append-only file is off" in out.getvalue()
+
+
+def test_health_of_a_server_that_is_gone_is_down(settings: object) -> None:
+    url = "unix:///nonexistent/s.sock"
+    settings.FAIRQUE = {"REDIS": {"URL": url}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}  # type: ignore[attr-defined]
+    out = StringIO()
+    with pytest.raises(SystemExit) as stop:
+        call_command("fairque_health", "--json", stdout=out)
+    assert stop.value.code == 2
+    assert json.loads(out.getvalue())["status"] == "down"
