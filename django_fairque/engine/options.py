@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     ValidationError,
     field_validator,
     model_validator,
@@ -34,6 +33,7 @@ from .units import MAX_DURATION
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+    from pydantic.functional_validators import ModelWrapValidatorHandler
     from typing_extensions import Self
 
 DEFAULT_SLA = {
@@ -171,7 +171,7 @@ def _at(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[BaseModel],
 
 
 def _is_model(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
+    return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel)
 
 
 def _plain_number(value: Any) -> Any:

@@ -1,0 +1,58 @@
+"""Configuration: the models, their sources, and the queues made from them.
+
+Nothing is imported before it is used: a web process that enqueues nothing pays for nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django_fairque.engine.options import QueueConfig
+
+    from .current import get_config, reset_config, set_overrides
+    from .models import FairQueueConfig
+    from .queues import aclose_queues, aget_queue, close_queues, get_queue
+    from .redis import RedisConfig, SentinelConfig
+    from .worker import WorkerConfig
+
+__all__ = [
+    "FairQueueConfig",
+    "QueueConfig",
+    "RedisConfig",
+    "SentinelConfig",
+    "WorkerConfig",
+    "aclose_queues",
+    "aget_queue",
+    "close_queues",
+    "get_config",
+    "get_queue",
+    "reset_config",
+    "set_overrides",
+]
+
+_HOMES = {
+    "FairQueueConfig": "models",
+    "QueueConfig": "models",
+    "RedisConfig": "redis",
+    "SentinelConfig": "redis",
+    "WorkerConfig": "worker",
+    "aclose_queues": "queues",
+    "aget_queue": "queues",
+    "close_queues": "queues",
+    "get_config": "current",
+    "get_queue": "queues",
+    "reset_config": "current",
+    "set_overrides": "current",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,84 @@
+"""The configuration in force: read when first asked for, kept until a setting changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from .models import FairQueueConfig
+from .sources import WATCHED_SETTINGS, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class _Current:
+    def __init__(self) -> None:
+        self.config: FairQueueConfig | None = None
+        self.overrides: Mapping[str, Any] = {}
+        self.on_reset: list[Callable[[], None]] = []
+        self._listening = False
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        """Make the lock; again in a forked child, where a thread that exists only in the parent may hold it."""
+        self.lock = threading.RLock()
+
+    def load(self) -> FairQueueConfig:
+        with self.lock:
+            self._listen()
+            if self.config is None:
+                self.config = load(FairQueueConfig, self.overrides)
+            return self.config
+
+    def _listen(self) -> None:
+        if not self._listening:
+            from django.core.signals import setting_changed
+
+            setting_changed.connect(_setting_changed, dispatch_uid="django_fairque.conf")
+            self._listening = True
+
+
+_current = _Current()
+os.register_at_fork(after_in_child=_current.renew_lock)
+
+
+def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
+    """The configuration of this process.
+
+    Args:
+        overrides: further options that win over all sources, nested as in settings; the result is then made for
+            this call. `set_overrides` makes them last.
+
+    Raises:
+        ConfigurationError: every mistake in all sources.
+    """
+    if overrides:
+        return load(FairQueueConfig, overrides)
+    return _current.config or _current.load()
+
+
+def set_overrides(overrides: Mapping[str, Any]) -> None:
+    """Let these options win over all sources in this process from now on: what a command was given."""
+    with _current.lock:
+        _current.overrides = dict(overrides)
+    reset_config()
+
+
+def reset_config() -> None:
+    """Forget the configuration, and close the clients made from it: all is read again when next asked for."""
+    with _current.lock:
+        _current.config = None
+    for callback in _current.on_reset:
+        callback()
+
+
+def on_reset(callback: Callable[[], None]) -> None:
+    """Call ``callback`` whenever the configuration is forgotten."""
+    _current.on_reset.append(callback)
+
+
+def _setting_changed(*, setting: str, **_: Any) -> None:
+    if setting in WATCHED_SETTINGS:
+        reset_config()

@@ -1,0 +1,50 @@
+"""Environment variables: ``FAIRQUE_REDIS__URL`` is ``redis.url``.
+
+Two underscores part the levels. A name without them is taken only if it is a whole key by itself, because other
+variables begin alike: Kubernetes sets ``FAIRQUE_REDIS_PORT`` for a service called fairque-redis.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.options import Options, QueueConfig
+
+from .layers import SCALARS, Layer
+from .redis import RedisConfig
+from .worker import WorkerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PREFIX = "FAIRQUE_"
+LEVEL = "__"
+
+_WHOLE = ("redis", *SCALARS)
+_SECTIONS: dict[str, type[Options]] = {"redis": RedisConfig, "worker": WorkerConfig, "queue": QueueConfig}
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    layer = Layer()
+    for name, value in sorted(environ.items()):
+        path = _path(name)
+        if len(path) > 1 or path[0] in _WHOLE:
+            layer.add(path, value, (name,), lambda written: f"environment variable {written[0]}")
+    return layer
+
+
+def overlooked(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables that are not read, each with the one that was probably meant."""
+    meant = {
+        f"{section}_{option}": f"{PREFIX}{section}{LEVEL}{option}".upper()
+        for section, options in _SECTIONS.items()
+        for option in options.model_fields
+    }
+    for name, value in sorted(environ.items()):
+        path = _path(name)
+        if len(path) == 1 and path[0] in meant and not value.startswith("tcp://"):  # the form of Kubernetes' own
+            yield name, meant[path[0]]
+
+
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(name[len(PREFIX) :].lower().split(LEVEL)) if name.startswith(PREFIX) else ("",)

@@ -1,0 +1,134 @@
+"""A source of configuration as flat entries that remember how the user wrote them; laying sources over another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_fairque.engine.options import Mistake, shown
+
+from . import urls
+from .redis import ADDRESSES, RedisConfig
+
+Path = tuple[str, ...]
+
+SECTIONS = ("redis", "worker", "workers", "queue", "queues")
+SCALARS = ("enqueue_on_commit", "config_file")
+
+# Where the configuration nests; "*" is a name that the user chose. Everything else is a value.
+_NESTING = {
+    (),
+    *((section,) for section in SECTIONS),
+    ("redis", "sentinel"),
+    ("workers", "*"),
+    ("queue", "sla"),
+    ("queues", "*"),
+    ("queues", "*", "sla"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value and its key as the user wrote it; ``shouted``: in capitals, as a suggestion should be then."""
+
+    value: Any
+    key: str
+    shouted: bool
+
+
+@dataclass
+class Layer:
+    """What one source says."""
+
+    entries: dict[Path, Entry] = field(default_factory=dict)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def add(self, path: Path, value: Any, written: Path, label: Callable[[Path], str]) -> None:
+        """Take over a value, or what is nested in it; ``written`` is ``path`` before its case was folded."""
+        if value is None and path[:1] == ("redis",) and len(path) > 1:
+            return  # what os.environ.get() found nothing for
+        key = label(written)
+        if path == ("redis",) and isinstance(value, str):
+            path = ("redis", "url")
+        if path == ("workers",) and isinstance(value, (list, tuple)):
+            value = self._by_id(value, key)
+        if nests(path):
+            value = {} if value is None else value
+            if not isinstance(value, Mapping):
+                self.mistakes.append(Mistake("value", path, f"expected a mapping; got {_came(path, value)}", key=key))
+                return
+            self._add_nested(path, value, written, label)
+        elif path in self.entries:
+            text = f"expected once; got it also as {self.entries[path].key}"
+            self.mistakes.append(Mistake("conflict", path, text, key=key))
+        self.entries[path] = Entry(value, key, shouted=bool(written) and written[-1].isupper())
+
+    def _add_nested(self, path: Path, value: Mapping[Any, Any], written: Path, label: Callable[[Path], str]) -> None:
+        chosen_by_user = (*path, "*") in _NESTING
+        for name, inner in value.items():
+            text = str(name)
+            self.add((*path, text if chosen_by_user else text.lower()), inner, (*written, text), label)
+
+    def _by_id(self, workers: Iterable[Any], key: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for worker in workers:
+            options = (
+                {str(name).lower(): value for name, value in worker.items()} if isinstance(worker, Mapping) else {}
+            )
+            name = options.pop("id", None)
+            if name is None or str(name) in found:
+                text = "expected a list of mappings, each with an id of its own"
+                self.mistakes.append(Mistake("value", ("workers",), f"{text}; got {shown(name or worker)}", key=key))
+            else:
+                found[str(name)] = options
+        return found
+
+    def unfold_url(self) -> None:
+        """Make entries of what the URL carries, so that a later source wins over it part by part."""
+        entry = self.entries.get(("redis", "url"))
+        if entry is None or not isinstance(entry.value, str):
+            return
+        for name, value in urls.split(entry.value)[1].items():
+            if name in RedisConfig.model_fields:
+                self.entries.setdefault(("redis", name), Entry(value, entry.key, entry.shouted))
+
+
+def nests(path: Path) -> bool:
+    return path in _NESTING or (*path[:1], "*", *path[2:]) in _NESTING
+
+
+def _came(path: Path, value: Any) -> str:
+    return "a value that is not shown" if path[:1] == ("redis",) else shown(value)
+
+
+def laid_over(layers: Iterable[Layer]) -> dict[Path, Entry]:
+    """All entries, a later layer's instead of an earlier one's."""
+    entries: dict[Path, Entry] = {}
+    for layer in layers:
+        addresses = {name for name in ADDRESSES if any(path[:2] == ("redis", name) for path in layer.entries)}
+        if addresses:
+            # Another address replaces the earlier one, whatever form that has; credentials are kept.
+            gone = {*ADDRESSES, *(["port"] if "host" not in addresses else [])} - addresses
+            entries = {
+                path: entry for path, entry in entries.items() if path[:1] != ("redis",) or not gone & {*path[1:2]}
+            }
+        entries.update(layer.entries)
+    return entries
+
+
+def nested(entries: Mapping[Path, Entry]) -> dict[str, Any]:
+    """The entries as a tree of plain values."""
+    tree: dict[str, Any] = {}
+    for path, entry in entries.items():
+        if nests(path):
+            _at(tree, path)
+        else:
+            _at(tree, path[:-1])[path[-1]] = entry.value
+    return tree
+
+
+def _at(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+    for name in path:
+        tree = tree.setdefault(name, {})
+    return tree

@@ -1,0 +1,127 @@
+"""`get_queue` and `aget_queue`: one client per process, or per event loop, and one object per declared queue."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from .clients import aclose_client, close_client
+from .current import get_config, on_reset
+
+if TYPE_CHECKING:
+    from django_fairque.engine.aio import AsyncFairQueue
+    from django_fairque.engine.queue import FairQueue
+
+    from .models import FairQueueConfig
+    from .redis import RedisConfig
+
+
+class _Opened:
+    """A client and the queues that use it; made from one configuration."""
+
+    def __init__(self, config: FairQueueConfig, client: Any, kind: Any) -> None:
+        self.config = config
+        self.client = client
+        self._kind = kind
+        self._queues: dict[str, Any] = {}
+
+    def queue(self, name: str) -> Any:
+        found = self._queues.get(name)
+        if found is None:
+            made = self._kind(self.client, name, self.config.queue_config(name))
+            found = self._queues.setdefault(name, made)  # of two threads that come at once, both get the first one's
+        return found
+
+
+class _State:
+    """What this process has open."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew; in a forked child, where the connections and perhaps a held lock are the parent's."""
+        self.lock = threading.Lock()
+        self.opened: _Opened | None = None
+        self.on_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = WeakKeyDictionary()
+
+
+_state = _State()
+os.register_at_fork(after_in_child=_state.forget)
+
+
+def get_queue(name: str = "default") -> FairQueue:
+    """The declared queue of that name, the same object for all threads of the process.
+
+    Raises:
+        ConfigurationError: it is not declared (the nearest match is named), or the configuration has mistakes.
+    """
+    config, opened = get_config(), _state.opened
+    if opened is None or opened.config is not config:
+        opened = _open(config)
+    queue: FairQueue = opened.queue(name)
+    return queue
+
+
+def _open(config: FairQueueConfig) -> _Opened:
+    from django_fairque.engine.queue import FairQueue
+
+    with _state.lock:
+        if _state.opened is None or _state.opened.config is not config:
+            _state.opened = _Opened(config, _server(config).create_redis_client(), FairQueue)
+        return _state.opened
+
+
+async def aget_queue(name: str = "default") -> AsyncFairQueue:
+    """As `get_queue`, for coroutines: the same object for all tasks of the running event loop."""
+    config, loop = get_config(), asyncio.get_running_loop()
+    opened = _state.on_loops.get(loop)
+    if opened is None or opened.config is not config:
+        opened = await _open_on(loop, config)
+    queue: AsyncFairQueue = opened.queue(name)
+    return queue
+
+
+async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _Opened:
+    from django_fairque.engine.aio import AsyncFairQueue
+
+    opened = _Opened(config, _server(config).create_async_redis_client(), AsyncFairQueue)
+    with _state.lock:
+        _forget_closed_loops()
+        outdated = _state.on_loops.get(loop)
+        _state.on_loops[loop] = opened  # before the await, so that no other task opens one too
+    if outdated is not None:
+        await aclose_client(outdated.client)
+    return opened
+
+
+def _server(config: FairQueueConfig) -> RedisConfig:
+    """Payloads are bytes, whatever other clients are to return."""
+    return config.redis.model_copy(update={"decode_responses": False})
+
+
+def _forget_closed_loops() -> None:
+    # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
+    for loop in [loop for loop in _state.on_loops if loop.is_closed()]:
+        del _state.on_loops[loop]
+
+
+def close_queues() -> None:
+    """Close the process's client; the next `get_queue` makes a new one."""
+    with _state.lock:
+        opened, _state.opened = _state.opened, None
+    if opened is not None:
+        close_client(opened.client)
+
+
+async def aclose_queues() -> None:
+    """Close the running event loop's client, for example before the loop ends."""
+    opened = _state.on_loops.pop(asyncio.get_running_loop(), None)
+    if opened is not None:
+        await aclose_client(opened.client)
+
+
+on_reset(close_queues)

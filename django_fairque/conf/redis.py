@@ -1,0 +1,222 @@
+"""`RedisConfig`: which server, and how to talk to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    SerializationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from django_fairque.engine.options import Mistake, Number, Options, Whole, problem, seconds, shown, whole
+
+from . import urls
+
+if TYPE_CHECKING:
+    from redis import Redis, RedisCluster
+    from redis.asyncio import Redis as AsyncRedis
+    from redis.asyncio import RedisCluster as AsyncRedisCluster
+
+ADDRESSES = ("url", "host", "unix_socket_path", "cache", "sentinel")
+"""The ways to say where the server is; exactly one is used."""
+
+SENTINEL_PORT = 26379
+
+REVEAL = "with secrets"
+"""The context of a dump that is to hold the passwords themselves."""
+
+Secret = Annotated[SecretStr | None, Field(repr=False)]
+File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
+
+
+class SentinelConfig(BaseModel):
+    """The sentinels that know where the primary is, and what they call it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    nodes: list[tuple[str, int]] = Field(
+        min_length=1,
+        description='a list of sentinels, each "host:port" or [host, port]',
+        title='a sentinel, "host:port" or [host, port]',
+    )
+    service: str = Field(min_length=1, description="the name under which the sentinels know the primary")
+    username: str | None = Field(default=None, description="a text")
+    password: SecretStr | None = Field(default=None, repr=False, description="a text")
+
+    @field_validator("nodes", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        nodes = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        return [_node(node) for node in nodes] if isinstance(nodes, (list, tuple)) else nodes
+
+    @field_serializer("password")
+    def _reveal(self, value: SecretStr | None, info: SerializationInfo) -> Any:
+        return _revealed(value, info)
+
+
+def _node(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    host, _, port = value.rpartition(":")
+    return (host.strip("[]"), port) if host else (value, SENTINEL_PORT)
+
+
+def _revealed(value: SecretStr | None, info: SerializationInfo) -> Any:
+    if value is None:
+        return None
+    if info.context == REVEAL:
+        return value.get_secret_value()
+    return str(value) if info.mode_is_json() else value
+
+
+class RedisConfig(Options):
+    """The server and the connections to it. Durations are seconds; docs/configuration.md explains each field.
+
+    Credentials in ``url`` are moved to ``username`` and ``password``, so ``url`` may be shown.
+    """
+
+    url: str | None = Field(default=None, description=f"a text: {urls.EXAMPLES}")
+    host: str = Field(default="127.0.0.1", pattern=r"^[^\s/@]+$", description="a host's name or address")
+    port: Whole = whole(6379, least=1, most=65535)
+    db: Whole = whole(0, least=0, most=2**31 - 1)
+    username: str | None = Field(default=None, description="a text")
+    password: SecretStr | None = Field(default=None, repr=False, description="a text")
+    unix_socket_path: File | None = Field(default=None, min_length=1, description="the path of a socket")
+    cache: str | None = Field(default=None, min_length=1, description="an alias of settings.CACHES")
+    sentinel: SentinelConfig | None = Field(default=None, description="a mapping with nodes and service")
+    cluster: bool = Field(default=False, description="true or false")
+    ssl: bool = Field(default=False, description="true or false")
+    ssl_ca_certs: File | None = Field(default=None, description="the path of a file with certificates")
+    ssl_certfile: File | None = Field(default=None, description="the path of a certificate's file")
+    ssl_keyfile: File | None = Field(default=None, description="the path of a key's file")
+    ssl_cert_reqs: Literal["required", "optional", "none"] = Field(
+        default="required", description='"required", "optional" or "none"'
+    )
+    ssl_check_hostname: bool = Field(default=True, description="true or false")
+    socket_timeout: Number = seconds(15)
+    socket_connect_timeout: Number = seconds(2)
+    health_check_interval: Number = seconds(30, least=0)
+    max_connections: Whole = whole(100, least=1, most=10_000)
+    decode_responses: bool = Field(default=False, description="true or false")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_url_apart(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or not isinstance(data.get("url"), str):
+            return data
+        url, options = urls.split(data["url"])
+        known = {name: value for name, value in options.items() if name in cls.model_fields}
+        return {**known, **data, "url": url}
+
+    @field_validator("url")
+    @classmethod
+    def _is_readable(cls, value: str | None) -> str | None:
+        options = [name for name in cls.model_fields if name not in (*ADDRESSES, "port")]
+        if value is not None and (wrong := urls.complaint(value, options)):
+            raise problem(wrong)
+        return value
+
+    @field_serializer("password")
+    def _reveal(self, value: SecretStr | None, info: SerializationInfo) -> Any:
+        return _revealed(value, info)
+
+    @property
+    def is_embedded(self) -> bool:
+        return bool(self.url and self.url.startswith("embedded:"))
+
+    @property
+    def address(self) -> str:
+        """Where the server is, in words that may be shown."""
+        if self.url:
+            return self.url
+        if self.sentinel:
+            nodes = ", ".join(f"{host}:{port}" for host, port in self.sentinel.nodes)
+            return f"{self.sentinel.service} (of the sentinels {nodes})"
+        return self.unix_socket_path or (f"cache {self.cache}" if self.cache else f"{self.host}:{self.port}")
+
+    @property
+    def hosts(self) -> list[str]:
+        """The machines that are connected to; none for a socket or the embedded server."""
+        if self.sentinel:
+            return [host for host, _ in self.sentinel.nodes]
+        return [self.endpoint[0]] if self.endpoint else []
+
+    @property
+    def endpoint(self) -> tuple[str, int] | None:
+        """Host and port, unless the server is found in another way."""
+        if self.unix_socket_path or self.cache or self.sentinel:
+            return None
+        if self.url is None:
+            return self.host, self.port
+        return urls.host_and_port(self.url) if self.url.startswith("redis") else None
+
+    @property
+    def socket_path(self) -> str:
+        """The path of the server's socket, or an empty string."""
+        return self.unix_socket_path or urls.socket_path(self.url)
+
+    @property
+    def database(self) -> str:
+        """Two configurations with the same text here share their data."""
+        host, port = self.endpoint or ("", 0)
+        place = f"{'127.0.0.1' if host == 'localhost' else host}:{port}" if host else self.socket_path or self.address
+        return f"{place} number {self.db}"
+
+    def given_addresses(self) -> list[str]:
+        return [name for name in ADDRESSES if name in self.model_fields_set and getattr(self, name) is not None]
+
+    def contradictions(self) -> Iterator[Mistake]:
+        given = self.given_addresses()
+        if len(given) > 1:
+            yield Mistake("conflict", (given[-1],), f"expected one way to name the server; got {' and '.join(given)}")
+        if "port" in self.model_fields_set and given and given[0] != "host":
+            yield Mistake("conflict", ("port",), f"expected only beside host; got it beside {given[0]}")
+        if self.url and self.url.startswith("rediss:") and not self.ssl:
+            yield Mistake("conflict", ("ssl",), "expected true, because the URL begins with rediss://; got False")
+        if not self.ssl and not self.cache:
+            for name in sorted(self.model_fields_set & {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}):
+                yield Mistake("conflict", (name,), "expected only with ssl (or a rediss:// URL); got it without")
+        yield from self._embedded_contradictions()
+        yield from self._cluster_contradictions()
+
+    def _embedded_contradictions(self) -> Iterator[Mistake]:
+        for name in ("username", "password", "ssl", "cluster"):
+            if self.is_embedded and getattr(self, name):
+                yield Mistake(
+                    "conflict", (name,), "expected nothing here with embedded://, whose server has no such thing"
+                )
+
+    def _cluster_contradictions(self) -> Iterator[Mistake]:
+        if not self.cluster:
+            return
+        if self.sentinel or self.unix_socket_path or (self.url and self.url.startswith("unix:")):
+            yield Mistake("conflict", ("cluster",), "expected url (redis://, rediss://) or host beside it; got neither")
+        if self.db:
+            yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")
+
+    def create_redis_client(self) -> Redis | RedisCluster:
+        """A new client with a pool of its own; close it with ``close()``.
+
+        Raises:
+            ConfigurationError: the cache alias, or the directory of ``embedded://``, can't be found.
+            RedisConnectionError: a cluster can't be reached (the other clients connect on first use).
+        """
+        from .clients import create_client
+
+        return create_client(self)
+
+    def create_async_redis_client(self) -> AsyncRedis | AsyncRedisCluster:
+        """As `create_redis_client`, for the event loop that first uses it; close it with ``aclose()``."""
+        from .clients import create_async_client
+
+        return create_async_client(self)

@@ -1,0 +1,89 @@
+"""The URL of a server: what may stand in it, and taking it apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+
+from django_fairque.engine.options import nearest, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+SCHEMES = ("redis", "rediss", "unix", "embedded")
+EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127.0.0.1:6379/0"
+
+
+def split(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without credentials, and the options it carries.
+
+    An option named in the query wins over the same one elsewhere in the URL, as in redis-py. A URL that can't be
+    taken apart is returned as it is: `complaint` says what is wrong with it.
+    """
+    if complaint(url):
+        return url, {}
+    parts = urlsplit(url)
+    found = {"username": parts.username, "password": parts.password, "db": _database(parts)}
+    options = {name: unquote(value) for name, value in found.items() if value}
+    options |= {name.lower(): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
+    if parts.scheme == "rediss":
+        options["ssl"] = "true"
+    public = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("username", "password")]
+    clean = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(public))
+    return _joined(clean), options
+
+
+def complaint(url: str, known: Collection[str] | None = None) -> str:
+    """What is wrong with the URL, or an empty string; ``known`` are the options that its query may name."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:  # its text may quote a part of the password
+        return f"expected {EXAMPLES}; got {shown(url)}, whose host or port can't be read (is the password %-encoded?)"
+    if parts.scheme not in SCHEMES:
+        return f"expected {EXAMPLES}; got {shown(url)}"
+    if wrong := _wrong_place(parts, host):
+        return f"{wrong}; got {shown(url)}"
+    names = [name.lower() for name, _ in parse_qsl(parts.query)]
+    return next((_unknown(name, known) for name in names if known is not None and name not in known), "")
+
+
+def _wrong_place(parts: SplitResult, host: str | None) -> str:
+    if parts.scheme == "embedded" and (parts.netloc or parts.path == "/" or parts.query or parts.fragment):
+        return "expected embedded:// or, with three slashes, embedded:///absolute/directory"
+    if parts.scheme == "unix" and (parts.netloc.rpartition("@")[2] or parts.path in ("", "/")):
+        return "expected, with three slashes, unix:///absolute/path/of/the.sock"
+    if parts.scheme in ("redis", "rediss"):
+        if not host:
+            return f"expected a host, for example {parts.scheme}://127.0.0.1:6379/0"
+        database = _database(parts)
+        if database and not database.isdecimal():
+            return f"expected a database number after the host, for example {parts.scheme}://{host}/0"
+    return ""
+
+
+def _database(parts: SplitResult) -> str:
+    return parts.path.strip("/") if parts.scheme in ("redis", "rediss") else ""
+
+
+def _unknown(name: str, known: Collection[str] | None) -> str:
+    suggestion = nearest(name, known or ())
+    return f"unknown option {name!r} in the URL" + (f"; did you mean {suggestion}?" if suggestion else "")
+
+
+def _joined(parts: SplitResult) -> str:
+    query = f"?{parts.query}" if parts.query else ""
+    # Not urlunsplit: it drops the empty host of unix:// and embedded://.
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{query}"
+
+
+def socket_path(url: str | None) -> str:
+    """The path in a ``unix://`` URL; of any other, an empty string."""
+    parts = urlsplit(url or "")
+    return unquote(parts.path) if parts.scheme == "unix" else ""
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Of a ``redis://`` or ``rediss://`` URL."""
+    parts = urlsplit(url)
+    return unquote(parts.hostname or ""), parts.port or 6379

@@ -1,0 +1,111 @@
+"""`WorkerConfig`: whom a worker serves, with how many hands, and how long it waits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.ids import MAX_BYTES, check_id
+from django_fairque.engine.options import Mistake, Number, Options, Whole, seconds, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EVERYONE = "*"
+MOST_NAMED = 5
+"""So many users are named in an error."""
+
+QUEUE_NAME = r"^[a-z0-9_.-]{1,64}$"
+QUEUE_NAME_WORDS = '1 to 64 lower-case letters, digits, "_", "." or "-"'
+
+
+def _listed(value: Any) -> Any:
+    """A list written as text, where nothing else can be written: ``a,b``, or JSON if an item holds a comma."""
+    if not isinstance(value, str):
+        return list(value) if isinstance(value, (tuple, set, frozenset)) else value
+    if value.lstrip().startswith("["):
+        return json.loads(value)  # its error is a ValueError, so the field's own words follow
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _user_id(value: str) -> str:
+    try:
+        return check_id(value, "user id")
+    except TaskValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+Users = Annotated[list[Annotated[str, AfterValidator(_user_id)]], BeforeValidator(_listed)]
+QueueNames = Annotated[list[Annotated[str, Field(pattern=QUEUE_NAME)]], BeforeValidator(_listed), Field(min_length=1)]
+
+
+def _users(default: list[str]) -> Any:
+    return Field(
+        default_factory=default.copy,
+        description='a list of user ids, or "*" for everyone',
+        title=f"a user id: a non-empty text of at most {MAX_BYTES} bytes",
+    )
+
+
+class WorkerConfig(Options):
+    """One worker. Durations are seconds; docs/configuration.md explains each field."""
+
+    id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
+    assigned_users: Users = _users([EVERYONE])
+    steal_targets: Users = _users([])
+    queues: QueueNames = Field(
+        default_factory=lambda: ["default"],
+        description="a list of at least one queue's name",
+        title=f"a queue's name: {QUEUE_NAME_WORDS}",
+    )
+    poll_interval_seconds: Number = seconds(5)
+    task_timeout_seconds: Number = seconds(300)
+    hard_timeout_grace_seconds: Number = seconds(5, least=0)
+    max_concurrent_tasks: Whole = whole(8, least=1, most=1000)
+    graceful_shutdown_timeout: Number = seconds(30, least=0)
+    lease_seconds: Number = seconds(30)
+    processes: Whole = whole(1, least=1, most=256)
+    handler: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description='the dotted path of a callable, such as "shop.tasks.handle"',
+    )
+    max_tasks: Whole = Field(
+        default=0, ge=0, le=10**12, description="a whole number of tasks, at least 0 (0: no limit)"
+    )
+    max_memory_mb: Whole = Field(
+        default=0, ge=0, le=10**9, description="a whole number of megabytes, at least 0 (0: no limit)"
+    )
+
+    def contradictions(self) -> Iterator[Mistake]:
+        for name in ("assigned_users", "steal_targets"):
+            users = getattr(self, name)
+            if EVERYONE in users and len(users) > 1:
+                yield Mistake(
+                    "conflict", (name,), f'expected "*" alone or user ids; got "*" beside {len(users) - 1} more'
+                )
+        if EVERYONE in self.assigned_users and self.steal_targets:
+            yield Mistake(
+                "conflict",
+                ("steal_targets",),
+                'expected nothing here, because assigned_users is "*" and leaves nobody to steal from; '
+                f"got {_some(self.steal_targets)}",
+            )
+        elif both := [user for user in self.steal_targets if user in set(self.assigned_users)]:
+            yield Mistake(
+                "conflict",
+                ("steal_targets",),
+                f"expected users that are not in assigned_users; got {_some(both)}, who {_are(both)} in both",
+            )
+
+
+def _some(users: list[str]) -> str:
+    more = len(users) - MOST_NAMED
+    return ", ".join(map(repr, users[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _are(users: list[str]) -> str:
+    return "is" if len(users) == 1 else "are"

@@ -1,0 +1,223 @@
+"""Clients made from a configuration: to whom they connect, and that they send a command once."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+from redis import BlockingConnectionPool, Redis, SSLConnection
+from redis import exceptions as redis_errors
+from redis.asyncio import BlockingConnectionPool as AsyncBlockingConnectionPool
+from redis.asyncio import SSLConnection as AsyncSSLConnection
+from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
+
+from django_fairque.conf import FairQueueConfig, RedisConfig
+from django_fairque.embedded import AsyncEmbeddedConnection, EmbeddedConnection, EmbeddedServer
+from django_fairque.engine.errors import RedisConnectionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+    from tests.servers import Server
+
+    from .conftest import Configure
+
+
+def pool(**options: Any) -> Any:
+    with RedisConfig(**options).create_redis_client() as client:
+        return getattr(client, "connection_pool")  # noqa: B009 - a cluster's client has none
+
+
+def async_pool(**options: Any) -> Any:
+    return RedisConfig(**options).create_async_redis_client().connection_pool  # type: ignore[union-attr]
+
+
+class TestOnAServer:
+    @pytest.fixture(params=["url", "unix_socket_path"])
+    def config(self, request: pytest.FixtureRequest, server: Server, redis: Redis) -> FairQueueConfig:
+        address = {"url": server.url, "unix_socket_path": server.socket}[request.param]
+        return FairQueueConfig.model_validate({"redis": {request.param: address, "db": 3}})
+
+    def test_it_connects(self, config: FairQueueConfig, redis: Redis) -> None:
+        with config.create_redis_client() as client:
+            client.set("a", "b")
+            assert client.get("a") == b"b"
+        assert redis.info("keyspace").keys() == {"db3"}
+
+    async def test_it_connects_without_blocking(self, config: FairQueueConfig, redis: Redis) -> None:
+        client = config.create_async_redis_client()
+        await client.set("a", "b")
+        assert await client.get("a") == b"b"
+        await client.aclose()
+        assert redis.info("keyspace").keys() == {"db3"}
+
+    def test_text_only_if_asked_for(self, server: Server, redis: Redis) -> None:
+        with RedisConfig(url=server.url, decode_responses=True).create_redis_client() as client:
+            client.set("a", "b")
+            assert client.get("a") == "b"
+
+    def test_over_tcp_with_credentials(self, make_server: Any) -> None:
+        port = free_port()
+        with make_server("--port", str(port), "--bind", "127.0.0.1").client() as admin:
+            admin.config_set("requirepass", "p/@")
+        with RedisConfig(url=f"redis://:p%2F%40@127.0.0.1:{port}/1").create_redis_client() as client:
+            assert client.ping()
+        with (
+            RedisConfig(port=port, password=SecretStr("wrong")).create_redis_client() as client,
+            pytest.raises(redis_errors.AuthenticationError),
+        ):
+            client.ping()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class DroppingServer:
+    """Takes connections, reads what comes, and hangs up without an answer."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.connections = 0
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            with connection:
+                if not connection.recv(65536):
+                    return
+                self.connections += 1
+
+    def close(self) -> None:
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        self._thread.join()
+        self._listener.close()
+
+
+class TestACommandIsSentOnce:
+    @pytest.fixture
+    def dropping(self) -> Iterator[DroppingServer]:
+        dropping = DroppingServer()
+        yield dropping
+        dropping.close()
+
+    def test_by_the_client(self, dropping: DroppingServer) -> None:
+        with (
+            RedisConfig(port=dropping.port).create_redis_client() as client,
+            pytest.raises(redis_errors.ConnectionError),
+        ):
+            client.ping()
+        assert dropping.connections == 1
+
+    async def test_by_the_client_for_coroutines(self, dropping: DroppingServer) -> None:
+        client = RedisConfig(port=dropping.port).create_async_redis_client()
+        with pytest.raises(redis_errors.ConnectionError):
+            await client.ping()
+        await client.aclose()
+        assert dropping.connections == 1
+
+    def test_by_a_cluster_s_client(self, dropping: DroppingServer) -> None:
+        with pytest.raises(RedisConnectionError, match=rf"the cluster at 127.0.0.1:{dropping.port} can't be reached: "):
+            RedisConfig(port=dropping.port, cluster=True).create_redis_client()
+        assert dropping.connections == 1
+
+    async def test_by_a_cluster_s_client_for_coroutines(self, dropping: DroppingServer) -> None:
+        client = RedisConfig(port=dropping.port, cluster=True).create_async_redis_client()
+        with pytest.raises((redis_errors.RedisError, redis_errors.RedisClusterException)):
+            await client.ping()
+        await client.aclose()
+        assert dropping.connections == 1
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("make", "kind"), [(pool, BlockingConnectionPool), (async_pool, AsyncBlockingConnectionPool)]
+    )
+    def test_who_finds_all_connections_busy_waits(self, make: Any, kind: type) -> None:
+        made = make(max_connections=7, socket_timeout=9)
+        assert issubclass(type(made), kind)
+        assert (made.max_connections, made.timeout) == (7, 9)
+
+    @pytest.mark.parametrize("make", [pool, async_pool])
+    def test_time_outs_and_protocol(self, make: Any) -> None:
+        options = make().connection_kwargs
+        expected = {"protocol": 2, "socket_timeout": 15, "socket_connect_timeout": 2, "health_check_interval": 30}
+        assert {name: options[name] for name in expected} == expected
+        assert options["socket_keepalive"] is True
+        assert options["socket_keepalive_options"][socket.TCP_KEEPINTVL] == 5
+        assert options["retry"]._retries == 0
+
+    @pytest.mark.parametrize(("make", "kind"), [(pool, SSLConnection), (async_pool, AsyncSSLConnection)])
+    @pytest.mark.parametrize("address", [{"url": "rediss://h:7"}, {"host": "h", "port": 7, "ssl": True}])
+    def test_tls(self, make: Any, kind: type, address: dict[str, Any]) -> None:
+        made = make(**address, ssl_ca_certs="/ca", ssl_certfile="/cert", ssl_keyfile="/key")
+        assert made.connection_class is kind
+        options = made.connection_kwargs
+        assert (options["host"], options["port"], options["ssl_cert_reqs"], options["ssl_check_hostname"]) == (
+            "h", 7, "required", True,
+        )  # fmt: skip
+        assert (options["ssl_ca_certs"], options["ssl_certfile"], options["ssl_keyfile"]) == ("/ca", "/cert", "/key")
+
+    def test_the_name_of_an_unverified_certificate_is_not_checked(self) -> None:
+        assert pool(url="rediss://h", ssl_cert_reqs="none").connection_kwargs["ssl_check_hostname"] is False
+
+    def test_credentials(self) -> None:
+        options = pool(url="redis://bob:x%40y@h/3").connection_kwargs
+        assert (options["username"], options["password"], options["db"]) == ("bob", "x@y", 3)
+
+    async def test_a_cluster_s_client(self) -> None:
+        client = RedisConfig(url="rediss://:p@h:7", cluster=True, max_connections=9).create_async_redis_client()
+        assert isinstance(client, AsyncRedisCluster)
+        (node,) = client.nodes_manager.startup_nodes.values()
+        assert (node.host, node.port, node.max_connections, node.connection_class) == ("h", 7, 9, AsyncSSLConnection)
+        assert node.connection_kwargs["password"] == "p"
+        assert client.retry._retries == 0
+        await client.aclose()
+
+    @pytest.mark.parametrize("make", [pool, async_pool])
+    def test_a_primary_found_by_sentinels(self, make: Any) -> None:
+        sentinel = {"nodes": ["a:1", "b:2"], "service": "main", "username": "su", "password": "sp"}
+        made = make(sentinel=sentinel, username="u", password="p", db=2, max_connections=7, ssl=True)
+        assert (made.service_name, made.max_connections, made.is_master) == ("main", 7, True)
+        assert issubclass(made.connection_class, (SSLConnection, AsyncSSLConnection))
+        options = made.connection_kwargs
+        assert (options["username"], options["password"], options["db"], options["protocol"]) == ("u", "p", 2, 2)
+        assert options["retry"]._retries == 0
+        asked = [client.connection_pool.connection_kwargs for client in made.sentinel_manager.sentinels]
+        assert [(each["host"], each["port"]) for each in asked] == [("a", 1), ("b", 2)]
+        assert {(each["username"], each["password"], each["socket_timeout"]) for each in asked} == {("su", "sp", 2.0)}
+        assert {each["retry"]._retries for each in asked} == {0}
+
+
+class TestEmbedded:
+    def test_the_directory_is_the_project_s(self, configure: Configure, settings: Settings, tmp_path: Path) -> None:
+        settings.BASE_DIR = tmp_path
+        with configure({"REDIS": "embedded://"}).create_redis_client() as client:
+            made = client.connection_pool
+        assert made.connection_class is EmbeddedConnection
+        assert made.connection_kwargs["embedded_directory"] == str(tmp_path.resolve() / ".fairque")
+        assert not (tmp_path / ".fairque").exists()  # nothing is started before it is used
+
+    async def test_it_starts_when_used(self, tmp_path: Path) -> None:
+        directory = tmp_path / "server"
+        config = RedisConfig(url=f"embedded://{directory}", db=1)
+        try:
+            with config.create_redis_client() as client:
+                assert client.set("a", "b")
+            other = config.create_async_redis_client()
+            assert other.connection_pool.connection_class is AsyncEmbeddedConnection  # type: ignore[union-attr]
+            assert await other.get("a") == b"b"
+            await other.aclose()
+        finally:
+            EmbeddedServer(directory).stop()

@@ -1,0 +1,49 @@
+"""docs/configuration.md names every option with its default."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
+from tests import house
+
+if TYPE_CHECKING:
+    from django_fairque.engine.options import Options
+
+PAGE = Path(house.__file__).parent.parent / "docs" / "configuration.md"
+SECTIONS: dict[str, type[Options]] = {"REDIS": RedisConfig, "WORKER": WorkerConfig, "QUEUE": QueueConfig}
+
+
+def rows(section: str) -> dict[str, str]:
+    """Option -> default, from the table under the section's heading."""
+    (text,) = re.findall(rf"^### `{section}`.*?$(.*?)^##", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_option_is_documented_with_its_default(section: str) -> None:
+    documented, fields = rows(section), SECTIONS[section].model_fields
+    assert list(documented) == [name.upper() for name in fields]
+    for name, field in fields.items():
+        default = field.get_default(call_default_factory=True)
+        written = documented[name.upper()]
+        if default is None:
+            assert written == "—", name
+        elif name == "sla":
+            assert written == "see below"
+        else:
+            assert yaml.safe_load(written.strip("`")) == default, name
+
+
+def test_the_example_file_can_be_read(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "fairque.yaml").write_text(example)
+    config = FairQueueConfig.from_yaml(tmp_path / "fairque.yaml")
+    assert set(config.workers) == {"web", "bulk"}
+    assert config.workers["web"].assigned_users == ["*"]
+    assert config.queue_config("mail").default_max_retries == 10

@@ -1,0 +1,165 @@
+"""The options of a queue: defaults, limits, and errors that say what to write."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.options import DEFAULT_SLA, InvalidOptionsError, QueueConfig
+from django_fairque.engine.priority import Priority
+
+
+def error(**options: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        QueueConfig(**options)
+    return str(caught.value)
+
+
+def test_the_defaults() -> None:
+    config = QueueConfig()
+    assert config.model_dump() == {
+        "prefix": "fq",
+        "shards": 1,
+        "fair_by": "time",
+        "head_start_seconds": 21600,
+        "lease_seconds": 30,
+        "default_task_timeout": 300,
+        "default_max_retries": 3,
+        "max_retry_attempts": 100,
+        "retry_base_seconds": 1,
+        "retry_cap_seconds": 3600,
+        "retry_jitter": 0.1,
+        "max_payload_bytes": 262144,
+        "max_deliveries": 5,
+        "max_backlog": 0,
+        "result_ttl": 86400,
+        "failed_ttl": 604800,
+        "user_ttl": 3600,
+        "sla": {"CRITICAL": 300, "VERY_HIGH": 1800, "HIGH": 1800, "NORMAL": 7200, "LOW": 86400, "VERY_LOW": 86400},
+        "pipeline_batch_size": 300,
+        "pipeline_timeout": 10,
+        "sweep_batch_size": 200,
+        "queue_cleanup_interval": 1,
+        "stats_minutes_ttl": 90000,
+    }
+
+
+def test_durations_are_floats_whatever_they_were_given_as() -> None:
+    config = QueueConfig.model_validate({"lease_seconds": 5, "result_ttl": "60", "user_ttl": timedelta(minutes=2)})
+    assert (config.lease_seconds, config.result_ttl, config.user_ttl) == (5.0, 60.0, 120.0)
+    assert all(type(value) is float for value in (QueueConfig().lease_seconds, config.lease_seconds, config.result_ttl))
+
+
+def test_it_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        QueueConfig().prefix = "other"
+
+
+class TestMistakes:
+    def test_a_single_one_is_one_line(self) -> None:
+        assert error(fair_by="turns") == 'QueueConfig.fair_by: expected "time" or "tasks"; got \'turns\''
+
+    def test_all_are_found_at_once(self) -> None:
+        lines = error(prefix="a{b}", max_deliveries=0, retry_jitter=2, lease_seconds=0).splitlines()
+        assert lines[0] == "4 mistakes in the configuration"
+        assert sorted(line.partition(": ")[0] for line in lines[1:]) == [
+            "- QueueConfig.lease_seconds",
+            "- QueueConfig.max_deliveries",
+            "- QueueConfig.prefix",
+            "- QueueConfig.retry_jitter",
+        ]
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"prefix": ""}, "expected 1 to 32 letters, digits"),
+            ({"prefix": "a:b"}, "got 'a:b'"),
+            ({"prefix": "a\n"}, r"got 'a\n'"),
+            ({"prefix": "x" * 33}, "expected 1 to 32 letters"),
+            ({"prefix": None}, "got None"),
+            (
+                {"head_start_seconds": -1},
+                "expected a number of seconds from 0 and at most 315360000 (ten years); got -1",
+            ),
+            ({"lease_seconds": 0}, "expected a number of seconds greater than 0"),
+            ({"lease_seconds": float("nan")}, "got nan"),
+            ({"lease_seconds": float("inf")}, "got inf"),
+            ({"lease_seconds": 1e12}, "at most 315360000 (ten years); got 1000000000000.0"),
+            ({"lease_seconds": "soon"}, "got 'soon'"),
+            ({"default_max_retries": 2.5}, "expected a whole number from 0 to 1000; got 2.5"),
+            ({"default_max_retries": True}, "expected a whole number from 0 to 1000; got True"),
+            ({"retry_jitter": 1.01}, "expected a fraction from 0 to 1; got 1.01"),
+            ({"max_payload_bytes": 8 * 1024 * 1024 + 1}, "expected a whole number from 1 to 8388608; got 8388609"),
+            ({"max_backlog": -1}, "expected a whole number of tasks per user, at least 0 (0: no limit); got -1"),
+            ({"result_ttl": 59}, "expected a number of seconds from 60"),
+            ({"failed_ttl": 59}, "expected a number of seconds from 60"),
+            ({"pipeline_batch_size": 1001}, "expected a whole number from 1 to 1000; got 1001"),
+            ({"sweep_batch_size": 0}, "expected a whole number from 1 to 1000; got 0"),
+            ({"shards": 4}, "expected 1, because a queue can't be spread over several shards yet; got 4"),
+            ({"max_deliveries": [5]}, "got a list of 1"),
+            ({"max_deliveries": {}}, "got a mapping of 0"),
+            ({"max_deliveries": object()}, "got a object"),
+        ],
+    )
+    def test_it_says_what_was_expected_and_what_came(self, options: dict[str, Any], expected: str) -> None:
+        (name,) = options
+        message = error(**options)
+        assert message.startswith(f"QueueConfig.{name}: expected ")
+        assert expected in message
+
+    def test_a_long_value_is_cut(self) -> None:
+        assert "x" * 80 + "..." in error(fair_by="x" * 500)
+        assert "x" * 81 not in error(fair_by="x" * 500)
+
+    def test_an_unknown_key_is_refused_with_the_one_that_was_meant(self) -> None:
+        assert error(max_delivery=5) == "QueueConfig.max_delivery: unknown key; did you mean max_deliveries?"
+
+    def test_an_unknown_key_like_no_other_lists_them_all(self) -> None:
+        message = error(zzz=5)
+        assert message.startswith("QueueConfig.zzz: unknown key; expected one of prefix, shards, ")
+        assert all(name in message for name in QueueConfig.model_fields)
+
+    def test_what_contradicts_itself(self) -> None:
+        message = error(retry_base_seconds=9, retry_cap_seconds=3, default_max_retries=7, max_retry_attempts=6)
+        assert "retry_cap_seconds: expected at least retry_base_seconds (9); got 3" in message
+        assert "default_max_retries: expected at most max_retry_attempts (6); got 7" in message
+
+    def test_something_that_is_no_mapping(self) -> None:
+        with pytest.raises(ConfigurationError, match="QueueConfig: expected a mapping of options; got 5"):
+            QueueConfig.model_validate(5)
+
+    def test_the_error_crosses_processes(self) -> None:
+        with pytest.raises(InvalidOptionsError) as caught:
+            QueueConfig(prefix="{}")
+        copy = pickle.loads(pickle.dumps(caught.value))
+        assert (str(copy), copy.mistakes) == (str(caught.value), caught.value.mistakes)
+
+
+class TestSla:
+    def test_every_priority_has_one(self) -> None:
+        assert set(DEFAULT_SLA) == set(Priority.__members__)
+
+    def test_some_are_given_in_any_case_and_the_others_stay(self) -> None:
+        config = QueueConfig(sla={"critical": 60, "Low": 5})
+        assert config.sla == {**DEFAULT_SLA, "CRITICAL": 60.0, "LOW": 5.0}
+
+    @pytest.mark.parametrize(
+        ("sla", "expected"),
+        [
+            ({"CRITCAL": 5}, "QueueConfig.sla.CRITCAL: unknown priority 'CRITCAL'; did you mean CRITICAL?"),
+            ({"HIGH": 0}, "QueueConfig.sla.HIGH: expected a number of seconds greater than 0; got 0"),
+            ({"HIGH": "x"}, "QueueConfig.sla.HIGH: expected a number of seconds greater than 0; got 'x'"),
+            (7, "QueueConfig.sla: expected a mapping of priority names to numbers of seconds; got 7"),
+        ],
+    )
+    def test_mistakes(self, sla: Any, expected: str) -> None:
+        assert error(sla=sla) == expected
+
+    def test_the_defaults_are_not_shared(self) -> None:
+        QueueConfig().sla["HIGH"] = 1.0
+        assert QueueConfig().sla == DEFAULT_SLA

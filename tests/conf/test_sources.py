@@ -1,0 +1,332 @@
+"""Settings, file, environment and overrides: which wins, and what a mistake in each is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import FairQueueConfig, get_config
+from django_fairque.engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+    from .conftest import Configure
+
+ELSEWHERE = {"HOST": "nowhere"}
+
+
+def with_file(tmp_path: Path, text: str) -> dict[str, Any]:
+    file = tmp_path / "fairque.yaml"
+    file.write_text(text)
+    return {"REDIS": ELSEWHERE, "CONFIG_FILE": file}
+
+
+class TestPrecedence:
+    def test_later_wins(self, configure: Configure, tmp_path: Path) -> None:
+        settings = {
+            **with_file(tmp_path, "worker: {lease_seconds: 20, processes: 20, max_tasks: 20}"),
+            "WORKER": {"LEASE_SECONDS": 10, "PROCESSES": 10, "MAX_TASKS": 10, "MAX_MEMORY_MB": 10},
+        }
+        configure(settings, FAIRQUE_WORKER__LEASE_SECONDS="30", FAIRQUE_WORKER__PROCESSES="30")
+        worker = get_config(overrides={"worker": {"lease_seconds": 40}}).worker
+        assert (worker.lease_seconds, worker.processes, worker.max_tasks, worker.max_memory_mb) == (40, 30, 20, 10)
+        assert worker.max_concurrent_tasks == 8
+
+    def test_from_settings_reads_all_of_it_anew(self, configure: Configure) -> None:
+        configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}}, FAIRQUE_WORKER__MAX_TASKS="3")
+        config = FairQueueConfig.from_settings()
+        assert (config.worker.processes, config.worker.max_tasks) == (2, 3)
+        assert config == get_config()
+
+    def test_keys_are_case_insensitive(self, configure: Configure) -> None:
+        config = configure({"Redis": {"hOST": "h"}, "queue": {"sLA": {"High": 3}}, "Enqueue_On_Commit": False})
+        assert (config.redis.host, config.queue.sla["HIGH"], config.enqueue_on_commit) == ("h", 3.0, False)
+
+    def test_none_overrides_nothing(self, configure: Configure) -> None:
+        configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}})
+        assert get_config(overrides={"worker": {"processes": None}, "config_file": None}).worker.processes == 2
+
+    def test_the_file_may_be_named_later(self, configure: Configure, tmp_path: Path) -> None:
+        first, second, third = (tmp_path / name for name in ("1.yaml", "2.yaml", "3.yaml"))
+        for number, file in enumerate((first, second, third), 1):
+            file.write_text(f"worker: {{processes: {number}}}")
+        assert configure({"REDIS": ELSEWHERE, "CONFIG_FILE": first}).worker.processes == 1
+        assert (
+            configure({"REDIS": ELSEWHERE, "CONFIG_FILE": first}, FAIRQUE_CONFIG_FILE=str(second)).worker.processes == 2
+        )
+        assert get_config(overrides={"config_file": third}).worker.processes == 3
+
+
+class TestTheServer:
+    def test_development_has_one_unasked(self, configure: Configure, settings: Settings) -> None:
+        settings.DEBUG = True
+        nothings: list[Any] = [{}, None, {"REDIS": {}}, {"REDIS": None}, {"REDIS": {"URL": None}}, {"REDIS": {"DB": 3}}]
+        for nothing in nothings:
+            assert configure(nothing).redis.url == "embedded://"
+        assert configure({"REDIS": {"DB": 3}}).redis.db == 3
+
+    @pytest.mark.parametrize("nothing", [{}, None, {"REDIS": {"URL": None}}, {"REDIS": {"SOCKET_TIMEOUT": 20}}])
+    def test_production_must_name_one(self, configure: Configure, settings: Settings, nothing: Any) -> None:
+        settings.DEBUG = False
+        message = configure.error(nothing)
+        assert message.startswith(
+            'settings.FAIRQUE["REDIS"]: no server is named; expected for example {"URL": "redis://'
+        )
+        assert "FAIRQUE_REDIS__URL" in message
+        assert '{"URL": "embedded://"}' in message
+
+    @pytest.mark.parametrize("debug", [True, False])
+    def test_embedded_may_always_be_asked_for(self, configure: Configure, settings: Settings, debug: bool) -> None:
+        settings.DEBUG = debug
+        assert configure({"REDIS": {"URL": "embedded://"}}).redis.is_embedded
+        assert configure({"REDIS": "embedded:///a/b"}).redis.url == "embedded:///a/b"
+
+    def test_a_port_alone_is_this_machine(self, configure: Configure) -> None:
+        assert configure({"REDIS": {"PORT": 7}}).redis.endpoint == ("127.0.0.1", 7)
+
+    @pytest.mark.parametrize("name", ["FAIRQUE_REDIS", "FAIRQUE_REDIS__URL"])
+    def test_the_environment_replaces_another_form_of_address(self, configure: Configure, name: str) -> None:
+        settings = {"REDIS": {"HOST": "h", "PORT": 7, "PASSWORD": "p", "DB": 2}}
+        redis = configure(settings, **{name: "redis://bob@i/3"}).redis
+        assert redis.password is not None
+        assert (redis.endpoint, redis.username, redis.password.get_secret_value(), redis.db) == (
+            ("i", 6379),
+            "bob",
+            "p",
+            3,
+        )
+
+    def test_parts_of_an_address_replace_parts(self, configure: Configure) -> None:
+        redis = configure({"REDIS": {"HOST": "h", "PORT": 7}}, FAIRQUE_REDIS__HOST="i").redis
+        assert redis.endpoint == ("i", 7)
+
+    def test_sentinels_replace_a_url(self, configure: Configure) -> None:
+        environment = {"FAIRQUE_REDIS__SENTINEL__SERVICE": "main", "FAIRQUE_REDIS__SENTINEL__NODES": "a,b:7"}
+        redis = configure({"REDIS": {"URL": "redis://h"}}, **environment).redis
+        assert redis.url is None
+        assert redis.hosts == ["a", "b"]
+
+    def test_a_url_replaces_sentinels(self, configure: Configure) -> None:
+        settings = {"REDIS": {"SENTINEL": {"SERVICE": "main", "NODES": ["a"]}}}
+        redis = configure(settings, FAIRQUE_REDIS__URL="redis://h").redis
+        assert (redis.sentinel, redis.endpoint) == (None, ("h", 6379))
+
+    def test_a_later_part_wins_over_the_url(self, configure: Configure) -> None:
+        settings = {"REDIS": {"URL": "redis://bob:x@h/3?socket_timeout=20"}}
+        redis = configure(settings, FAIRQUE_REDIS__PASSWORD="y", FAIRQUE_REDIS__DB="5").redis
+        assert redis.password is not None
+        assert (redis.password.get_secret_value(), redis.db, redis.socket_timeout) == ("y", 5, 20)
+
+
+class TestEnvironment:
+    def test_every_level_can_be_named(self, configure: Configure) -> None:
+        config = configure(
+            {"REDIS": ELSEWHERE},
+            FAIRQUE_ENQUEUE_ON_COMMIT="off",
+            FAIRQUE_REDIS__CLUSTER="true",
+            FAIRQUE_WORKER__ASSIGNED_USERS="a,b",
+            FAIRQUE_QUEUE__SLA__CRITICAL="7",
+            FAIRQUE_QUEUES__MAIL__DEFAULT_MAX_RETRIES="9",
+            FAIRQUE_QUEUES__MAIL__SLA__HIGH="8",
+        )
+        assert (config.enqueue_on_commit, config.redis.cluster) == (False, True)
+        assert config.worker.assigned_users == ["a", "b"]
+        mail = config.queue_config("mail")
+        assert (mail.default_max_retries, mail.sla["CRITICAL"], mail.sla["HIGH"]) == (9, 7.0, 8.0)
+
+    def test_other_variables_are_left_alone(self, configure: Configure) -> None:
+        others = {"FAIRQUE_SERVER_BIN": "/bin/x", "FAIRQUE_REDIS_PORT": "tcp://10.0.0.1:6379", "FAIRQUEUE__X__Y": "1"}
+        assert configure({"REDIS": ELSEWHERE}, **others).redis.host == "nowhere"
+
+
+class TestQueues:
+    def test_default_is_always_declared(self, configure: Configure) -> None:
+        assert list(configure({"REDIS": ELSEWHERE}).queues) == ["default"]
+        assert set(configure({"REDIS": ELSEWHERE, "QUEUES": {"mail": {}}}).queues) == {"default", "mail"}
+
+    def test_a_queue_has_the_options_of_all_queues_and_its_own(self, configure: Configure) -> None:
+        config = configure({
+            "REDIS": ELSEWHERE,
+            "QUEUE": {"LEASE_SECONDS": 9, "MAX_DELIVERIES": 7, "SLA": {"LOW": 5}},
+            "QUEUES": {"mail": {"MAX_DELIVERIES": 2, "SLA": {"HIGH": 6}}, "sms": None},
+        })  # fmt: skip
+        mail, sms = config.queue_config("mail"), config.queue_config("sms")
+        assert (mail.lease_seconds, mail.max_deliveries, mail.sla["LOW"], mail.sla["HIGH"]) == (9, 2, 5, 6)
+        assert sms == config.queue == config.queue_config("default")
+
+    @pytest.mark.parametrize(("name", "hint"), [("mial", "; did you mean 'mail'?"), ("zzz", ""), ("", ""), (None, "")])
+    def test_an_undeclared_name(self, configure: Configure, name: Any, hint: str) -> None:
+        config = configure({"REDIS": ELSEWHERE, "QUEUES": {"mail": {}}})
+        with pytest.raises(ConfigurationError) as caught:
+            config.queue_config(name)
+        assert "is not declared in QUEUES: expected one of 'default', 'mail'" in str(caught.value)
+        assert str(caught.value).endswith(hint or "'mail'")
+
+
+WORKERS = """
+worker: {lease_seconds: 9, processes: 4}
+workers:
+  - {id: mail, queues: [default], processes: 5, assigned_users: [a], steal_targets: "*"}
+  - {id: bulk, lease_seconds: 90}
+"""
+
+
+class TestWorkers:
+    @pytest.mark.parametrize(
+        "form", [WORKERS, WORKERS.replace("- {id: mail, ", "mail: {").replace("- {id: bulk, ", "bulk: {")]
+    )
+    def test_one_is_chosen_by_its_id(self, configure: Configure, tmp_path: Path, form: str) -> None:
+        configure(with_file(tmp_path, form))
+        worker = get_config(overrides={"worker": {"id": "mail"}}).worker
+        assert (worker.id, worker.processes, worker.lease_seconds) == ("mail", 5, 9)
+        assert (worker.assigned_users, worker.steal_targets) == (["a"], ["*"])
+
+    def test_without_a_choice_it_is_what_all_have_in_common(self, configure: Configure, tmp_path: Path) -> None:
+        config = configure(with_file(tmp_path, WORKERS))
+        assert (config.worker.id, config.worker.processes) == (None, 4)
+        assert config.worker_config("bulk").lease_seconds == 90
+        assert set(config.workers) == {"mail", "bulk"}
+
+    def test_a_single_one_needs_no_choice(self, configure: Configure) -> None:
+        config = configure({"REDIS": ELSEWHERE, "WORKERS": [{"ID": "only", "PROCESSES": 3}]})
+        assert (config.worker.id, config.worker.processes) == ("only", 3)
+
+    def test_the_process_has_the_last_word(self, configure: Configure, tmp_path: Path) -> None:
+        configure(with_file(tmp_path, WORKERS), FAIRQUE_WORKER__ID="mail", FAIRQUE_WORKER__PROCESSES="7")
+        assert get_config().worker.processes == 7
+        assert get_config(overrides={"worker": {"processes": 8}}).worker.processes == 8
+
+    def test_an_unknown_id(self, configure: Configure, tmp_path: Path) -> None:
+        configure(with_file(tmp_path, WORKERS))
+        with pytest.raises(
+            ConfigurationError, match=r"^override worker.id: unknown worker 'mial'; did you mean mail\?$"
+        ):
+            get_config(overrides={"worker": {"id": "mial"}})
+
+    def test_an_unknown_id_asked_for_later(self, configure: Configure, tmp_path: Path) -> None:
+        config = configure(with_file(tmp_path, WORKERS))
+        with pytest.raises(ConfigurationError, match="expected one of 'mail', 'bulk'; did you mean 'bulk'"):
+            config.worker_config("blk")
+        with pytest.raises(ConfigurationError, match="expected none, because no workers are declared"):
+            FairQueueConfig().worker_config("blk")
+
+    def test_a_mistake_in_the_chosen_one_is_told_once(self, configure: Configure) -> None:
+        message = configure.error({"REDIS": ELSEWHERE, "WORKERS": {"w": {"PROCESSES": 0}}})
+        assert message == (
+            'settings.FAIRQUE["WORKERS"]["w"]["PROCESSES"]: expected a whole number from 1 to 256; got 0'
+        )
+
+    @pytest.mark.parametrize("workers", [[{"PROCESSES": 2}], [3], [{"ID": "a"}, {"id": "a"}]])
+    def test_a_list_needs_an_id_each(self, configure: Configure, workers: Any) -> None:
+        message = configure.error({"REDIS": ELSEWHERE, "WORKERS": workers})
+        assert 'settings.FAIRQUE["WORKERS"]: expected a list of mappings, each with an id of its own; got ' in message
+
+
+class TestMistakes:
+    """Each is named as it was written, with where, what was expected and what came."""
+
+    @pytest.mark.parametrize(
+        ("section", "expected"),
+        [
+            ({"Queue": {"Prefx": 1}}, 'settings.FAIRQUE["Queue"]["Prefx"]: unknown key; did you mean prefix?'),
+            ({"QUEUE": {"PREFX": 1}}, 'settings.FAIRQUE["QUEUE"]["PREFX"]: unknown key; did you mean PREFIX?'),
+            ({"WORKR": {}}, 'settings.FAIRQUE["WORKR"]: unknown key; did you mean WORKER?'),
+            ({"WORKER": 5}, 'settings.FAIRQUE["WORKER"]: expected a mapping; got 5'),
+            ({"QUEUES": ["a"]}, 'settings.FAIRQUE["QUEUES"]: expected a mapping; got a list of 1'),
+            ({"QUEUES": {"a": 5}}, 'settings.FAIRQUE["QUEUES"]["a"]: expected a mapping; got 5'),
+            (
+                {"QUEUE": {"SLA": {"HIG": 3}}},
+                'settings.FAIRQUE["QUEUE"]["SLA"]["HIG"]: unknown priority \'HIG\'; did you mean HIGH?',
+            ),
+            (
+                {"QUEUES": {"Mail": {}}},
+                'settings.FAIRQUE["QUEUES"]["Mail"]: expected a queue\'s name: 1 to 64 lower-case',
+            ),
+            (
+                {"QUEUES": {3: {"LEASE": 1}}},
+                'settings.FAIRQUE["QUEUES"]["3"]["LEASE"]: unknown key; did you mean LEASE_SECONDS?',
+            ),
+            (
+                {"ENQUEUE_ON_COMMIT": "maybe"},
+                "settings.FAIRQUE[\"ENQUEUE_ON_COMMIT\"]: expected true or false; got 'maybe'",
+            ),
+            ({"WORKER": {"QUEUES": ["mial"]}, "QUEUES": {"mail": {}}}, "unknown queue 'mial'; did you mean mail?"),
+            (
+                {"WORKER": {"ASSIGNED_USERS": ["a", ""]}},
+                'settings.FAIRQUE["WORKER"]["ASSIGNED_USERS"], 1: expected a user id',
+            ),
+            (
+                {"WORKER": {"ASSIGNED_USERS": ["a"], "STEAL_TARGETS": ["a"]}},
+                'FAIRQUE["WORKER"]["STEAL_TARGETS"]: expected users that are not in assigned_users; got \'a\'',
+            ),
+            (
+                {"WORKER": {"POLL_INTERVAL_SECONDS": 14}},
+                'FAIRQUE["WORKER"]["POLL_INTERVAL_SECONDS"]: expected at most 13, which is redis.socket_timeout',
+            ),
+            ({"QUEUE": {}, "Queue": {"PREFIX": "a"}, "queue": {"prefix": "b"}}, "expected once; got it also as"),
+        ],
+    )
+    def test_in_settings(self, configure: Configure, section: Any, expected: str) -> None:
+        assert expected in configure.error({"REDIS": ELSEWHERE, **section})
+
+    def test_a_time_out_that_is_too_short_for_the_worker(self, configure: Configure) -> None:
+        assert configure.error({"REDIS": {"HOST": "h", "SOCKET_TIMEOUT": 6.5}}) == (
+            'settings.FAIRQUE["REDIS"]["SOCKET_TIMEOUT"]: expected at least 7, which is the worker\'s '
+            "poll_interval_seconds plus 2; got 6.5"
+        )
+
+    @pytest.mark.parametrize("nonsense", ["redis://h", 5, ["a"]])
+    def test_settings_that_are_no_mapping(self, configure: Configure, nonsense: Any) -> None:
+        message = configure.error(nonsense)
+        assert message.startswith("settings.FAIRQUE: expected a mapping; got ")
+        assert "\n" not in message
+
+    def test_in_the_environment(self, configure: Configure) -> None:
+        assert configure.error({"REDIS": ELSEWHERE}, FAIRQUE_QUEUE__LEASE_SECONDS="soon") == (
+            "environment variable FAIRQUE_QUEUE__LEASE_SECONDS: expected a number of seconds greater than 0 and at "
+            "most 315360000 (ten years); got 'soon'"
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "suggestion"),
+        [
+            ("FAIRQUE_QUEUE__PREFX", "PREFIX"),
+            ("FAIRQUE_WORKR__ID", "WORKER"),
+            ("FAIRQUE_REDIS__SENTINEL__SERVCE", "SERVICE"),
+        ],
+    )
+    def test_an_unknown_variable(self, configure: Configure, name: str, suggestion: str) -> None:
+        message = configure.error({"REDIS": ELSEWHERE}, **{name: "x"})
+        assert f"environment variable {name}: unknown key; did you mean {suggestion}?" in message
+
+    def test_in_the_file(self, configure: Configure, tmp_path: Path) -> None:
+        settings = with_file(tmp_path, "queues:\n  mail:\n    lease_secs: 3\nworker:\n  processes: many\n")
+        file = settings["CONFIG_FILE"]
+        assert configure.error(settings).splitlines() == [
+            "2 mistakes in the configuration",
+            f"- worker.processes in {file}: expected a whole number from 1 to 256; got 'many'",
+            f"- queues.mail.lease_secs in {file}: unknown key; did you mean lease_seconds?",
+        ]
+
+    def test_in_overrides(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"^override worker\.processes: expected a whole number"):
+            get_config(overrides={"worker": {"processes": 0}})
+
+    def test_those_of_all_sources_are_told_together(self, configure: Configure, tmp_path: Path) -> None:
+        settings = {**with_file(tmp_path, "queue: {shards: 2}"), "WORKER": {"HANDLR": 1}}
+        message = configure.error(settings, FAIRQUE_REDIS__PORT="x")
+        assert message.startswith("3 mistakes in the configuration\n- ")
+        assert "environment variable FAIRQUE_REDIS__PORT" in message
+        assert 'settings.FAIRQUE["WORKER"]["HANDLR"]: unknown key; did you mean HANDLER?' in message
+        assert "queue.shards in " in message
+
+    def test_no_password_is_shown(self, configure: Configure) -> None:
+        settings = {"REDIS": {"URL": "redis://bob:hunter2@h/x", "PASSWORD": ["hunter2"], "PASWORD": "hunter2"}}
+        assert "hunter" not in configure.error(settings)
+        assert "hunter" not in configure.error({"REDIS": ["hunter2"]})
+        assert "hunter" not in configure.error({"REDIS": {"HOST": "h", "SENTINEL": "hunter2"}})
+        assert "hunter" not in configure.error({"REDIS": ELSEWHERE}, FAIRQUE_REDIS__URL="redis://:hunter2@h:port")

@@ -1,0 +1,105 @@
+"""The options of a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_fairque.conf import WorkerConfig
+from django_fairque.engine.errors import ConfigurationError
+
+
+def error(**options: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        WorkerConfig(**options)
+    return str(caught.value)
+
+
+def test_the_defaults() -> None:
+    assert WorkerConfig().model_dump() == {
+        "id": None,
+        "assigned_users": ["*"],
+        "steal_targets": [],
+        "queues": ["default"],
+        "poll_interval_seconds": 5,
+        "task_timeout_seconds": 300,
+        "hard_timeout_grace_seconds": 5,
+        "max_concurrent_tasks": 8,
+        "graceful_shutdown_timeout": 30,
+        "lease_seconds": 30,
+        "processes": 1,
+        "handler": None,
+        "max_tasks": 0,
+        "max_memory_mb": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "users"),
+    [
+        ("*", ["*"]),
+        ("a", ["a"]),
+        ("a, b", ["a", "b"]),
+        ("", []),
+        ('["a,b", "c"]', ["a,b", "c"]),
+        (("a", "b"), ["a", "b"]),
+        (["{x}", "a:b", "a\nb", "\0", "😀" * 64], ["{x}", "a:b", "a\nb", "\0", "😀" * 64]),
+    ],
+)
+def test_users_may_be_written_as_text(written: Any, users: list[str]) -> None:
+    assert WorkerConfig(assigned_users=written).assigned_users == users
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"assigned_users": [""]},
+            "assigned_users.0: expected a user id: a non-empty text of at most 256 bytes; got ''",
+        ),
+        ({"assigned_users": ["é" * 129]}, "assigned_users.0: expected a user id"),
+        ({"assigned_users": [3]}, "assigned_users.0: expected a user id: a non-empty text of at most 256 bytes; got 3"),
+        ({"assigned_users": '["a"'}, 'assigned_users: expected a list of user ids, or "*" for everyone; got \'["a"\''),
+        ({"assigned_users": 3}, "expected a list of user ids"),
+        ({"queues": []}, "queues: expected a list of at least one queue's name"),
+        ({"queues": ["Mail"]}, "queues.0: expected a queue's name: 1 to 64 lower-case letters, digits"),
+        ({"id": "a b"}, "id: expected a name without spaces and commas; got 'a b'"),
+        ({"handler": "handle"}, 'handler: expected the dotted path of a callable, such as "shop.tasks.handle"'),
+        ({"processes": 0}, "processes: expected a whole number from 1 to 256; got 0"),
+        ({"max_concurrent_tasks": 0}, "expected a whole number from 1 to 1000; got 0"),
+        ({"max_tasks": -1}, "expected a whole number of tasks, at least 0 (0: no limit); got -1"),
+        ({"max_memory_mb": -1}, "expected a whole number of megabytes, at least 0 (0: no limit); got -1"),
+        ({"poll_interval_seconds": 0}, "expected a number of seconds greater than 0"),
+        ({"poll_interval": 1}, "poll_interval: unknown key; did you mean poll_interval_seconds?"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], expected: str) -> None:
+    assert expected in error(**options)
+
+
+class TestWhoIsServed:
+    def test_nobody_is_assigned_and_stolen_from(self) -> None:
+        message = error(assigned_users=["a", "b", "c"], steal_targets=["d", "c", "b"])
+        assert message == (
+            "WorkerConfig.steal_targets: expected users that are not in assigned_users; got 'c', 'b', who are in both"
+        )
+
+    def test_many_in_both_are_not_all_named(self) -> None:
+        users = [f"u{number}" for number in range(30)]
+        assert "got 'u0', 'u1', 'u2', 'u3', 'u4' and 25 more, who are in both" in error(
+            assigned_users=users, steal_targets=users
+        )
+
+    @pytest.mark.parametrize("steal", [["*"], ["a"]])
+    def test_everyone_leaves_nobody_to_steal_from(self, steal: list[str]) -> None:
+        message = error(assigned_users=["*"], steal_targets=steal)
+        assert message.startswith('WorkerConfig.steal_targets: expected nothing here, because assigned_users is "*"')
+
+    def test_some_may_be_served_and_all_others_stolen_from(self) -> None:
+        assert WorkerConfig(assigned_users=["a"], steal_targets=["*"]).steal_targets == ["*"]
+
+    @pytest.mark.parametrize("name", ["assigned_users", "steal_targets"])
+    def test_everyone_stands_alone(self, name: str) -> None:
+        options = {"assigned_users": ["z"], name: ["*", "a"]}
+        assert f'WorkerConfig.{name}: expected "*" alone or user ids; got "*" beside 1 more' in error(**options)

@@ -1,0 +1,140 @@
+"""The file: written and read back, and what is wrong with one."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from django_fairque.conf import FairQueueConfig
+from django_fairque.engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Configure
+
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {},
+    {"redis": {"url": "redis://bob:x%2Fy@h:7/3", "socket_timeout": 20}},
+    {"redis": {"host": "h", "ssl": True, "ssl_ca_certs": "/ca", "password": "é \n:"}},
+    {"redis": {"url": "unix:///s.sock?db=2"}},
+    {"redis": {"url": "embedded:///a/b"}},
+    {"redis": {"cache": "default"}},
+    {"redis": {"sentinel": {"nodes": ["a:1", "::1:2"], "service": "main", "password": "sp"}, "db": 1}},
+    {
+        "worker": {
+            "id": "w",
+            "assigned_users": ["a,b", "\n", "😀"],
+            "steal_targets": "*",
+            "queues": ["mail"],
+            "handler": "a.b",
+        },
+        "workers": {"w": {"processes": 2}, "v": {}},
+        "queue": {"prefix": "x", "sla": {"LOW": 3}},
+        "queues": {"mail": {"prefix": "y", "sla": {"HIGH": 4}}, "sms": {}},
+        "enqueue_on_commit": False,
+    },
+]
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS)
+def test_what_is_written_is_read_back(options: dict[str, Any], tmp_path: Path) -> None:
+    config = FairQueueConfig(**options)
+    config.to_yaml(tmp_path / "fairque.yaml")
+    again = FairQueueConfig.from_yaml(tmp_path / "fairque.yaml")
+    # What all workers have in common is not written apart from the workers.
+    expected = config if "workers" not in options else config.model_copy(update={"worker": config.workers["w"]})
+    assert again.model_dump() == expected.model_dump()
+    assert again == expected
+
+
+def test_the_file_is_complete_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "fairque.yaml"
+    path.write_text("old")
+    path.chmod(0o644)
+    FairQueueConfig.model_validate({"redis": {"password": "secret", "host": "h"}}).to_yaml(str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    tree = yaml.safe_load(path.read_text())
+    assert tree["redis"]["password"] == "secret"
+    assert tree["worker"]["assigned_users"] == ["*"]
+    assert tree["queue"]["prefix"] == "fq"
+    assert tree["queues"] == {"default": {}}
+    assert [file.name for file in tmp_path.iterdir()] == ["fairque.yaml"]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "directory"
+    target.mkdir()
+    (target / "occupied").touch()
+    with pytest.raises(OSError, match="directory"):
+        FairQueueConfig().to_yaml(target)
+    assert [file.name for file in tmp_path.iterdir()] == ["directory"]
+
+
+def test_a_file_alone_is_without_settings(configure: Configure, tmp_path: Path) -> None:
+    configure({"REDIS": {"HOST": "h"}, "WORKER": {"PROCESSES": 3}}, FAIRQUE_WORKER__MAX_TASKS="4")
+    (tmp_path / "fairque.yaml").write_text("worker: {max_memory_mb: 5}")
+    config = FairQueueConfig.from_yaml(tmp_path / "fairque.yaml")
+    assert (config.redis.host, config.worker.processes, config.worker.max_tasks) == ("127.0.0.1", 1, 0)
+    assert config.worker.max_memory_mb == 5
+
+
+@pytest.mark.parametrize("text", ["", "---", "# nothing", "redis:\nworker:\nqueue:\nqueues:\nworkers:\n"])
+def test_an_empty_file_is_the_defaults(text: str, tmp_path: Path) -> None:
+    (tmp_path / "fairque.yaml").write_text(text)
+    assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml") == FairQueueConfig()
+
+
+def test_an_empty_queue_is_declared(tmp_path: Path) -> None:
+    (tmp_path / "fairque.yaml").write_text("queues:\n  mail:\n")
+    assert "mail" in FairQueueConfig.from_yaml(tmp_path / "fairque.yaml").queues
+
+
+class TestMistakes:
+    def error(self, tmp_path: Path, text: str | bytes) -> str:
+        path = tmp_path / "fairque.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(ConfigurationError) as caught:
+            FairQueueConfig.from_yaml(path)
+        assert str(path) in str(caught.value)
+        return str(caught.value).replace(str(path), "FILE")
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("- a", "FILE: expected a mapping; got a list of 1"),
+            ("redis: [", "FILE: expected the path of a YAML file; FILE is not one: "),
+            ("a: b: c", "line 1, column 5"),
+            ("!!python/object:os.system {}", "could not determine a constructor"),
+            (b"\xff\xfe\xff", "can't be read: "),
+            ("config_file: other.yaml", "config_file in FILE: a file can't name another one"),
+            ("redis: {prot: 3}", "redis.prot in FILE: unknown key; did you mean port?"),
+            ("Redis: {PROT: 3}", "Redis.PROT in FILE: unknown key; did you mean PORT?"),
+            ("worker: [a]", "worker in FILE: expected a mapping; got a list of 1"),
+            ("queues: {Mail: }", "queues.Mail in FILE: expected a queue's name"),
+            ("worker: {assigned_users: [a, 3]}", "worker.assigned_users in FILE, 1: expected a user id"),
+        ],
+    )
+    def test_are_told_with_their_place(self, tmp_path: Path, text: str | bytes, expected: str) -> None:
+        assert expected in self.error(tmp_path, text)
+
+    @pytest.mark.parametrize(
+        "text", ["redis: {password: hunter2, url: 'redis://", "redis:\n  password: hunter2\n a: ["]
+    )
+    def test_the_lines_around_are_not_quoted(self, tmp_path: Path, text: str) -> None:
+        assert "hunter" not in self.error(tmp_path, text)
+
+    def test_a_file_that_is_not_there(self, configure: Configure, tmp_path: Path) -> None:
+        missing = tmp_path / "nowhere.yaml"
+        with pytest.raises(ConfigurationError, match=r"nowhere.yaml can't be read: No such file or directory$"):
+            FairQueueConfig.from_yaml(missing)
+        assert configure.error({"CONFIG_FILE": missing}) == (
+            f'settings.FAIRQUE["CONFIG_FILE"]: expected the path of a YAML file; {missing} can\'t be read: '
+            "No such file or directory"
+        )
+
+    def test_something_that_is_no_path(self, configure: Configure) -> None:
+        assert configure.error({"CONFIG_FILE": 5}).endswith("expected the path of a YAML file; got 5")
