@@ -48,14 +48,14 @@ def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
     """The configuration of this process.
 
     Args:
-        overrides: further options that win over all sources, nested as in settings; the result is then made for
-            this call. `set_overrides` makes them last.
+        overrides: options that win over all sources, nested as in settings, for the result of this call only.
+            `set_overrides` makes them last.
 
     Raises:
         ConfigurationError: every mistake in all sources.
     """
     if overrides:
-        return load(FairQueueConfig, overrides)
+        return load(FairQueueConfig, _current.overrides, overrides)
     return _current.config or _current.load()
 
 

@@ -16,6 +16,9 @@ Path = tuple[str, ...]
 SECTIONS = ("redis", "worker", "workers", "queue", "queues")
 SCALARS = ("enqueue_on_commit", "config_file")
 
+ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
+ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("ssl")}
+
 # Where the configuration nests; "*" is a name that the user chose. Everything else is a value.
 _NESTING = {
     (),
@@ -106,15 +109,22 @@ def laid_over(layers: Iterable[Layer]) -> dict[Path, Entry]:
     """All entries, a later layer's instead of an earlier one's."""
     entries: dict[Path, Entry] = {}
     for layer in layers:
-        addresses = {name for name in ADDRESSES if any(path[:2] == ("redis", name) for path in layer.entries)}
-        if addresses:
-            # Another address replaces the earlier one, whatever form that has; credentials are kept.
-            gone = {*ADDRESSES, *(["port"] if "host" not in addresses else [])} - addresses
-            entries = {
-                path: entry for path, entry in entries.items() if path[:1] != ("redis",) or not gone & {*path[1:2]}
-            }
+        if _names_another_server(layer.entries, entries):
+            entries = {path: entry for path, entry in entries.items() if not _is_about_server(path)}
         entries.update(layer.entries)
     return entries
+
+
+def _names_another_server(later: Mapping[Path, Entry], earlier: Mapping[Path, Entry]) -> bool:
+    """Whether ``later`` names a server of its own, rather than changing a part of the one that ``earlier`` names."""
+    named, before = ({path[1] for path in each if _is_about_server(path)} & {*ADDRESSES} for each in (later, earlier))
+    is_part = named in ({"host"}, {"sentinel"}) and before <= named
+    return bool(named) and not is_part
+
+
+def _is_about_server(path: Path) -> bool:
+    """Whether it says which server, as whom and how safely; credentials for one server are not sent to another."""
+    return path[:1] == ("redis",) and (*path, "")[1] in ABOUT_SERVER
 
 
 def nested(entries: Mapping[Path, Entry]) -> dict[str, Any]:

@@ -37,13 +37,13 @@ _NO_SERVER = (
 )
 
 
-def load(kind: type[AnyConfig], overrides: Mapping[str, Any] | None = None) -> AnyConfig:
-    """All sources together, as they are now.
+def load(kind: type[AnyConfig], *overrides: Mapping[str, Any]) -> AnyConfig:
+    """All sources together, as they are now; of several overrides the last wins.
 
     Raises:
         ConfigurationError: every mistake in them.
     """
-    layers = [settings_layer(), environment_layer(os.environ), overrides_layer(overrides or {})]
+    layers = [settings_layer(), environment_layer(os.environ), *map(overrides_layer, overrides)]
     named = [entry for layer in layers if (entry := layer.entries.pop(("config_file",), None))]
     if named and named[-1].value is not None:
         layers.insert(1, file_layer(named[-1].value, named[-1].key))

@@ -58,6 +58,8 @@ def test_overrides_for_the_process_last(configure: Configure) -> None:
     config = configure({"REDIS": {"HOST": "h"}, "WORKER": {"PROCESSES": 2, "MAX_TASKS": 5}})
     assert (config.worker.processes, config.worker.max_tasks) == (3, 5)
     assert (config.redis.endpoint, config.redis.db) == (("other", 6379), 4)
+    once = get_config(overrides={"worker": {"processes": 4}, "redis": {"db": 5}})
+    assert (once.worker.processes, once.redis.endpoint, once.redis.db) == (4, ("other", 6379), 5)
 
 
 def test_every_name_is_exported() -> None:

@@ -92,17 +92,25 @@ class TestTheServer:
     def test_the_environment_replaces_another_form_of_address(self, configure: Configure, name: str) -> None:
         settings = {"REDIS": {"HOST": "h", "PORT": 7, "PASSWORD": "p", "DB": 2}}
         redis = configure(settings, **{name: "redis://bob@i/3"}).redis
-        assert redis.password is not None
-        assert (redis.endpoint, redis.username, redis.password.get_secret_value(), redis.db) == (
-            ("i", 6379),
-            "bob",
-            "p",
-            3,
-        )
+        assert (redis.endpoint, redis.username, redis.db) == (("i", 6379), "bob", 3)
+        assert redis.password is None  # it was for another server
 
     def test_parts_of_an_address_replace_parts(self, configure: Configure) -> None:
-        redis = configure({"REDIS": {"HOST": "h", "PORT": 7}}, FAIRQUE_REDIS__HOST="i").redis
+        redis = configure({"REDIS": {"HOST": "h", "PORT": 7, "PASSWORD": "p"}}, FAIRQUE_REDIS__HOST="i").redis
         assert redis.endpoint == ("i", 7)
+        assert redis.password is not None
+
+    def test_parts_of_sentinels_too(self, configure: Configure) -> None:
+        settings = {"REDIS": {"SENTINEL": {"SERVICE": "main", "NODES": ["a"]}, "DB": 3}}
+        redis = configure(settings, FAIRQUE_REDIS__SENTINEL__SERVICE="other").redis
+        assert (redis.address, redis.db) == ("other (of the sentinels a:26379)", 3)
+
+    @pytest.mark.parametrize("url", ["embedded://", "redis://127.0.0.1", "unix:///s.sock"])
+    def test_nothing_is_left_of_the_address_before(self, configure: Configure, url: str) -> None:
+        production = {"URL": "rediss://bob:p@h/3", "SSL_CA_CERTS": "/ca", "CLUSTER": False, "SOCKET_TIMEOUT": 20}
+        redis = configure({"REDIS": production}, FAIRQUE_REDIS=url).redis
+        assert (redis.url, redis.username, redis.password, redis.db, redis.ssl) == (url, None, None, 0, False)
+        assert redis.socket_timeout == 20
 
     def test_sentinels_replace_a_url(self, configure: Configure) -> None:
         environment = {"FAIRQUE_REDIS__SENTINEL__SERVICE": "main", "FAIRQUE_REDIS__SENTINEL__NODES": "a,b:7"}
