@@ -35,6 +35,9 @@ MINIMUM = (7, 2)
 PASSING = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
 """Answers that mean "not now": nothing was executed, and it may be different soon."""
 
+FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException)
+"""What the client raises; its cluster's error is no `RedisError`."""
+
 REFUSALS = {
     "OOM": "the server is out of memory; new tasks are refused until the backlog has drained",
     "MISCONF": "the server can't write to its disk and refuses changes; free space or mend its persistence",
@@ -71,7 +74,7 @@ class Patience:
         self.attempts = 0
         self.loads = 0
 
-    def after(self, error: redis_errors.RedisError) -> float:
+    def after(self, error: Exception) -> float:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
         self.attempts += 1
         text = str(error)
@@ -82,7 +85,13 @@ class Patience:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets scripts as fast as they are loaded") from error
         lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError))
-        passing = lost or code in PASSING or isinstance(error, (redis_errors.ReadOnlyError, redis_errors.ClusterError))
+        passing = (
+            lost
+            or code in PASSING
+            or isinstance(
+                error, (redis_errors.ReadOnlyError, redis_errors.ClusterError, redis_errors.RedisClusterException)
+            )
+        )
         if isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError)):
             passing = False
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
@@ -90,7 +99,7 @@ class Patience:
             return pause
         raise self._final(error, code, text) from error
 
-    def _final(self, error: redis_errors.RedisError, code: str, text: str) -> FairQueueError:
+    def _final(self, error: Exception, code: str, text: str) -> FairQueueError:
         kinds = {
             redis_errors.OutOfMemoryError: "OOM",
             redis_errors.ReadOnlyError: "READONLY",
@@ -148,7 +157,7 @@ class Transport:
                 if isinstance(request, Read):
                     return self._read(request)
                 return self._block(request)
-            except redis_errors.RedisError as error:
+            except FAILURES as error:
                 pause = patience.after(error)
             time.sleep(pause)
 
@@ -191,7 +200,7 @@ class AsyncTransport:
                 if isinstance(request, Read):
                     return await self._read(request)
                 return await self._block(request)
-            except redis_errors.RedisError as error:
+            except FAILURES as error:
                 pause = patience.after(error)
             await asyncio.sleep(pause)
 
