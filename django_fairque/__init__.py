@@ -1,0 +1,121 @@
+"""A task queue for Django on Redis or Valkey that shares workers fairly between users.
+
+The names below are the public interface. Each is imported when it is first used, so that a web process pays only
+for what it uses, and the package can be imported before Django is set up.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .conf import FairQueueConfig, aget_queue, get_queue
+    from .engine.aio import AsyncFairQueue
+    from .engine.errors import (
+        BacklogFullError,
+        ConfigurationError,
+        DependencyCycleError,
+        FairQueueError,
+        LuaScriptError,
+        RedisConnectionError,
+        ServerRefusedError,
+        StaleLeaseError,
+        TaskNotFoundError,
+        TaskSerializationError,
+        TaskValidationError,
+        UnsupportedServerError,
+    )
+    from .engine.lease import Lease
+    from .engine.models import Task
+    from .engine.outcomes import Outcome
+    from .engine.priority import Priority, calculate_score
+    from .engine.queue import FairQueue
+    from .engine.records import DLQEntry, FailureType, PushResult, TaskState
+    from .tasks.batches import BatchResult
+    from .tasks.context import current_task
+    from .tasks.control import Discard, Retry
+    from .tasks.definition import task
+    from .tasks.errors import SoftTimeLimitExceeded, TaskCanceledError, TaskFailedError, TaskNotFinishedError
+    from .tasks.results import TaskResult
+    from .worker import AsyncWorker, Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncFairQueue",
+    "AsyncWorker",
+    "BacklogFullError",
+    "BatchResult",
+    "ConfigurationError",
+    "DLQEntry",
+    "DependencyCycleError",
+    "Discard",
+    "FailureType",
+    "FairQueue",
+    "FairQueueConfig",
+    "FairQueueError",
+    "Lease",
+    "LuaScriptError",
+    "Outcome",
+    "Priority",
+    "PushResult",
+    "RedisConnectionError",
+    "Retry",
+    "ServerRefusedError",
+    "SoftTimeLimitExceeded",
+    "StaleLeaseError",
+    "Task",
+    "TaskCanceledError",
+    "TaskFailedError",
+    "TaskNotFinishedError",
+    "TaskNotFoundError",
+    "TaskResult",
+    "TaskSerializationError",
+    "TaskState",
+    "TaskValidationError",
+    "UnsupportedServerError",
+    "Worker",
+    "__version__",
+    "aget_queue",
+    "calculate_score",
+    "current_task",
+    "get_queue",
+    "task",
+]
+
+_MODULES = {
+    "conf": ("FairQueueConfig", "aget_queue", "get_queue"),
+    "engine.aio": ("AsyncFairQueue",),
+    "engine.errors": (
+        *("BacklogFullError", "ConfigurationError", "DependencyCycleError", "FairQueueError", "LuaScriptError"),
+        *("RedisConnectionError", "ServerRefusedError", "StaleLeaseError", "TaskNotFoundError"),
+        *("TaskSerializationError", "TaskValidationError", "UnsupportedServerError"),
+    ),
+    "engine.lease": ("Lease",),
+    "engine.models": ("Task",),
+    "engine.outcomes": ("Outcome",),
+    "engine.priority": ("Priority", "calculate_score"),
+    "engine.queue": ("FairQueue",),
+    "engine.records": ("DLQEntry", "FailureType", "PushResult", "TaskState"),
+    "tasks.batches": ("BatchResult",),
+    "tasks.context": ("current_task",),
+    "tasks.control": ("Discard", "Retry"),
+    "tasks.definition": ("task",),
+    "tasks.errors": ("SoftTimeLimitExceeded", "TaskCanceledError", "TaskFailedError", "TaskNotFinishedError"),
+    "tasks.results": ("TaskResult",),
+    "worker": ("AsyncWorker", "Worker"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

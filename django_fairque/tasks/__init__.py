@@ -1,0 +1,1 @@
+"""Tasks: declaring them, sending them, and what a worker needs to run them."""

@@ -1,0 +1,45 @@
+"""What a task raises to say what should become of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.units import duration
+
+from .errors import TaskUsageError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+
+class Retry(Exception):  # noqa: N818 - an instruction, not an error
+    """Not yet: run this task again in ``delay`` seconds, without using up its retry budget.
+
+    Without a delay it waits as long as after an error. Nothing limits how often a task may say so; it ends when its
+    ``expires`` has passed.
+    """
+
+    def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
+        super().__init__(delay, reason)
+        self.delay = None if delay is None else duration(delay, "the delay of Retry")
+        self.reason = _text(reason, "Retry")
+
+    def __str__(self) -> str:
+        return self.reason or "the task asked to be run again"
+
+
+class Discard(Exception):  # noqa: N818 - an instruction, not an error
+    """The work is no longer wanted: the task ends as CANCELED, without retry and without a dead letter."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = _text(reason, "Discard")
+
+    def __str__(self) -> str:
+        return self.reason or "the task discarded itself"
+
+
+def _text(reason: object, what: str) -> str:
+    if not isinstance(reason, str):
+        raise TaskUsageError(f"the reason of {what} must be text, got {reason!r}")
+    return reason

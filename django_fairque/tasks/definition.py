@@ -1,0 +1,174 @@
+"""`task` makes a function a task: something that can be sent, and that workers run."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from typing_extensions import ParamSpec, Self, Unpack
+
+from django_fairque.conf import get_config
+
+from . import registry, sending
+from .calls import Caller
+from .errors import TaskUsageError
+from .options import DECLARABLE, SENDABLE, DeclaredOptions, SendOptions, TaskOptions, changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from django_fairque.engine.models import Task
+
+    from .results import TaskResult
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Item = TypeVar("Item")
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sendable(Generic[P]):
+    """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
+
+    function: Callable[..., Any]
+    name: str
+    options: TaskOptions
+    caller: Caller = field(init=False)
+    is_async: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        caller = Caller(self.function, self.name, takes_items=bool(self.options.batch))
+        object.__setattr__(self, "caller", caller)
+        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
+        for attribute in (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"):
+            value = self.function if attribute == "__wrapped__" else getattr(self.function, attribute, None)
+            object.__setattr__(self, attribute, value)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r}>"
+
+    @property
+    def origin(self) -> str:
+        """Where the function was written; the same after a reload."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    def using(self, **options: Unpack[SendOptions]) -> Self:
+        """A copy that is sent with other options; the task itself is not changed."""
+        return self._with(changed(self.options, options, SENDABLE, f"{self.name}.using()"))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
+        """Send one call; inside a database transaction, when that commits. The id is valid at once.
+
+        Raises:
+            TaskUsageError: the arguments don't fit the function, or the options each other.
+            TaskSerializationError: the arguments are not JSON, or too large.
+            BacklogFullError, RedisConnectionError: it was not accepted.
+        """
+        return self.enqueue_many([(args, kwargs)])[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
+        return (await self.aenqueue_many([(args, kwargs)]))[0]
+
+    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
+        """Send many calls, each ``(args, kwargs)``, in as few round trips as they fit; one result for each.
+
+        All of them are checked before any is sent.
+        """
+        return sending.send(self.options, self._build(calls))
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
+        return await sending.asend(self.options, self._build(calls))
+
+    def _build(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
+        config = get_config().queue_config(self.options.queue)
+        return [self.caller.build(self.options, args, kwargs, config) for args, kwargs in calls]
+
+    def _with(self, options: TaskOptions) -> Self:
+        changed_copy = copy.copy(self)
+        object.__setattr__(changed_copy, "options", options)
+        return changed_copy
+
+
+class TaskDefinition(Sendable[P], Generic[P, R]):
+    """A function that is a task. Calling it runs it here and now, as any function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        value: R = self.function(*args, **kwargs)
+        return value
+
+
+class BatchDefinition(Sendable[[Item]], Generic[Item, R]):
+    """A function that takes many tasks at once: enqueued item by item, called with a list of items."""
+
+    def __call__(self, items: list[Item]) -> R:
+        value: R = self.function(items)
+        return value
+
+
+AnyDefinition = Sendable[Any]
+
+
+def handler_definition(handler: Callable[[Any], Any] | None) -> AnyDefinition | None:
+    """What runs bare payloads (tasks without a name); None when the worker has no handler."""
+    return None if handler is None else _handler_definition(handler)
+
+
+@functools.cache
+def _handler_definition(handler: Callable[[Any], Any]) -> AnyDefinition:
+    return TaskDefinition(handler, getattr(handler, "__qualname__", repr(handler)), TaskOptions())
+
+
+@overload
+def task(function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
+@overload
+def task(
+    *, batch: int, **options: Unpack[DeclaredOptions]
+) -> Callable[[Callable[[list[Item]], R]], BatchDefinition[Item, R]]: ...
+@overload
+def task(**options: Unpack[DeclaredOptions]) -> Callable[[Callable[P, R]], TaskDefinition[P, R]]: ...
+def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function (plain or ``async def``) a task; use it bare or with options.
+
+    Args:
+        name: what it is known by in the queue; ``module.qualname`` by default. Keep it when the function moves.
+        priority, queue, max_retries, timeout, delay, expires, sla: of each of its tasks, unless `using` says else.
+        user: whom a task is for: the name of an argument, or a callable of the arguments.
+        retry_on: the exceptions that are worth another attempt; all by default.
+        backoff: base, cap and jitter of the delay between attempts, or a function of (retries so far, error).
+        unique_for: seconds within which the same call for the same user is not sent twice.
+        debounce: seconds to wait for a later call of the same arguments, which takes its place.
+        batch, batch_wait: call it with a list of up to so many items, waiting so many seconds for them.
+
+    Raises:
+        TaskUsageError: when the module is imported: an option is wrong or does not fit the function.
+    """
+    if function is not None and not callable(function):
+        raise TaskUsageError(f"@task takes options by name only, got {function!r}")
+
+    def declare(declared: Callable[..., Any]) -> Any:
+        return _declare(declared, dict(options))
+
+    return declare if function is None else declare(function)
+
+
+def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefinition:
+    if not inspect.isroutine(function):
+        raise TaskUsageError(f"@task makes a task of a function, got {function!r}")
+    name = options.pop("name", f"{function.__module__}.{function.__qualname__}".replace("<locals>.", ""))
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise TaskUsageError(
+            f"@task on {function.__qualname__}: name must be 1 to 200 letters, digits, '_', '.', ':' or '-', and begin with "
+            f"a letter, digit or '_'; got {name!r}"
+        )
+    checked = changed(TaskOptions(), options, DECLARABLE, f"@task on {name}")
+    kind = BatchDefinition if checked.batch else TaskDefinition
+    definition: AnyDefinition = kind(function, name, checked)
+    definition.caller.check_declaration(checked)
+    registry.register(definition)
+    return definition

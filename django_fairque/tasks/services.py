@@ -1,0 +1,37 @@
+"""What running tasks ask of their worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.options import QueueConfig
+
+from .unknown import UnknownTasks
+
+
+@dataclass(frozen=True)
+class Services:
+    """Made by a worker, once per queue, for everything it runs of that queue.
+
+    Args:
+        queue: the queue's name.
+        config: the queue's own options (retries, size limit).
+        send_progress: writes ``(lease, current, total, message)``. It may block; it is never called from an event
+            loop's thread and may raise any error of the engine.
+        handler: called with the payload of tasks that are bare payloads (``WorkerConfig.handler``).
+        timeout: seconds a task may run that has no limit of its own.
+        revoked: the ids of tasks canceled under this worker; may change at any time, from any thread.
+    """
+
+    queue: str
+    config: QueueConfig
+    send_progress: Callable[[Lease, float, float, str], object]
+    handler: Callable[[Any], Any] | None = None
+    timeout: float | None = None
+    revoked: Container[str] = frozenset()
+    unknown: UnknownTasks = field(default_factory=UnknownTasks)

@@ -1,0 +1,1 @@
+"""Tasks: declaring, sending, results, and what a worker does with them."""

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.conf import get_queue
+from django_fairque.tasks import registry
+from django_fairque.tasks.services import Services
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django.fixtures import SettingsWrapper
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks declared by a test are gone when it ends."""
+    monkeypatch.setattr(registry, "_tasks", {})
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: SettingsWrapper) -> Iterator[FairQueue]:
+    """The default queue of this test's settings, on an empty server."""
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    yield get_queue()
+
+
+@pytest.fixture
+def services(queue: FairQueue) -> Services:
+    return Services(queue.name, queue.config, lambda *report: queue.set_progress(*report))
