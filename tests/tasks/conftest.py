@@ -33,4 +33,4 @@ def queue(server: Server, redis: Redis, settings: SettingsWrapper) -> Iterator[F
 
 @pytest.fixture
 def services(queue: FairQueue) -> Services:
-    return Services(queue.name, queue.config, lambda *report: queue.set_progress(*report))
+    return Services(queue.name, queue.config, queue.set_progress)

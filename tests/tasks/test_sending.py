@@ -132,7 +132,7 @@ def test_a_transaction_sends_when_it_commits(queue: FairQueue) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_rollback_leaves_no_trace(queue: FairQueue, redis: Redis) -> None:
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
         declare().enqueue("acme")
         raise ZeroDivisionError
     assert redis.dbsize() == 0
@@ -143,7 +143,7 @@ def test_a_savepoint_that_is_rolled_back_takes_only_its_own(queue: FairQueue) ->
     work = declare(user="customer")
     with transaction.atomic():
         first = work.enqueue("acme", 1)
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
             lost = work.enqueue("acme", 2)
             raise ZeroDivisionError
         with transaction.atomic():
