@@ -1,0 +1,137 @@
+"""A directory that is ours alone, opened so that what was checked is what is used."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class PrivateDirectory:
+    """An open directory of ours (0700) and the way to the files in it (0600).
+
+    Files are opened relative to its descriptor and links are never followed. What is wider than it should be is
+    tightened; what belongs to somebody else, or is a link, is refused with a `ConfigurationError`.
+
+    Raises
+    ------
+    FileNotFoundError
+        It does not exist, and ``create`` is false.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self.path = path
+        if create:
+            _make(path)
+        self.fd = _open(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.close(self.fd)
+
+    def is_current(self) -> bool:
+        """Whether the path still leads here: false after the directory was removed or renamed."""
+        try:
+            found = self.path.lstat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(self.fd))
+
+    def open(self, name: str, flags: int) -> int:
+        """A descriptor of a regular file of ours with no second name; created 0600 if ``flags`` say so."""
+        try:
+            # O_NONBLOCK: opening a pipe that somebody put here must not wait for its other end.
+            fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
+        except OSError as error:
+            if self.is_link(name):
+                raise _refused(self.path / name, "a symbolic link", "a regular file") from error
+            raise
+        try:
+            self._check(name, os.fstat(fd))
+            os.fchmod(fd, 0o600)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def is_link(self, name: str) -> bool:
+        try:
+            return stat.S_ISLNK(os.lstat(name, dir_fd=self.fd).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def replace(self, name: str, content: bytes, mode: int = 0o600) -> None:
+        """Write a new file and put it in the place of ``name``, whatever that was.
+
+        Only the holder of start.lock writes, so one temporary name is enough and none is left to gather.
+        """
+        temporary = f"{name}.new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=self.fd)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=self.fd)
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)  # the umask may have taken more than it should
+            file.write(content)
+        os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+
+    def _check(self, name: str, found: os.stat_result) -> None:
+        path = self.path / name
+        if not stat.S_ISREG(found.st_mode):
+            raise _refused(path, "no regular file", "a regular file")
+        if found.st_uid != os.geteuid():
+            raise foreign(path, found.st_uid)
+        if found.st_nlink > 1:
+            raise _refused(path, "a file with a second name (a hard link)", "a file of its own")
+
+
+def foreign(path: Path, uid: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} belongs to uid {uid}, expected uid {os.geteuid()}, which this process runs as: "
+        "run it as the owner, or name another directory with embedded:///absolute/dir"
+    )
+
+
+def _refused(path: Path, came: str, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"{path} is {came}, expected {expected}: look at what it is, then remove it")
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"{path} can't be made because {path.parent} does not exist: create that first, or correct the path"
+        ) from error
+
+
+def _open(path: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink():
+            raise _refused(path, "a symbolic link", "a directory") from error
+        raise ConfigurationError(f"{path} can't be opened as a directory: {error.strerror}") from error
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid():
+        os.close(fd)
+        raise foreign(path, found.st_uid)
+    if found.st_mode & 0o077:
+        os.fchmod(fd, 0o700)
+    return fd

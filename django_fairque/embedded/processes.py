@@ -1,0 +1,85 @@
+"""Which processes hold the server's lock: asked only when the server itself does not answer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django_fairque.embedded import config_file, locks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_fairque.embedded.directory import PrivateDirectory
+
+_PROC = Path("/proc")
+_DELETED = " (deleted)"
+
+
+def holders(directory: PrivateDirectory) -> list[int]:
+    """Servers of ours that hold server.lock: the server, and a child that rewrites its file."""
+    if not (_PROC / "self/fd").is_dir():
+        return _by_pid_file(directory)
+    lock = os.stat(locks.SERVER, dir_fd=directory.fd, follow_symlinks=False)
+    return [pid for pid in _servers() if _holds(pid, lock)]
+
+
+def orphans(directory: Path) -> list[int]:
+    """Servers that still run in this place after somebody removed the directory under them."""
+    deserted = f"{directory / config_file.DATA}{_DELETED}"
+    return [pid for pid in _servers() if _link(pid, "cwd") == deserted]
+
+
+def in_other_mounts(pid: int) -> bool:
+    """Whether the process sees other file systems than we do: a container, a service with a /tmp of its own."""
+    return _link(pid, "ns/mnt") != _link(os.getpid(), "ns/mnt")
+
+
+def kill(pids: list[int], how: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, how)
+
+
+def _servers() -> Iterator[int]:
+    if not _PROC.is_dir():
+        return
+    for entry in _PROC.iterdir():
+        # A package upgrade deletes the file that still runs; other people's links can't be read.
+        if entry.name.isdecimal() and _link(int(entry.name), "exe").removesuffix(_DELETED).endswith("-server"):
+            yield int(entry.name)
+
+
+def _holds(pid: int, lock: os.stat_result) -> bool:
+    with contextlib.suppress(OSError):
+        for fd in (_PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.path.samestat(fd.stat(), lock):
+                    return True
+    return False
+
+
+def _link(pid: int, name: str) -> str:
+    try:
+        return str((_PROC / str(pid) / name).readlink())
+    except OSError:
+        return ""
+
+
+def _by_pid_file(directory: PrivateDirectory) -> list[int]:
+    """For systems without /proc. The lock says that a server lives, so this only guards against a reused number."""
+    try:
+        with os.fdopen(directory.open(config_file.PID, os.O_RDONLY), encoding="ascii") as file:
+            pid = int(file.read(32))
+    except (FileNotFoundError, ValueError):
+        return []
+    name = subprocess.run(  # noqa: S603 - a number, no shell
+        ["ps", "-o", "comm=", "-p", str(pid)],  # noqa: S607 - where ps is differs
+        capture_output=True,
+        check=False,
+        text=True,
+    ).stdout.strip()
+    return [pid] if name.endswith("-server") else []

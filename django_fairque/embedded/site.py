@@ -1,0 +1,89 @@
+"""Where a server lives, and the first look at it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django_fairque.embedded import probe
+from django_fairque.embedded.binary import checked, find_binary
+from django_fairque.embedded.directory import PrivateDirectory, foreign
+from django_fairque.engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    StrPath: TypeAlias = str | os.PathLike[str]
+
+APPENDFSYNC = ("everysec", "always")
+
+# The kernel takes 107 bytes (103 on macOS); the rest is room for the temporary name.
+_LONGEST_SOCKET = 100
+# Not tempfile.gettempdir(): TMPDIR differs between the processes that have to agree on this path.
+_SHORT = Path("/tmp")  # noqa: S108 - the directory made in it is ours alone, and checked
+
+
+@dataclass(frozen=True)
+class Site:
+    """One server's place and options. ``timeout``: seconds without any answer before giving up."""
+
+    directory: Path
+    socket: Path
+    binary: Path | None
+    appendfsync: str
+    timeout: float
+
+    @classmethod
+    def at(cls, directory: StrPath, *, binary: StrPath | None, appendfsync: str, timeout: float) -> Site:
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                'embedded:// needs a POSIX system: set FAIRQUE["REDIS"]["URL"] to a server instead'
+            )
+        if appendfsync not in APPENDFSYNC:
+            raise ConfigurationError(f"appendfsync is {appendfsync!r}, expected one of {', '.join(APPENDFSYNC)}")
+        absolute = Path(directory).absolute()
+        # One name for one place, whatever links lead to it. Only the last part is kept: that one may not be a link.
+        real = absolute.parent.resolve() / absolute.name
+        return cls(real, _socket(real), Path(binary) if binary else None, appendfsync, timeout)
+
+    def open(self, *, create: bool) -> PrivateDirectory:
+        return PrivateDirectory(self.directory, create=create)
+
+    def find_binary(self) -> Path:
+        return checked(self.binary, "the embedded server's binary") if self.binary else find_binary()
+
+    def ping(self, timeout: float = 1.0) -> probe.Answer:
+        self.check_socket()
+        return probe.ping(self.socket, timeout)
+
+    def check_socket(self) -> None:
+        """Refuse to talk to a server that somebody else put where ours belongs."""
+        try:
+            _check(self.socket.parent, stat.S_ISDIR, "directory")
+            _check(self.socket, stat.S_ISSOCK, "unix socket")
+        except FileNotFoundError:
+            pass
+
+
+def _socket(directory: Path) -> Path:
+    socket = directory / "s.sock"
+    if len(os.fsencode(socket)) <= _LONGEST_SOCKET:
+        return socket
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    return _SHORT / f"fairque-{os.geteuid()}-{digest}" / "s.sock"
+
+
+def _check(path: Path, is_kind: Callable[[int], bool], expected: str) -> None:
+    found = path.lstat()
+    if not is_kind(found.st_mode):
+        raise ConfigurationError(
+            f"{path} is a link or a file, expected a {expected}: look at what it is, then remove it"
+        )
+    if found.st_uid != os.geteuid():
+        raise foreign(path, found.st_uid)

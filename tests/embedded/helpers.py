@@ -1,0 +1,75 @@
+"""What the tests of the embedded server look at from outside: processes, the log, the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from django_fairque.embedded import EmbeddedServer, find_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def wait_until(condition: Callable[[], object], within: float = 15.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def servers_of(directory: Path) -> list[int]:
+    """The living server processes of this directory: their command line names its configuration."""
+    configuration = str(directory / "valkey.conf")
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if configuration in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+def only_server_of(directory: Path) -> int:
+    (pid,) = servers_of(directory)
+    return pid
+
+
+def starts_in_log(directory: Path) -> int:
+    return (directory / "server.log").read_text(errors="replace").count("Server initialized")
+
+
+def kill(directory: Path) -> int:
+    """Kill the server as a crash would. Once this returns it is gone, and perhaps another there already."""
+    pid = only_server_of(directory)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: pid not in servers_of(directory))
+    return pid
+
+
+def clean_up(embedded: EmbeddedServer) -> None:
+    for pid in servers_of(embedded.directory):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not servers_of(embedded.directory))
+    socket_directory = Path(embedded.socket).parent
+    if socket_directory != embedded.directory:
+        shutil.rmtree(socket_directory, ignore_errors=True)
+
+
+def program(path: Path, body: str) -> Path:
+    """An executable that does `body` in place of the server; `binary` and `arguments` are given to it."""
+    path.write_text(
+        f"#!{sys.executable} -IS\nimport os, sys\nbinary, arguments = {str(find_binary())!r}, sys.argv[1:]\n{body}\n"
+    )
+    path.chmod(0o755)
+    return path

@@ -1,0 +1,207 @@
+"""The directory belongs to one user only, whatever it is called."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.errors import ConfigurationError
+from tests.embedded.helpers import only_server_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_fairque.embedded import EmbeddedServer
+    from tests.embedded.conftest import MakeEmbedded
+
+SOMEBODY_ELSE = 12345
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+class TestPermissions:
+    @pytest.fixture
+    def no_umask(self) -> Iterator[None]:
+        before = os.umask(0)
+        yield
+        os.umask(before)
+
+    def test_are_the_owners_only_whatever_the_umask(self, embedded: EmbeddedServer, no_umask: None) -> None:
+        embedded.ensure()
+        paths = [embedded.directory, *embedded.directory.rglob("*")]
+        assert {path.name for path in paths} >= {"s.sock", "server.log", "start.lock", "server.lock", "appendonlydir"}
+        assert {str(path): oct(mode(path)) for path in paths} == {
+            str(path): "0o700" if path.is_dir() else "0o600" for path in paths
+        }
+
+    def test_are_tightened_where_they_were_wider(self, embedded: EmbeddedServer) -> None:
+        embedded.directory.mkdir()
+        embedded.directory.chmod(0o777)
+        log = embedded.directory / "server.log"
+        log.touch()
+        log.chmod(0o666)
+        embedded.ensure()
+        assert (mode(embedded.directory), mode(log)) == (0o700, 0o600)
+
+    def test_git_ignores_it_all(self, embedded: EmbeddedServer) -> None:
+        embedded.ensure()
+        assert (embedded.directory / ".gitignore").read_text() == "*\n"
+
+
+class TestLinks:
+    def test_to_a_directory_are_refused(self, embedded: EmbeddedServer, place: Path) -> None:
+        target = place / "target"
+        target.mkdir()
+        embedded.directory.symlink_to(target)
+        with pytest.raises(ConfigurationError, match="is a link or a file, expected a directory"):
+            embedded.ensure()
+        assert list(target.iterdir()) == []
+
+    @pytest.mark.parametrize("name", ["start.lock", "server.lock", "server.log", "server.json"])
+    def test_in_place_of_a_file_are_refused(self, embedded: EmbeddedServer, place: Path, name: str) -> None:
+        target = place / "target"
+        target.write_text("precious")
+        target.chmod(0o644)
+        embedded.directory.mkdir()
+        (embedded.directory / name).symlink_to(target)
+        with pytest.raises(ConfigurationError, match=f"{name} is a symbolic link, expected a regular file"):
+            embedded.ensure()
+        assert (target.read_text(), mode(target)) == ("precious", 0o644)
+
+    @pytest.mark.parametrize("name", ["start.lock", "server.lock", "server.log"])
+    def test_that_are_hard_are_refused(self, embedded: EmbeddedServer, place: Path, name: str) -> None:
+        target = place / "target"
+        target.write_text("precious")
+        target.chmod(0o644)
+        embedded.directory.mkdir()
+        (embedded.directory / name).hardlink_to(target)
+        with pytest.raises(ConfigurationError, match="hard link"):
+            embedded.ensure()
+        assert (target.read_text(), mode(target)) == ("precious", 0o644)
+
+    def test_in_place_of_the_data_are_refused(self, embedded: EmbeddedServer, place: Path) -> None:
+        target = place / "target"
+        target.mkdir()
+        embedded.directory.mkdir()
+        (embedded.directory / "data").symlink_to(target)
+        with pytest.raises(ConfigurationError, match="data is a symbolic link"):
+            embedded.ensure()
+        assert list(target.iterdir()) == []
+
+    @pytest.mark.parametrize("name", ["valkey.conf", "valkey.conf.new", ".gitignore"])
+    def test_in_place_of_what_is_written_anew_are_replaced(
+        self, embedded: EmbeddedServer, place: Path, name: str
+    ) -> None:
+        target = place / "target"
+        target.write_text("precious")
+        embedded.directory.mkdir()
+        (embedded.directory / name).symlink_to(target)
+        embedded.ensure()
+        assert target.read_text() == "precious"
+        assert not (embedded.directory / name).is_symlink()
+
+    def test_on_the_way_to_the_directory_lead_to_the_same_server(
+        self, make_embedded: MakeEmbedded, place: Path
+    ) -> None:
+        (place / "real").mkdir()
+        (place / "link").symlink_to(place / "real")
+        assert make_embedded("real/.fairque").start() is True
+        assert make_embedded("link/.fairque").start() is False
+        assert make_embedded("link/.fairque").socket == make_embedded("real/.fairque").socket
+
+
+class TestStrangers:
+    def test_directory_is_refused(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        embedded.directory.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY_ELSE)
+        with pytest.raises(ConfigurationError, match=f"expected uid {SOMEBODY_ELSE}, which this process runs as"):
+            embedded.ensure()
+
+    @only_root
+    @pytest.mark.parametrize("name", ["start.lock", "server.lock", "server.log"])
+    def test_file_is_refused(self, embedded: EmbeddedServer, name: str) -> None:
+        embedded.directory.mkdir()
+        (embedded.directory / name).touch()
+        os.chown(embedded.directory / name, SOMEBODY_ELSE, -1)
+        with pytest.raises(ConfigurationError, match=f"{name} belongs to uid {SOMEBODY_ELSE}"):
+            embedded.ensure()
+
+    @only_root
+    def test_socket_is_refused_even_if_a_server_answers_on_it(self, embedded: EmbeddedServer) -> None:
+        os.chown(embedded.ensure(), SOMEBODY_ELSE, -1)
+        with pytest.raises(ConfigurationError, match=r"s\.sock belongs to uid"):
+            embedded.ensure()
+
+    def test_file_in_place_of_the_socket_is_refused(self, embedded: EmbeddedServer) -> None:
+        embedded.directory.mkdir()
+        Path(embedded.socket).write_text("precious")
+        with pytest.raises(ConfigurationError, match=r"s\.sock is a link or a file, expected a unix socket"):
+            embedded.ensure()
+        assert Path(embedded.socket).read_text() == "precious"
+
+    def test_pipe_in_place_of_a_lock_is_refused_without_waiting(self, embedded: EmbeddedServer) -> None:
+        embedded.directory.mkdir()
+        os.mkfifo(embedded.directory / "start.lock")
+        with pytest.raises(ConfigurationError, match="no regular file"):
+            embedded.ensure()
+
+    def test_file_in_place_of_the_directory_is_refused(self, embedded: EmbeddedServer) -> None:
+        embedded.directory.write_text("precious")
+        with pytest.raises(ConfigurationError, match="expected a directory"):
+            embedded.ensure()
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        "name",
+        ["a space", 'a "quote"', "it's", "back\\slash", "new\nline", "#hash", "ümläut", "日本", os.fsdecode(b"\xff")],
+        ids=ascii,
+    )
+    def test_may_hold_any_character(self, make_embedded: MakeEmbedded, name: str) -> None:
+        embedded = make_embedded(name)
+        assert embedded.ensure() == str(embedded.directory / "s.sock")
+        assert embedded.status().pid == only_server_of(embedded.directory)
+        assert (embedded.directory / "data/appendonlydir").is_dir()
+        assert embedded.stop() is True
+
+    def test_may_be_longer_than_a_sockets(
+        self, make_embedded: MakeEmbedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        embedded = make_embedded("x" * 120)
+        path = Path(embedded.ensure())
+        assert len(str(path)) <= 100
+        assert path.is_socket()
+        assert (mode(path), mode(path.parent)) == (0o600, 0o700)
+        # Every process has to come to the same path, whatever its environment.
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        assert make_embedded("x" * 120).start() is False
+
+    def test_of_a_long_ones_socket_is_refused_if_it_is_a_link(self, make_embedded: MakeEmbedded, place: Path) -> None:
+        embedded = make_embedded("y" * 120)
+        target = place / "target"
+        target.mkdir()
+        Path(embedded.socket).parent.symlink_to(target)
+        try:
+            with pytest.raises(ConfigurationError, match="expected a directory"):
+                embedded.ensure()
+        finally:
+            Path(embedded.socket).parent.unlink()
+        assert list(target.iterdir()) == []
+
+    def test_may_be_relative(self, make_embedded: MakeEmbedded, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(place)
+        assert make_embedded(Path("relative")).directory == place / "relative"
+
+    def test_do_not_depend_on_an_installed_locale(
+        self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("LC_ALL", "xx_YY")
+        assert embedded.start() is True

@@ -1,0 +1,98 @@
+"""No acknowledged write is lost when the server is killed under those who write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import operator
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_fairque.embedded import connection_pool_kwargs
+from tests.embedded.helpers import ROOT, only_server_of, starts_in_log, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.embedded.conftest import MakeEmbedded
+
+WRITERS = 3
+KILLS = 12
+
+# Writes until its standard input ends, then says how many writes were acknowledged and which of them are missing.
+_WRITER = """
+import json, select, sys, redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from django_fairque.embedded import connection_pool_kwargs
+
+directory, name = sys.argv[1:]
+pool = redis.ConnectionPool(retry=Retry(NoBackoff(), 0), protocol=2, **connection_pool_kwargs(directory))
+client = redis.Redis(connection_pool=pool)
+acknowledged, number = [], 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    number += 1
+    try:
+        client.rpush(name, number)
+    except redis.ConnectionError:
+        continue  # nobody said yes: it may be there or not
+    acknowledged.append(number)
+kept = set(map(int, client.lrange(name, 0, -1)))
+print(json.dumps([len(acknowledged), len(set(acknowledged) - kept)]))
+"""
+
+
+def start_writer(directory: Path, name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, str(directory), name]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def ending(processes: list[subprocess.Popen[str]]) -> Iterator[None]:
+    """Whatever happens, nobody is left who would start the server again."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("appendfsync", ["everysec", "always"])
+def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfsync: str) -> None:
+    embedded = make_embedded(appendfsync=appendfsync)
+    embedded.ensure()
+    names = [f"writer-{number}" for number in range(WRITERS)]
+    writers = [start_writer(embedded.directory, name) for name in names]
+    kwargs = connection_pool_kwargs(embedded.directory, appendfsync=appendfsync)
+    kwargs |= {"retry": Retry(NoBackoff(), 5), "retry_on_error": [redis.ConnectionError]}
+    watcher = redis.Redis.from_pool(redis.ConnectionPool(protocol=2, **kwargs))
+
+    def written() -> list[int]:
+        assert [writer.poll() for writer in writers] == [None] * WRITERS
+        return [int(watcher.llen(name)) for name in names]
+
+    def wait_until_all_go_on() -> None:
+        goals = [count + 20 for count in written()]
+        wait_until(lambda: all(map(operator.gt, written(), goals)))
+
+    with watcher, ending(writers):
+        for _ in range(KILLS):
+            wait_until_all_go_on()
+            os.kill(only_server_of(embedded.directory), signal.SIGKILL)
+        wait_until_all_go_on()
+        reports = [json.loads(writer.communicate(timeout=60)[0]) for writer in writers]
+    for acknowledged, lost in reports:
+        assert acknowledged > KILLS * 20
+        assert lost == 0
+    only_server_of(embedded.directory)
+    assert starts_in_log(embedded.directory) > KILLS
