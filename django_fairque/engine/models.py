@@ -130,7 +130,7 @@ class Task(BaseModel):
             )
         if unique_key:
             check_id(unique_key, "unique_key")
-        task = cls.model_construct(
+        task = cls._made(
             task_id=check_id(task_id, "task_id") if task_id is not None else new_task_id(shard),
             user_id=check_id(user_id, "user_id"),
             priority=level,
@@ -150,6 +150,16 @@ class Task(BaseModel):
         return task.carrying(
             json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.HARD_LIMIT)), task_id
         )
+
+    @classmethod
+    def _made(cls, **fields: Any) -> Task:
+        """As `model_construct`, for fields that were just checked: a quarter of its time, and pushes are many."""
+        task = cls.__new__(cls)
+        object.__setattr__(task, "__dict__", {**_DEFAULTS, **fields})
+        object.__setattr__(task, "__pydantic_fields_set__", set(fields))
+        object.__setattr__(task, "__pydantic_extra__", None)
+        object.__setattr__(task, "__pydantic_private__", {"_raw": b"", "_chosen": False})
+        return task
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
         if not self._raw and not isinstance(self.payload, Undecodable):
@@ -242,7 +252,7 @@ class Task(BaseModel):
         except TaskSerializationError as error:
             payload = Undecodable(raw, str(error))
         try:
-            task = cls.model_construct(
+            task = cls._made(
                 task_id=data["id"].decode(),
                 user_id=data["user"].decode(),
                 name=data.get("name", b"").decode(),
@@ -273,6 +283,9 @@ class Task(BaseModel):
         """Build a task from the `LEASE_FIELDS` of a pop's reply."""
         fields = {name: value for name, value in zip(LEASE_FIELDS, values, strict=True) if value != b""}
         return cls.from_redis_dict({**fields, "state": TaskState.STARTED.value})
+
+
+_DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
 
 
 def _text(value: Any) -> str:

@@ -61,10 +61,10 @@ end
 -- Critical first; else the highest earned score, weight × (waited + head start) (Kleinrock 1964 with an offset).
 -- A lane is looked at only if its oldest task could win: none has waited longer than `since` says.
 local function most_urgent(u)
-  if u['ready:6'] > 0 then return 6 end
+  if u[READY[6]] > 0 then return 6 end
   local best, best_earned
   for p = 5, 1, -1 do
-    if u['ready:' .. p] > 0 then
+    if u[READY[p]] > 0 then
       local bound = WEIGHTS[p] * (math.max(0, now - (u.since or 0)) + head_start)
       if not best or bound > best_earned then
         local id, ready = peek(u, p)
@@ -97,7 +97,7 @@ local function take_one(u)
     if not p then return nil end
     local id = peek(u, p)
     if not id then
-      add_ready(u, p, -u['ready:' .. p])
+      add_ready(u, p, -u[READY[p]])
     else
       local lane = u.lanes[p]
       lane.at = lane.at + 1
@@ -171,16 +171,14 @@ local function take_from(limit, at)
   return at + 1 + size
 end
 
-local LEASE_SIZE = 16
-
 local function append_lease(reply, t, payload, lease_end)
-  local raw = t.raw
-  local values = {
-    t.id, exact(t.token), exact(t.deliveries), exact(lease_end), payload or '', t.user, raw.name, raw.priority,
-    exact(t.created), exact(t.ready), raw.retries, raw.max_retries, raw.timeout, raw.due, raw.expires,
-    exact(deadline_of(t)),
-  }
-  for i = 1, LEASE_SIZE do reply[#reply + 1] = values[i] end
+  local raw, n = t.raw, #reply
+  reply[n + 1], reply[n + 2], reply[n + 3] = t.id, exact(t.token), exact(t.deliveries)
+  reply[n + 4], reply[n + 5], reply[n + 6] = lease_end, payload or '', t.user
+  reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(t.created)
+  reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(t.ready), raw.retries or '', raw.max_retries or ''
+  reply[n + 13], reply[n + 14], reply[n + 15] = raw.timeout or '', raw.due or '', raw.expires or ''
+  reply[n + 16] = exact(deadline_of(t))
 end
 
 local function payloads_of(tasks)
@@ -194,14 +192,14 @@ local function payloads_of(tasks)
 end
 
 -- The same call again (its reply was lost): the leases that it was given the first time and still has.
-local function replay(reply, stored, lease_end)
+local function replay(reply, stored, lease_end_text)
   local list, tasks = unpack_list(stored), {}
   for i = 1, #list, 2 do
     local t = read_task(list[i])
     if t and t.state == 'started' and exact(t.token) == list[i + 1] then tasks[#tasks + 1] = t end
   end
   local payloads = payloads_of(tasks)
-  for i, t in ipairs(tasks) do append_lease(reply, t, payloads[i], lease_end) end
+  for i, t in ipairs(tasks) do append_lease(reply, t, payloads[i], lease_end_text) end
 end
 
 local function bury_expired()
@@ -217,9 +215,10 @@ local function fetch(reply, limit, at)
   local worker, lease, woken = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
   if limit > 0 and stat.paused == 0 then take_from(limit, take_from(limit, at + 3)) end
   local lease_end = now + lease
+  local lease_end_text, now_text = exact(lease_end), exact(now)
   if #taken == 0 and #expired + #dropped_ids == 0 then
     local stored = limit > 0 and redis.call('GET', K.reply)
-    if stored then replay(reply, stored, lease_end) end
+    if stored then replay(reply, stored, lease_end_text) end
     commit()
     wake_if(woken or ring_grew)
     return
@@ -235,7 +234,7 @@ local function fetch(reply, limit, at)
   end
   -- The first write: whether this nonce was served before, and if not, with what.
   local stored = redis.call('SET', K.reply, pack(record), 'NX', 'GET', 'PX', 120000)
-  if stored then return replay(reply, stored, lease_end) end
+  if stored then return replay(reply, stored, lease_end_text) end
 
   set_stat('token', stat.token + #taken)
   for _, t in ipairs(taken) do
@@ -247,8 +246,8 @@ local function fetch(reply, limit, at)
     t.deliveries = t.deliveries + 1
     zrem(K['state:queued'], t.id)
     redis.call('HSET', task_key(t.id), 'state', 'started', 'token', exact(t.token), 'worker', worker,
-      'started', exact(now), 'deliveries', exact(t.deliveries), 'cost', exact(t.cost))
-    append_lease(reply, t, payloads[i], lease_end)
+      'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost))
+    append_lease(reply, t, payloads[i], lease_end_text)
     if deadline_of(t) < now then count('sla_violated', 1) end
   end
   if #taken > 0 then

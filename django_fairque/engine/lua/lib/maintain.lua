@@ -37,7 +37,7 @@ local function promote(limit)
       to_dead(t.u, t, 'expired', 'not started in time', '')
       swept.expired = swept.expired + 1
     else
-      t.ready = math.min(now, tonumber(t.due) or now) -- waiting counts from when it became due
+      t.ready = math.min(now, tonumber(t.raw.due) or now) -- waiting counts from when it became due
       to_queued(t.u, t, false)
       swept.promoted = swept.promoted + 1
     end

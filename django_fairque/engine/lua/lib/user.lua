@@ -12,6 +12,9 @@ local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
 local LEAST_COST = 100  -- no task is cheaper than handling it
 
+local READY = { 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6' }
+local DEPTH = { 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6' }
+
 local users, user_order = {}, {}
 
 local function can_be_served(u)
@@ -36,16 +39,18 @@ local function load_user(name)
   for i = 1, #flat, 2 do u[flat[i]] = tonumber(flat[i + 1]) end
   u.is_new = #flat == 0
   u.weight = u.weight or 1
-  u.ready = 0
+  local ready = 0
   for priority = 1, 6 do
-    local field = 'ready:' .. priority
-    u[field] = u[field] or 0
-    u.ready = u.ready + u[field]
+    local field = READY[priority]
+    local number = u[field] or 0
+    u[field] = number
+    ready = ready + number
   end
+  u.ready = ready
   u.tag = u.tag or -math.huge -- never served: before everyone
-  for _, field in ipairs({ 'sched', 'deferred', 'run', 'started', 'finished', 'failed', 'busy', 'waited' }) do
-    u[field] = u[field] or 0
-  end
+  u.sched, u.deferred, u.run = u.sched or 0, u.deferred or 0, u.run or 0
+  u.started, u.finished, u.failed = u.started or 0, u.finished or 0, u.failed or 0
+  u.busy, u.waited = u.busy or 0, u.waited or 0
   note_before(u)
   users[name] = u
   user_order[#user_order + 1] = u
@@ -60,9 +65,9 @@ end
 local function add(u, field, amount) set(u, field, u[field] + amount) end
 
 local function add_ready(u, priority, amount)
-  add(u, 'ready:' .. priority, amount)
+  add(u, READY[priority], amount)
   u.ready = u.ready + amount
-  count('depth:' .. priority, amount)
+  count(DEPTH[priority], amount)
 end
 
 local function expected_cost(u)
