@@ -5,7 +5,7 @@
 -- Goyal, Vin, Cheng 1996), its score in the ring the position that follows from it:
 --   coming back behind the virtual time, it starts at the virtual time (what it did not use is gone) and stands
 --   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
---   Refunded to before the virtual time, it stands half an expected task before it: still after any newcomer.
+--   Refunded to before the virtual time, it stands at the virtual time: still after any newcomer.
 -- Every field of the record is a number, so hostile names never meet a parser.
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
@@ -81,10 +81,13 @@ local function credit()
   return math.max(LEAST_COST, stat.mean > 0 and stat.mean or FIRST_COST)
 end
 
--- The smallest step that stays distinct beside the virtual time and through the next doublings of it.
+-- The next place in the order of arrival: a step after the last, so that no two tags are equal and no tie is left
+-- to be broken by name. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
+-- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
+local FIRST_STEP_AT = 2 ^ 38
 local function arrive()
   local at = math.max(stat.arrival, stat.vtime)
-  local _, exponent = math.frexp(math.max(at, 1))
+  local _, exponent = math.frexp(math.max(at, FIRST_STEP_AT))
   set_stat('arrival', at + math.ldexp(1, exponent - 50))
   return stat.arrival
 end
@@ -96,14 +99,15 @@ local function join_ring(u)
   if u.tag < stat.vtime then
     local before = u.tag
     set(u, 'tag', arrive())
-    position = math.max(before, u.tag - credit())
+    -- Before anything has been served nobody is behind, so nobody is owed a credit.
+    position = stat.started > 0 and math.max(before, u.tag - credit()) or u.tag
   end
   zadd(K.ring, position, u.name)
   ring_grew = true
 end
 
 local function ring_position(u)
-  return math.max(u.tag, stat.vtime - credit() / 2)
+  return u.tag < stat.vtime and arrive() or u.tag
 end
 
 local function hold_if_out_of_tokens(u)
