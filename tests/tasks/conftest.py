@@ -9,8 +9,6 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.services import Services
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django.fixtures import SettingsWrapper
     from redis import Redis
 
@@ -25,10 +23,10 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def queue(server: Server, redis: Redis, settings: SettingsWrapper) -> Iterator[FairQueue]:
+def queue(server: Server, redis: Redis, settings: SettingsWrapper) -> FairQueue:
     """The default queue of this test's settings, on an empty server."""
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
-    yield get_queue()
+    return get_queue()
 
 
 @pytest.fixture
