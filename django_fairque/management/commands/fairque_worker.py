@@ -1,0 +1,78 @@
+"""``manage.py fairque_worker``: run tasks."""
+
+from __future__ import annotations
+
+import sys
+from argparse import BooleanOptionalAction
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from django_fairque.conf import get_config, set_overrides
+from django_fairque.engine.errors import FairQueueError
+from django_fairque.worker import log
+from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+
+class Command(BaseCommand):
+    help = (
+        "Run tasks, in processes that this one watches over, until SIGTERM or SIGINT: then running tasks are given "
+        "time to end (a second signal ends them at once). Every option wins over FAIRQUE['WORKER'] and the "
+        "environment. docs/worker.md tells more."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add = parser.add_argument
+        add("--worker", metavar="ID", help="which of the configuration's workers to be, or a name of one's own")
+        add("--config", metavar="FILE", help="a YAML file with the sections redis, worker, workers, queue, queues")
+        add("--queue", metavar="NAME", action="append", help="serve this queue; may be given several times")
+        add("--users", metavar="A,B|*", help="serve these users only, * for everyone")
+        add("--steal", metavar="C,D|*", help="serve these users while the others have nothing")
+        add("--processes", metavar="N", type=int, help="how many processes run tasks")
+        add("--concurrency", metavar="N", type=int, help="how many tasks each process runs at once")
+        add("--burst", action="store_true", help="end when nothing is left to do now (later tasks do not count)")
+        add("--max-tasks", metavar="N", type=int, help="replace a process after it has run so many tasks")
+        add("--max-memory", metavar="MB", type=int, help="replace a process that uses more memory")
+        add(
+            "--reload",
+            action=BooleanOptionalAction,
+            help="replace the processes when code changes (default: with DEBUG, at a terminal)",
+        )
+        add("--health-file", metavar="PATH", help="write how the worker is to this file once a second, as JSON")
+
+    def handle(self, **options: Any) -> None:
+        log.set_up()
+        try:
+            code = _supervisor(options).run()
+        except (FairQueueError, OSError) as error:
+            raise CommandError(str(error)) from error
+        if code:
+            sys.exit(code)
+
+
+def _supervisor(options: dict[str, Any]) -> Supervisor:
+    overrides = {
+        "config_file": options["config"],
+        "worker": {
+            "id": options["worker"],
+            "queues": options["queue"],
+            "assigned_users": options["users"],
+            "steal_targets": options["steal"],
+            "processes": options["processes"],
+            "max_concurrent_tasks": options["concurrency"],
+            "max_tasks": options["max_tasks"],
+            "max_memory_mb": options["max_memory"],
+        },
+    }
+    set_overrides(overrides)
+    made = WorkerOptions.from_config(get_config().worker, burst=options["burst"], overrides=overrides)
+    reload = options["reload"]
+    if reload is None:
+        reload = settings.DEBUG and sys.stderr.isatty() and not made.burst
+    return Supervisor(made, health_file=options["health_file"], reload=reload)

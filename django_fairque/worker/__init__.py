@@ -1,0 +1,20 @@
+"""Workers: they run tasks."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .aio import AsyncWorker
+    from .worker import Worker
+
+__all__ = ["AsyncWorker", "Worker"]
+
+_HOMES = {"AsyncWorker": "aio", "Worker": "worker"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,0 +1,362 @@
+"""`AsyncWorker`: runs tasks on the event loop that it is awaited on.
+
+The decisions are those of the threaded worker (`lane`, `budget`, `collector`); here is only what awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+
+from django_fairque.conf import aget_queue
+from django_fairque.engine.errors import ConfigurationError, FairQueueError, ServerRefusedError
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.execution import aexecute, arun_batch, execute, prepare, run_batch
+
+from . import database
+from .budget import Budget
+from .identity import worker_info
+from .keeper import RECORD_TTL
+from .lane import Lane
+from .limits import Guard, TaskRevoked, guarded
+from .log import Reporter, logger
+from .options import WorkerOptions
+from .outage import Outage
+from .puller import PATIENCE, patient
+from .setting import all_failed, batch_of, imported, services, timeout_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Unpack
+
+    from django_fairque.engine.aio import AsyncFairQueue
+    from django_fairque.engine.lease import Lease
+    from django_fairque.tasks.execution import Run
+    from django_fairque.tasks.services import Services
+
+    from .lane import Call, Work
+    from .options import WorkerArguments
+
+
+class AsyncWorker:
+    """Runs ``async def`` tasks on the running event loop, others in threads beside it.
+
+    Takes what `Worker` takes; queues are names or `AsyncFairQueue` objects. Its leases are renewed on the same loop,
+    so a task that blocks the loop for longer than a lease loses that lease, and all others.
+    """
+
+    def __init__(
+        self, queues: Sequence[str | AsyncFairQueue] | None = None, **arguments: Unpack[WorkerArguments]
+    ) -> None:
+        given = None if queues is None else [each if isinstance(each, str) else each.name for each in queues]
+        self.options = WorkerOptions.from_arguments(given, arguments)
+        if self.options.max_memory_mb:
+            raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
+        self._given = queues
+        self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
+        self._desks: list[_Desk] = []
+        self._is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
+        self._loop = asyncio.get_running_loop()
+        queues = [
+            await aget_queue(each) if isinstance(each, str) else each for each in self._given or self.options.queues
+        ]
+        threads = ThreadPoolExecutor(self.options.slots, "fairque-slot")
+        self._desks = [_Desk(self, index, queue, threads) for index, queue in enumerate(queues)]
+        helpers = [asyncio.ensure_future(each) for desk in self._desks for each in (desk.renew(), desk.sweep())]
+        pullers = [asyncio.ensure_future(desk.pull()) for desk in self._desks]
+        if self._is_stopping:
+            self.stop()
+        try:
+            await self._ended(pullers)
+        finally:
+            await _cancel([*pullers, *helpers, *(task for desk in self._desks for task in desk.all_tasks())])
+            threads.shutdown(wait=False)
+            for desk in self._desks:
+                await desk.leave()
+
+    def stop(self) -> None:
+        """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""
+        self._is_stopping = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._tell_desks)
+
+    def _tell_desks(self) -> None:
+        for desk in self._desks:
+            desk.lane.stopping = True
+            desk.called.set()
+
+    async def _ended(self, pullers: Sequence[asyncio.Future[None]]) -> None:
+        """Until all is settled; after a stop at most the time given for that."""
+        deadline = None
+        while True:
+            done, _ = await asyncio.wait(pullers, timeout=0.1, return_when=asyncio.ALL_COMPLETED)
+            for puller in done:
+                puller.result()
+            if len(done) == len(pullers):
+                return
+            if self._is_stopping:
+                deadline = deadline or monotonic() + self.options.shutdown
+                if monotonic() > deadline:
+                    logger.warning("some tasks did not end within %g s; they are given back", self.options.shutdown)
+                    return
+
+    def changed(self) -> None:
+        """A desk has made a call."""
+        if self._is_stopping:
+            return
+        if self._budget.is_spent or (self._budget.burst and self._budget.is_drained):
+            self.stop()
+        else:
+            for desk in self._desks:
+                if len(self._desks) > 1 and (desk.lane.is_hungry or self._budget.burst):
+                    desk.called.set()
+
+    @property
+    def budget(self) -> Budget:
+        return self._budget
+
+    @property
+    def has_free_slot(self) -> bool:
+        return sum(len(desk.running) for desk in self._desks) < self.options.slots
+
+    def start_more(self) -> None:
+        for desk in self._desks:
+            desk.start()
+
+    def info(self) -> dict[str, str]:
+        return worker_info(
+            self.options, done=self._budget.finished, running=sum(len(desk.running) for desk in self._desks)
+        )
+
+
+class _Desk:
+    """One queue of the worker."""
+
+    def __init__(self, worker: AsyncWorker, index: int, queue: AsyncFairQueue, threads: ThreadPoolExecutor) -> None:
+        options = worker.options
+        self.queue: AsyncFairQueue = queue
+        self.lane = Lane(index, worker.budget, poll=options.poll, batch_of=batch_of, selective=options.is_selective)
+        self.called = asyncio.Event()
+        self.running: dict[asyncio.Task[None], Work] = {}
+        self._worker = worker
+        self._options = options
+        self._patient: AsyncFairQueue = patient(queue, PATIENCE)
+        self._threads = threads
+        self._outage = Outage()
+        self._reporter = Reporter()
+        self._revoked: set[str] = set()
+        self._watcher: asyncio.Task[None] | None = None
+        self._services = self._made_services()
+
+    def _made_services(self) -> Services:
+        loop = asyncio.get_running_loop()
+
+        def send_progress(*report: Any) -> None:
+            asyncio.run_coroutine_threadsafe(self.queue.set_progress(*report), loop).result()
+
+        return services(self.queue, self._options, self._revoked, imported(self._options.handler), send_progress)
+
+    def all_tasks(self) -> list[asyncio.Future[None]]:
+        return [*self.running, *([self._watcher] if self._watcher else [])]
+
+    # --- talking to the server ---
+
+    async def pull(self) -> None:
+        lane = self.lane
+        while not (lane.stopping and not lane.held):
+            now = monotonic()
+            self.called.clear()
+            call = lane.plan(now)
+            if call is not None:
+                await self._make(call)
+                continue
+            if lane.is_suspect and not lane.held:
+                await self._recover()
+                continue
+            seconds = lane.watch(now)
+            if seconds is not None:
+                self._watcher = asyncio.ensure_future(self._watch(seconds))
+            self._worker.start_more()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.called.wait(), max(0.0005, lane.patience(now)))
+        self._worker.changed()
+
+    async def _make(self, call: Call) -> None:
+        options = self._options
+        try:
+            reply = await self._patient.settle(
+                call.outcomes,
+                call.fetch,
+                worker=options.worker_id,
+                users=options.users,
+                steal=options.steal,
+                lease=options.lease,
+                woken=call.woken,
+            )
+        except FairQueueError as error:
+            self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
+            await asyncio.sleep(self._outage.met(error))
+            return
+        self._outage.over()
+        self.lane.settled(call, reply, monotonic())
+        self._reporter.report(call.outcomes, reply.statuses)
+        self._worker.start_more()
+        self._worker.changed()
+
+    async def _recover(self) -> None:
+        try:
+            await self._patient.release_worker(self._options.worker_id, reason="the reply that handed it out was lost")
+        except FairQueueError as error:
+            await asyncio.sleep(self._outage.met(error))
+        else:
+            self.lane.is_suspect = False
+
+    async def _watch(self, seconds: float) -> None:
+        woken = False
+        try:
+            woken = await self.queue.wait_for_work(seconds)
+        except FairQueueError as error:
+            await asyncio.sleep(self._outage.met(error))
+        self.lane.news(woken=woken)
+        self.called.set()
+
+    async def renew(self) -> None:
+        while True:
+            try:
+                beat = await self.queue.heartbeat(
+                    self._options.worker_id, self._worker.info(), lease=self._options.lease, ttl=RECORD_TTL
+                )
+            except FairQueueError as error:
+                await asyncio.sleep(self._outage.met(error))
+                continue
+            self._revoke(beat.revoked)
+            await asyncio.sleep(self._options.renew_every)
+
+    async def sweep(self) -> None:
+        while True:
+            try:
+                more = (await self.queue.sweep()).more
+            except FairQueueError as error:
+                await asyncio.sleep(self._outage.met(error))
+                continue
+            pause = self.queue.config.queue_cleanup_interval * random.uniform(0.5, 1.5)  # noqa: S311 - spreads sweeps
+            await asyncio.sleep(0 if more else pause)
+
+    async def leave(self) -> None:
+        self._reporter.flush()
+        try:
+            await self.queue.release_worker(self._options.worker_id, reason="worker stopped", forget=True)
+        except FairQueueError as error:
+            logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)
+
+    # --- running tasks ---
+
+    def start(self) -> None:
+        """Begin what lies in the buffer, as far as slots are free."""
+        while self.lane.buffer and self._worker.has_free_slot:
+            work = self.lane.buffer.popleft()
+            task = asyncio.ensure_future(self._serve(work))
+            self.running[task] = work
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self.running[task]
+        self._worker.start_more()
+        if self.lane.wants_notice:
+            self.called.set()
+
+    async def _serve(self, work: Work) -> None:
+        leases = work if isinstance(work, list) else [work]
+        try:
+            outcomes = await self._outcomes(leases)
+        except Exception:  # noqa: BLE001 - a fault of ours must not leave a lease without an outcome
+            logger.exception("the worker itself failed while it ran a task; the task is given back as crashed")
+            outcomes = [Outcome.crash(lease, "the worker failed while it ran this task") for lease in leases]
+        self.lane.outcomes.extend(self._still_ours(outcome) for outcome in outcomes)
+
+    async def _outcomes(self, leases: list[Lease]) -> list[Outcome]:
+        prepared = [prepare(lease, self._services) for lease in leases]
+        outcomes = [each for each in prepared if isinstance(each, Outcome)]
+        runs = [each for each in prepared if not isinstance(each, Outcome)]
+        return outcomes + (await self._run(runs) if runs else [])
+
+    def _still_ours(self, outcome: Outcome) -> Outcome:
+        if outcome.lease.task_id in self._revoked:
+            self._revoked.discard(outcome.lease.task_id)
+            return Outcome.release(outcome.lease)
+        return outcome
+
+    async def _run(self, runs: list[Run]) -> list[Outcome]:
+        started, timeout = monotonic(), max(map(timeout_of, runs))
+        if not runs[0].definition.is_async:
+            return await self._in_thread(runs, started, timeout)
+        try:
+            return await asyncio.wait_for(self._coroutine(runs), timeout)
+        except asyncio.TimeoutError:
+            return all_failed(runs, SoftTimeLimitExceeded(), started)
+        except asyncio.CancelledError:
+            if self._all_revoked(runs):
+                return [Outcome.release(run.lease) for run in runs]
+            raise
+        finally:
+            if database.is_open_elsewhere():
+                await sync_to_async(database.tidy)()
+
+    def _all_revoked(self, runs: list[Run]) -> bool:
+        return all(run.lease.task_id in self._revoked for run in runs)
+
+    async def _coroutine(self, runs: list[Run]) -> list[Outcome]:
+        if runs[0].definition.options.batch:
+            return await arun_batch(runs)
+        return [await aexecute(runs[0])]
+
+    async def _in_thread(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
+        loop, guard = asyncio.get_running_loop(), Guard()
+        timer = loop.call_later(timeout, partial(guard.interrupt, SoftTimeLimitExceeded, started=started))
+        work = loop.run_in_executor(self._threads, _run_in_thread, runs, guard, started, timeout)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            guard.interrupt(TaskRevoked, started=started)
+            if not self._all_revoked(runs):
+                raise
+            return await asyncio.shield(work)  # the thread is busy until it is over
+        finally:
+            timer.cancel()
+
+    def _revoke(self, task_ids: Sequence[str]) -> None:
+        if not task_ids:
+            return
+        self._revoked.update(task_ids)
+        for task, work in list(self.running.items()):
+            if not isinstance(work, list) and work.task_id in self._revoked:
+                task.cancel()
+
+
+def _run_in_thread(runs: list[Run], guard: Guard, started: float, timeout: float) -> list[Outcome]:
+    def body() -> list[Outcome]:
+        return run_batch(runs) if runs[0].definition.options.batch else [execute(runs[0])]
+
+    try:
+        return guarded(guard, started, timeout, body, lambda error: all_failed(runs, error, started))
+    finally:
+        database.tidy()
+
+
+async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

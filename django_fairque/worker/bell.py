@@ -1,0 +1,67 @@
+"""How threads of a worker wake each other: cheaper than `threading.Event` and `queue.Queue`, which cost as much as a task."""
+
+from __future__ import annotations
+
+import _thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Bell:
+    """One thread waits, any thread rings. A ring while nobody waits ends the next wait at once."""
+
+    __slots__ = ("_lock", "asleep")
+
+    def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+        self.asleep = False
+        """Whether ringing would wake anyone; who rings for every task looks here first."""
+
+    def ring(self) -> None:
+        self.asleep = False
+        try:
+            self._lock.release()
+        except RuntimeError:  # it rings already
+            return
+
+    def wait(self, seconds: float, is_called: Callable[[], bool] = bool) -> None:
+        """Sleep until it rings, or ``seconds`` have passed.
+
+        ``is_called`` is asked once those who look at ``asleep`` see it: what happened before is then not missed.
+        """
+        self.asleep = True
+        if not is_called():
+            self._lock.acquire(timeout=max(0.0, seconds))
+        self.asleep = False
+
+
+class Parking:
+    """Where slots wait for work, each with a lock of its own: one is woken at a time, the last to come first."""
+
+    def __init__(self) -> None:
+        self._parked: list[_thread.LockType] = []
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def park(self, lock: _thread.LockType, has_work: Callable[[], bool]) -> None:
+        """Sleep until woken. ``lock`` is the thread's own, held by it."""
+        self._parked.append(lock)
+        if has_work():
+            try:
+                self._parked.remove(lock)
+            except ValueError:  # somebody is waking this thread
+                lock.acquire()
+            return
+        lock.acquire()
+
+    def wake(self, count: int) -> None:
+        for _ in range(count):
+            try:
+                lock = self._parked.pop()
+            except IndexError:
+                return
+            lock.release()

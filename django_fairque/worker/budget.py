@@ -1,0 +1,65 @@
+"""What the queues of one worker share: its slots, and how many tasks it may run before it is replaced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+LARGEST_FETCH = 300
+"""Leases per call. The server serves nobody else while it works on one."""
+
+
+class Budget:
+    """Divides ``slots`` between the lanes that join.
+
+    Lanes ask from threads of their own and see each other's figures unlocked: two that ask in the same moment may
+    both be given a slot. What is one too many waits in a buffer for a moment.
+    """
+
+    def __init__(self, slots: int, *, max_tasks: int = 0, burst: bool = False) -> None:
+        self.slots = slots
+        self.burst = burst
+        self.lanes: list[Lane] = []
+        self.finished = 0
+        """Tasks that were run and are reported, or being so."""
+        self.events = 0
+        """Grows whenever tasks come or end."""
+        self._max_tasks = max_tasks
+
+    def join(self, lane: Lane) -> None:
+        self.lanes.append(lane)
+
+    def room(self, lane: Lane, ahead: int, missing: int) -> int:
+        """How many leases the lane may fetch: for free slots, ``ahead`` for its buffer, ``missing`` for batches."""
+        free = self.slots - sum(other.in_hand for other in self.lanes)
+        if len(self.lanes) > 1:
+            free -= self._owed_to_others(lane)
+        room = min(max(0, free + ahead) + missing, LARGEST_FETCH)
+        if self._max_tasks:
+            held = sum(other.held for other in self.lanes)
+            room = min(room, max(0, self._max_tasks - self.finished - held))
+        return room
+
+    def _owed_to_others(self, lane: Lane) -> int:
+        """Slots that hungry lanes lack to an equal share, if this one has its own."""
+        rivals = [other for other in self.lanes if other is not lane and other.is_hungry]
+        share = max(1, self.slots // (len(rivals) + 1))
+        if lane.in_hand < share:
+            return 0
+        return sum(max(0, share - other.in_hand) for other in rivals)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the worker has run as many tasks as it may."""
+        return bool(self._max_tasks) and self.finished >= self._max_tasks
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(lane.held for lane in self.lanes)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every queue was found empty after the last task of any had ended."""
+        return self.is_idle and all(lane.is_drained for lane in self.lanes)

@@ -1,0 +1,90 @@
+"""A child process: a `Core` with a line to its supervisor, which keeps its leases and may end it at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from .board import Board
+    from .core import Core
+    from .options import WorkerOptions
+
+SWITCH_INTERVAL = 0.001
+"""Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
+server waits longer for its turn than for the server."""
+
+READY, RETIRING = "ready", "retiring"
+"""What the child says: ``(READY,)``, ``(RETIRING, reason)``. It is told ``("stop",)`` and ``("revoked", ids)``."""
+
+UNUSABLE = 3
+"""Exit code of a child that could not begin, and said why."""
+
+
+def main(options: WorkerOptions, board: Board, line: Connection, supervisor: int) -> None:
+    """The whole life of a child; runs as its main thread."""
+    _die_with(supervisor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    core = _made(options, board, line)
+    signal.signal(signal.SIGTERM, lambda *_: core.stop())
+    threading.Thread(target=_listen, args=(line, core), name="fairque-line", daemon=True).start()
+    _say(line, READY)
+    core.start()
+    core.join()
+
+
+def _made(options: WorkerOptions, board: Board, line: Connection) -> Core:
+    try:
+        import django
+
+        django.setup()
+        from django_fairque.conf import get_queue, set_overrides
+
+        from . import log
+        from .core import Core
+
+        log.set_up()
+        set_overrides(options.overrides)
+        queues = [get_queue(name) for name in options.queues]
+        return Core(options, queues, board, lambda reason: _say(line, RETIRING, reason))
+    except Exception:
+        import logging
+
+        logging.basicConfig()
+        logging.getLogger("django_fairque.worker").exception("worker process %s could not begin", options.worker_id)
+        sys.exit(UNUSABLE)
+
+
+def _listen(line: Connection, core: Core) -> None:
+    """Do as the supervisor says. When it is gone nobody keeps the leases: end at once."""
+    while True:
+        try:
+            message: tuple[Any, ...] = line.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+        if message[0] == "stop":
+            core.stop()
+        else:
+            core.revoke(message[1])
+
+
+def _say(line: Connection, *message: str) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more: `_listen` sees to that
+        line.send(message)
+
+
+def _die_with(supervisor: int) -> None:
+    """Let the kernel kill this process when its supervisor dies, even if it holds the interpreter just then."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != supervisor:  # it died before that
+            os._exit(1)

@@ -1,0 +1,132 @@
+"""What every process that runs tasks consists of: slots, an event loop, a clock, and a puller per queue."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .bell import Bell
+from .budget import Budget
+from .lane import Lane
+from .limits import Clock
+from .log import Reporter, logger
+from .memory import resident_mb
+from .outage import Outage
+from .puller import Puller
+from .setting import batch_of, imported, services
+from .slots import Crew, Desk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .board import Board
+    from .options import WorkerOptions
+
+LOOK_AT_MEMORY = 1.0
+"""Seconds between looks at the memory limit."""
+
+
+class Core:
+    """Works from `start` until it is stopped, or a limit or the end of a burst is reached; does not renew leases.
+
+    Args:
+        on_retire: called when it stops because of a limit, with the reason.
+    """
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        queues: Sequence[FairQueue],
+        board: Board,
+        on_retire: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.options = options
+        self.board = board
+        self.outage = Outage()
+        self.is_stopping = False
+        self.budget = Budget(options.slots, max_tasks=options.max_tasks, burst=options.burst)
+        self._on_retire = on_retire
+        self._reporter = Reporter()
+        self._memory_due = 0.0
+        revoked: set[str] = set()
+        handler = imported(options.handler)
+        desks = [
+            Desk(self._lane(index), services(queue, options, revoked, handler, queue.set_progress), Bell())
+            for index, queue in enumerate(queues)
+        ]
+        self._crew = Crew(desks, options.slots, board, revoked)
+        self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)
+        self._pullers = [
+            Puller(
+                queue,
+                desk.lane,
+                desk.bell,
+                self._crew,
+                options,
+                board=board,
+                clock=self._clock,
+                outage=self.outage,
+                reporter=self._reporter,
+                on_change=self._changed,
+            )
+            for queue, desk in zip(queues, desks, strict=True)
+        ]
+
+    def _lane(self, index: int) -> Lane:
+        return Lane(index, self.budget, poll=self.options.poll, batch_of=batch_of, selective=self.options.is_selective)
+
+    def start(self) -> None:
+        self._crew.start()
+        self._clock.start()
+        for puller in self._pullers:
+            puller.start()
+
+    def stop(self) -> None:
+        """Fetch nothing more, give back what has not begun, let run what runs. From any thread."""
+        self.is_stopping = True
+        for puller in self._pullers:
+            puller.lane.stopping = True
+            puller.bell.ring()
+
+    def revoke(self, task_ids: Sequence[str]) -> None:
+        """Stop these tasks if they run here: they were canceled."""
+        self._crew.revoke(task_ids)
+
+    def join(self, give_up: Callable[[], bool] = lambda: False) -> None:
+        """Wait until everything is settled, or ``give_up`` says so; then end the threads that are idle."""
+        while any(puller.is_alive() for puller in self._pullers) and not give_up():
+            for puller in self._pullers:
+                puller.join(0.1)
+        self._clock.end()
+        self._crew.end()
+        self._reporter.flush()
+
+    def _changed(self) -> None:
+        """A puller has made a call."""
+        if self.is_stopping:
+            return
+        if self.budget.is_spent:
+            self._retire(f"it has run {self.budget.finished} tasks")
+        elif self.budget.burst and self.budget.is_drained:
+            self.stop()
+        elif len(self._pullers) > 1:
+            for puller in self._pullers:
+                if puller.lane.is_hungry or self.budget.burst:
+                    puller.bell.ring()
+
+    def _tick(self) -> None:
+        """Called by the clock, 2 to 20 times a second."""
+        self._crew.wake_another()
+        limit, now = self.options.max_memory_mb, monotonic()
+        if limit and not self.is_stopping and now >= self._memory_due:
+            self._memory_due = now + LOOK_AT_MEMORY
+            used = resident_mb()
+            if used > limit:
+                self._retire(f"it uses {used:.0f} MB, more than {limit}")
+
+    def _retire(self, reason: str) -> None:
+        logger.info("worker %s makes room for a new one: %s", self.options.worker_id, reason)
+        self._on_retire(reason)
+        self.stop()

@@ -1,0 +1,110 @@
+"""The event loop on which a worker's ``async def`` tasks run, in a thread of its own.
+
+The slot that took such a task waits here for its end. So coroutines and threads share one limit, and nothing else in
+the worker needs to know of two kinds of tasks.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+
+from . import database
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class Interrupted(Exception):  # noqa: N818 - says what was done to it
+    """The coroutine was stopped from outside; ``kind`` says with what."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class Job:
+    """One coroutine and the slot that waits for it."""
+
+    def __init__(self, begin: Callable[[], Awaitable[Any]], timeout: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._begin = begin
+        self._timeout = timeout
+        self._loop = loop
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+        self._task: asyncio.Future[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._kind: type[BaseException] | None = None
+
+    def start(self, on_timeout: type[BaseException]) -> None:
+        """On the loop."""
+        self._timer = self._loop.call_later(self._timeout, self.stop, on_timeout)
+        self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._ended.release())
+
+    async def _run(self) -> Any:
+        try:
+            return await self._begin()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if database.is_open_elsewhere():
+                await sync_to_async(database.tidy)()
+
+    def stop(self, kind: type[BaseException]) -> None:
+        """On the loop: cancel the coroutine, once."""
+        if self._kind is None and self._task is not None and not self._task.done():
+            self._kind = kind
+            self._task.cancel()
+
+    def wait(self) -> Any:
+        """The slot's side; raises `Interrupted` if it was stopped and did not come to an end of its own."""
+        self._ended.acquire()
+        assert self._task is not None  # noqa: S101 - its end released the lock
+        if self._task.cancelled():
+            raise Interrupted(self._kind or asyncio.CancelledError)
+        return self._task.result()
+
+
+class EventLoop:
+    """Starts with the first coroutine."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, begin: Callable[[], Awaitable[Any]], timeout: float, *, on_timeout: type[BaseException]) -> Job:
+        loop = self._loop or self._start()
+        job = Job(begin, timeout, loop)
+        loop.call_soon_threadsafe(job.start, on_timeout)
+        return job
+
+    def interrupt(self, job: Job, kind: type[BaseException]) -> None:
+        assert self._loop is not None  # noqa: S101 - the job was made on it
+        self._loop.call_soon_threadsafe(job.stop, kind)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=self._run, args=[loop], name="fairque-loop", daemon=True).start()
+                self._loop = loop
+            return self._loop
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+    def end(self) -> None:
+        with self._starting:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)

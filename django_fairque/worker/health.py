@@ -1,0 +1,44 @@
+"""The health file: for probes that can only look at files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+EVERY = 1.0
+"""Seconds between two writings. A file older than ten of these is that of a worker that hangs."""
+
+
+class HealthFile:
+    """A JSON object with ``status`` ("healthy" or "unhealthy") and ``reasons``, replaced whole each second."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._due = 0.0
+
+    def check(self) -> None:
+        """Raise `OSError` now if it can't be written."""
+        if self._path is not None:
+            self._write({"status": "starting", "reasons": []})
+
+    def update(self, now: float, reasons: list[str], facts: dict[str, Any]) -> None:
+        """Write it if its time has come."""
+        if self._path is None or now < self._due:
+            return
+        self._due = now + EVERY
+        with contextlib.suppress(OSError):  # a full disk makes the file old, and that is what it should be then
+            self._write({"status": "unhealthy" if reasons else "healthy", "reasons": reasons, **facts})
+
+    def remove(self) -> None:
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, content: dict[str, Any]) -> None:
+        assert self._path is not None  # noqa: S101 - the callers looked
+        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        beside.write_text(json.dumps({"time": time.time(), "pid": os.getpid(), **content}), encoding="utf-8")
+        beside.replace(self._path)

@@ -1,0 +1,181 @@
+"""Keeps what workers hold: renews their leases, gives back what dead ones had, and sweeps the queues.
+
+One thread, for any number of workers (a supervisor's children, or the one worker of a process without supervisor).
+Giving back comes first, then renewing, then sweeping: each of these is one short call, so none waits for long.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.errors import FairQueueError
+
+from .log import logger
+from .puller import patient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from django_fairque.engine.outcomes import Outcome
+    from django_fairque.engine.queue import FairQueue
+
+    from .options import WorkerOptions
+    from .outage import Outage
+
+PATIENCE = 2.0
+"""Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
+OVERDUE = 1.0
+"""Seconds by which a renewal may be late; beyond, it comes before giving back (which may fail again and again)."""
+RECORD_TTL = 60.0
+"""Seconds for which the record of a worker outlives its last heartbeat."""
+
+
+@dataclass
+class Member:
+    """A worker whose leases are renewed."""
+
+    worker_id: str
+    info: Callable[[], Mapping[str, str]]
+    on_revoked: Callable[[Sequence[str]], object]
+    due: float = 0.0
+    confirmed: dict[str, float] = field(default_factory=dict)
+    """Per queue, when the last renewal that worked was sent (`time.monotonic()`)."""
+
+    def confirmed_at(self) -> float:
+        return min(self.confirmed.values())
+
+
+@dataclass
+class Return:
+    """Leases of a dead worker to give back in one queue."""
+
+    queue: str
+    worker_id: str
+    reason: str
+    crashed: list[int] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of its tasks that ended with it in another way; sent first."""
+
+
+class Keeper(threading.Thread):
+    """See the module."""
+
+    def __init__(self, queues: Sequence[FairQueue], options: WorkerOptions, outage: Outage) -> None:
+        super().__init__(name="fairque-keeper", daemon=True)
+        self._queues = {queue.name: patient(queue, PATIENCE) for queue in queues}
+        self._lease = options.lease
+        self._every = options.renew_every
+        self._outage = outage
+        self._changed = threading.Condition()
+        self._members: dict[str, Member] = {}
+        self._returns: deque[Return] = deque()
+        self._sweep_due = dict.fromkeys(self._queues, 0.0)
+        self._not_before = 0.0
+        self._ended = False
+        self._busy = False
+        self.beat = monotonic()
+        """When this thread last came round without an error."""
+
+    # --- what the others ask of it ---
+
+    def add(self, member: Member) -> None:
+        member.confirmed = dict.fromkeys(self._queues, monotonic())
+        with self._changed:
+            self._members[member.worker_id] = member
+            self._changed.notify()
+
+    def remove(self, worker_id: str) -> None:
+        with self._changed:
+            self._members.pop(worker_id, None)
+
+    def give_back(self, returns: Sequence[Return]) -> None:
+        with self._changed:
+            self._returns.extend(returns)
+            self._changed.notify()
+
+    def settle_down(self, seconds: float) -> bool:
+        """Wait until everything is given back, at most ``seconds``; then end. Whether it was."""
+        deadline = monotonic() + seconds
+        with self._changed:
+            while (self._returns or self._busy) and monotonic() < deadline and self.is_alive():
+                self._changed.wait(0.05)
+            self._ended = True
+            self._changed.notify()
+            return not self._returns
+
+    # --- its own thread ---
+
+    def run(self) -> None:
+        while True:
+            task = self._next()
+            if task is None:
+                return
+            try:
+                task()
+            except FairQueueError as error:
+                self._not_before = monotonic() + self._outage.met(error)
+            except Exception:  # noqa: BLE001 - a fault of ours must not end the thread that keeps all leases alive
+                logger.exception("the keeper of the leases failed; it goes on")
+                self._not_before = monotonic() + 1.0
+            else:
+                self._outage.over()
+                self.beat = monotonic()
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next thing to do; None at the end."""
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            while not self._ended:
+                now = monotonic()
+                task, due = self._choose(now)
+                due = max(due, self._not_before)
+                if due <= now:
+                    self._busy = True
+                    return task
+                self._changed.wait(min(due - now, 5.0))
+            return None
+
+    def _choose(self, now: float) -> tuple[Callable[[], None], float]:
+        member = min(self._members.values(), key=lambda each: each.due, default=None)
+        if self._returns and (member is None or member.due > now - OVERDUE):
+            return self._give_back, now
+        queue = min(self._sweep_due, key=self._sweep_due.__getitem__)
+        if member is not None and member.due <= max(now, self._sweep_due[queue]):
+            return partial(self._renew, member), member.due
+        return partial(self._sweep, queue), self._sweep_due[queue]
+
+    def _give_back(self) -> None:
+        job = self._returns[0]
+        queue = self._queues[job.queue]
+        while job.outcomes:
+            queue.settle(job.outcomes[:500], worker=job.worker_id)
+            del job.outcomes[:500]
+        count = queue.release_worker(job.worker_id, job.crashed, reason=job.reason, forget=True)
+        self._returns.popleft()
+        if count:
+            logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)
+
+    def _renew(self, member: Member) -> None:
+        info = member.info()
+        for name, queue in self._queues.items():
+            if member.worker_id not in self._members:
+                return
+            sent = monotonic()
+            beat = queue.heartbeat(member.worker_id, info, lease=self._lease, ttl=RECORD_TTL)
+            member.confirmed[name] = sent
+            if beat.revoked:
+                member.on_revoked(beat.revoked)
+        member.due = monotonic() + self._every
+
+    def _sweep(self, name: str) -> None:
+        queue = self._queues[name]
+        more = queue.sweep().more
+        pause = queue.config.queue_cleanup_interval * random.uniform(0.5, 1.5)  # noqa: S311 - not all workers at once
+        self._sweep_due[name] = monotonic() + (0.0 if more else pause)

@@ -1,0 +1,320 @@
+"""A worker's part in one queue, without I/O: what to ask for next, what is buffered, running, and to be reported.
+
+One call settles outcomes and fetches at once. When to make it is decided here (`plan`), from three wishes that pull
+in different directions: few calls, no slot without work, and no task held back. A call is due when
+
+- the buffer is down to its low mark (0 unless tasks are short), and there is something to report or to fetch, or
+- an outcome has waited `HOLD` seconds while the buffer is still full (something long got in its way).
+
+So the last outcome of a burst goes out at once, and with long tasks every outcome does; short tasks are reported and
+fetched in batches that are half a buffer. Slots take from `buffer` and append to `outcomes` from any thread; both are
+single operations of the interpreter. Everything else belongs to the thread that calls `plan`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Union
+
+from django_fairque.engine.outcomes import Outcome
+
+from .collector import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.outcomes import Settled
+
+    from .budget import Budget
+
+HOLD = 0.01
+"""Most seconds an outcome waits for company while there is enough to do."""
+STALE = 1.0
+"""Seconds after which a lease that still lies in the buffer is given back: another worker may be free."""
+AHEAD = 0.02
+"""Seconds of work that the buffer holds at most."""
+MOST_AHEAD = 100
+"""Leases that it holds at most. A call for as many keeps the server from all others for 5 ms."""
+MOST_OUTCOMES = 300
+"""Per call."""
+LEAST_LOOK = 0.005
+"""Seconds between looks for what is due: the server may have more of it than it starts in one call."""
+FIRST_PAUSE = 0.005
+LONGEST_PAUSE = 0.25
+"""Seconds between looks of a worker for some users only, while there is work for others only."""
+
+Work = Union["Lease", "list[Lease]"]
+"""What a slot takes: a task, or a batch of tasks of one name."""
+
+
+@dataclass
+class Call:
+    """One call to make."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    fetch: int = 0
+    woken: bool = False
+
+
+class Lane:
+    """The state of one queue in one worker.
+
+    Args:
+        batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
+        selective: the worker serves some users only.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        budget: Budget,
+        *,
+        poll: float,
+        batch_of: Callable[[str], tuple[int, float] | None] = lambda _: None,
+        selective: bool = False,
+    ) -> None:
+        self.index = index
+        self.buffer: deque[Work] = deque()
+        self.outcomes: list[Outcome] = []
+        self.low = 0
+        self.held = 0
+        self.dry = False
+        """The last fetch got less than it asked for: asking again before something changes is pointless."""
+        self.stopping = False
+        self.is_suspect = False
+        """A fetch may have handed out leases of which nothing is known here; nothing is fetched until that is mended."""
+        self.mean_run = 0.0
+        self._budget = budget
+        self._poll = poll
+        self._selective = selective
+        self._collector = Collector(batch_of)
+        self._ahead = 0
+        self._rate = 0.0
+        self._round_trip = 0.0
+        self._asked = 0.0
+        self._since = 0.0
+        self._fetched = 0
+        self._chunks: deque[tuple[int, float]] = deque()
+        self._outcome_since: float | None = None
+        self._news: list[bool] = []
+        self._watching = False
+        self._look_due = math.inf
+        self._pause = 0.0
+        self._paused_until = 0.0
+        self._empty_looks = 0
+        self._looked_in = -1
+        self._asked_in = -1
+        budget.join(self)
+
+    # --- what the slots see ---
+
+    @property
+    def wants_notice(self) -> bool:
+        """Whether `plan` should be asked now that an outcome was added."""
+        return len(self.buffer) <= self.low or self.stopping
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether it would fetch if it were given room."""
+        return not (self.dry or self.stopping)
+
+    @property
+    def is_drained(self) -> bool:
+        """Two fetches in a row got nothing, and nothing came or ended in the worker since before the first.
+
+        Two, because a fetch that meets nothing but expired tasks buries some of them and comes back empty.
+        """
+        return self._empty_looks >= 2 and self._looked_in == self._budget.events
+
+    @property
+    def in_hand(self) -> int:
+        """Leases that occupy a slot or will: not those that are done, nor those waiting for the rest of a batch."""
+        return self.held - len(self.outcomes) - self._collector.size
+
+    # --- what to do next ---
+
+    def plan(self, now: float) -> Call | None:
+        """The call that is due, or None."""
+        self._take_due_batches(now)
+        if self.stopping:
+            self._give_back_all()
+        elif self._chunks and now - self._chunks[0][1] > STALE and now - self._oldest(now) > STALE:
+            self._give_back_buffer()
+        if self.outcomes and self._outcome_since is None:
+            self._outcome_since = now
+        news = self._news.pop() if self._news else None
+        report = bool(self.outcomes) and (self.wants_notice or now - (self._outcome_since or now) >= HOLD)
+        changed = not self.dry or news is not None or now >= self._look_due or self._looks_again
+        look = changed and not self.stopping and len(self.buffer) <= self.low
+        if not (report or look or news or len(self.outcomes) >= MOST_OUTCOMES):
+            return None
+        outcomes = self._collect(now)
+        room = 0 if self.stopping or len(self.buffer) > self.low else self._room()
+        if not (outcomes or room or news):
+            return None
+        self._asked_in = self._budget.events
+        self._asked = now
+        return Call(outcomes, room, bool(news))
+
+    @property
+    def _looks_again(self) -> bool:
+        return self._budget.burst and self._budget.is_idle and not self.is_drained
+
+    def patience(self, now: float) -> float:
+        """Seconds until `plan` may have something to do by itself."""
+        moments = [now + 1.0]
+        if self.outcomes:
+            moments.append((self._outcome_since or now) + HOLD)
+        elif self.buffer:
+            moments.append(now + 0.02)
+        if self._collector.size:
+            moments.append(self._collector.due)
+        if self._paused_until > now:
+            moments.append(self._paused_until)
+        if self._look_due < moments[0] and not self.stopping and self._room():
+            moments.append(self._look_due)
+        return max(0.0, min(moments) - now)
+
+    def watch(self, now: float) -> float | None:
+        """Seconds for which to wait for work now (`news` tells the result); None if that is not to be done."""
+        if self._watching or self.stopping or not self.dry or self._news:
+            return None
+        if now < self._paused_until or not self._room():
+            return None
+        self._watching = True
+        return self._poll
+
+    def news(self, *, woken: bool) -> None:
+        """The wait asked for by `watch` is over. Called from any thread."""
+        self._news.append(woken)
+        self._watching = False
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
+    # --- what came of it ---
+
+    def settled(self, call: Call, reply: Settled, now: float) -> list[Lease]:
+        """Take in the reply; returns the leases that begin to wait for a slot here."""
+        leases = reply.leases
+        if leases:
+            self._round_trip += 0.2 * (now - self._asked - self._round_trip)
+        if not call.fetch:
+            return leases
+        self.dry = len(leases) < call.fetch
+        self._set_pause(call.woken and not leases, now)
+        self._look_due = math.inf if reply.look_at is None else now + max(LEAST_LOOK, reply.look_at - reply.now)
+        if leases:
+            self._budget.events += 1
+            self._distribute(leases, now)
+        else:
+            self._empty_looks = self._empty_looks + 1 if self._looked_in == self._asked_in else 1
+            self._looked_in = self._asked_in
+        return leases
+
+    def failed(self, call: Call, *, is_known: bool) -> None:
+        """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
+        self.is_suspect = self.is_suspect or (call.fetch > 0 and not is_known)
+        self.held += len(call.outcomes)
+        self._budget.finished -= sum(outcome.kind != "release" for outcome in call.outcomes)
+        self.outcomes[:0] = call.outcomes
+        if call.woken:
+            self._news.append(True)
+
+    # --- fetching ---
+
+    def _room(self) -> int:
+        if self.is_suspect:
+            return 0
+        missing = self._collector.wanted if self._collector.size else 0
+        return self._budget.room(self, self._ahead, missing)
+
+    def _distribute(self, leases: list[Lease], now: float) -> None:
+        if not self.held:
+            self._since = now
+        self.held += len(leases)
+        self._fetched += len(leases)
+        self._chunks.append((self._fetched, now))
+        singles = self._collector.add(leases, now)
+        if self.buffer:
+            self._put_newcomers_first(singles)
+        else:
+            self.buffer.extend(singles)
+        self._take_due_batches(now)
+
+    def _put_newcomers_first(self, leases: list[Lease]) -> None:
+        """A user that has nothing in the buffer yet goes before what lies there: the buffer is no queue to stand in."""
+        waiting = {work.user_id for work in tuple(self.buffer) if not isinstance(work, list)}
+        newcomers = [lease for lease in leases if lease.user_id not in waiting]
+        if newcomers:
+            self.buffer.extendleft(reversed(newcomers))
+            leases = [lease for lease in leases if lease.user_id in waiting]
+        self.buffer.extend(leases)
+
+    def _take_due_batches(self, now: float) -> None:
+        if self._collector.size:
+            self.buffer.extend(self._collector.take(now, all_of_them=self.dry and self._budget.burst))
+
+    def _set_pause(self, for_others_only: bool, now: float) -> None:
+        if for_others_only and self._selective:
+            self._pause = min(LONGEST_PAUSE, self._poll, max(FIRST_PAUSE, 2 * self._pause))
+            self._paused_until = now + self._pause
+        else:
+            self._pause = 0.0
+
+    # --- reporting ---
+
+    def _collect(self, now: float) -> list[Outcome]:
+        count = min(len(self.outcomes), MOST_OUTCOMES)
+        some = self.outcomes[:count]
+        del self.outcomes[:count]
+        self._outcome_since = now if self.outcomes else None
+        self.held -= count
+        self._budget.events += count
+        ran = [outcome for outcome in some if outcome.kind != "release"]
+        self._budget.finished += len(ran)
+        if ran:
+            self._learn(ran, now)
+        return some
+
+    def _learn(self, outcomes: list[Outcome], now: float) -> None:
+        """How fast tasks pass through here, and how long one runs: moving means over some 30 tasks."""
+        weight = min(1.0, len(outcomes) / 30)
+        elapsed, self._since = now - self._since, now
+        if elapsed > 0:
+            self._rate += weight * (len(outcomes) / elapsed - self._rate)
+        run = sum(outcome.took or 0.0 for outcome in outcomes) / len(outcomes)
+        self.mean_run += weight * (run - self.mean_run)
+        # Half of it must last for a call, all slots working; more would only make newcomers wait.
+        needed = 2 * self._budget.slots * self._round_trip / max(self.mean_run, 1e-6)
+        self._ahead = int(min(MOST_AHEAD, self._rate * AHEAD, needed))
+        self.low = self._ahead // 2
+
+    # --- giving back ---
+
+    def _oldest(self, now: float) -> float:
+        """When the oldest lease in the buffer came."""
+        taken = (
+            self._fetched - self._collector.size - sum(len(w) if isinstance(w, list) else 1 for w in tuple(self.buffer))
+        )
+        while self._chunks and self._chunks[0][0] <= taken:
+            self._chunks.popleft()
+        return self._chunks[0][1] if self._chunks and self.buffer else now
+
+    def _give_back_buffer(self) -> None:
+        self._rate, self._ahead, self.low = 0.0, 0, 0
+        while True:
+            try:
+                work = self.buffer.pop()
+            except IndexError:
+                return
+            self.outcomes += [Outcome.release(lease) for lease in (work if isinstance(work, list) else [work])]
+
+    def _give_back_all(self) -> None:
+        self._give_back_buffer()
+        if self._collector.size:
+            self.outcomes += [Outcome.release(lease) for lease in self._collector.drain()]

@@ -1,0 +1,137 @@
+"""What one worker process is to do: `WorkerConfig` with the command line's changes, checked and ready to be sent."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import TypedDict
+
+from django_fairque.conf import get_config
+from django_fairque.engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_fairque.conf.worker import WorkerConfig
+    from django_fairque.engine.leasing import Users
+
+FENCE_MARGIN = 0.1
+"""The part of a lease by which a worker that can't renew it ends before it does."""
+
+
+class WorkerArguments(TypedDict, total=False):
+    """What `Worker` and `AsyncWorker` take beside their queues."""
+
+    worker_id: str | None
+    users: Users | None
+    steal: Users | None
+    concurrency: int | None
+    burst: bool
+    max_tasks: int | None
+    max_memory_mb: int | None
+    lease: float | None
+    poll: float | None
+    timeout: float | None
+    shutdown: float | None
+    handler: str | None
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Durations are seconds. ``slots`` is how many tasks run at once in one process."""
+
+    worker_id: str
+    queues: tuple[str, ...] = ("default",)
+    users: Users = "*"
+    steal: Users = ()
+    slots: int = 8
+    lease: float = 30.0
+    poll: float = 5.0
+    timeout: float = 300.0
+    grace: float = 5.0
+    shutdown: float = 30.0
+    burst: bool = False
+    max_tasks: int = 0
+    max_memory_mb: int = 0
+    processes: int = 1
+    handler: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """What the command was given, for the children's own configuration."""
+
+    @classmethod
+    def from_config(cls, config: WorkerConfig, **changes: Any) -> WorkerOptions:
+        """The configured worker; ``changes`` that are not None win."""
+        everyone = config.assigned_users == ["*"]
+        options: dict[str, Any] = {
+            "worker_id": new_worker_id(config.id),
+            "queues": tuple(config.queues),
+            "users": "*" if everyone else tuple(config.assigned_users),
+            "steal": "*" if config.steal_targets == ["*"] else tuple(config.steal_targets),
+            "slots": config.max_concurrent_tasks,
+            "lease": config.lease_seconds,
+            "poll": config.poll_interval_seconds,
+            "timeout": config.task_timeout_seconds,
+            "grace": config.hard_timeout_grace_seconds,
+            "shutdown": config.graceful_shutdown_timeout,
+            "max_tasks": config.max_tasks,
+            "max_memory_mb": config.max_memory_mb,
+            "processes": config.processes,
+            "handler": config.handler,
+        }
+        options.update((name, value) for name, value in changes.items() if value is not None)
+        return cls(**options)
+
+    @classmethod
+    def from_arguments(cls, queues: Sequence[str] | None, arguments: Mapping[str, Any]) -> WorkerOptions:
+        """The configured worker with what a class was given instead."""
+        if queues is not None and not queues:
+            raise ConfigurationError(
+                "queues must name at least one queue, got none; leave it out to serve the configured ones"
+            )
+        unknown = sorted(arguments.keys() - WorkerArguments.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"a worker has no argument {unknown[0]!r}")
+        changes = dict(arguments)
+        changes["slots"] = changes.pop("concurrency", None)
+        return cls.from_config(get_config().worker, queues=queues and tuple(queues), **changes)
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise ConfigurationError(f"concurrency must be at least 1 task at once, got {self.slots!r}")
+        if self.users != "*" and self.steal != "*":
+            both = sorted(set(self.users) & set(self.steal))
+            if both:
+                raise ConfigurationError(
+                    f"users and steal must not overlap: expected each user in one of them, {both[0]!r} is in both"
+                )
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether there may be work that is not for this worker."""
+        return self.users != "*" and self.steal != "*"
+
+    @property
+    def renew_every(self) -> float:
+        return self.lease / 3
+
+    @property
+    def fence_after(self) -> float:
+        """How long after its last confirmed renewal a process may go on running tasks."""
+        return self.lease * (1 - FENCE_MARGIN)
+
+
+def new_worker_id(name: str | None = None) -> str:
+    """A readable id that no other worker has: not one of the same name elsewhere, nor a former one of this process id."""
+    return f"{name or socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def names(users: Users | Sequence[str]) -> str:
+    """Users for people and for the worker's record."""
+    if users == "*":
+        return "*"
+    some = ", ".join(users[:10])
+    return some if len(users) <= 10 else f"{some} and {len(users) - 10} more"

@@ -1,0 +1,135 @@
+"""What a supervisor makes sure of, whatever its children do: limits are kept, no lease is outlived, no loop stands still."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.lease import LEASE_FIELDS, Lease
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.units import retry_delay
+from django_fairque.tasks.errors import TaskTimeoutError
+
+from .keeper import Return
+from .log import logger, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .board import Running
+    from .options import WorkerOptions
+    from .outage import Outage
+    from .process import ChildProcess
+
+UNHEALTHY_AFTER = 4.0
+"""Seconds beyond its poll interval for which a loop may be silent; with 5 s polls a red light within 10 s."""
+REPLACED_AFTER = 30.0
+"""Seconds beyond that after which an idle child whose loop stands still is replaced."""
+
+
+class Police:
+    """Looks at the children; kills those that must not go on."""
+
+    def __init__(self, options: WorkerOptions, outage: Outage) -> None:
+        self._options = options
+        self._outage = outage
+
+    def enforce(self, children: Iterable[ChildProcess], confirmed: dict[str, float]) -> None:
+        """``confirmed``: per worker id, when its leases were last renewed."""
+        now = monotonic()
+        for child in children:
+            if child.exitcode is None:
+                self._enforce(child, now, confirmed.get(child.worker_id, now))
+
+    def _enforce(self, child: ChildProcess, now: float, confirmed: float) -> None:
+        if overdue := child.overdue_at(now):
+            self._end_overdue(child, overdue, now)
+        elif now - confirmed > self._options.fence_after and child.board.running():
+            logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
+            child.kill("its leases could not be renewed")
+        elif child.deadline is not None and now > child.deadline:
+            count = sum(len(running.tasks) for running in child.board.running())
+            logger.warning("worker process %s is ended; %d running tasks are given back", child.worker_id, count)
+            child.kill("worker stopped")
+        elif self._stands_still(child, now):
+            logger.error("worker process %s is replaced: its loop stands still", child.worker_id)
+            child.kill("its loop stood still")
+
+    def _end_overdue(self, child: ChildProcess, overdue: list[Running], now: float) -> None:
+        child.overdue = overdue
+        for running in overdue:
+            for _, _, task_id in running.tasks:
+                logger.error(
+                    "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
+                    *(shown(task_id), child.worker_id, now - running.started, running.timeout),
+                )
+        child.kill("another task ran beyond its hard time limit")
+
+    def _stands_still(self, child: ChildProcess, now: float) -> bool:
+        longest = self._options.poll + UNHEALTHY_AFTER + REPLACED_AFTER
+        return child.is_stalled(now, longest) and not self._outage.is_on and not child.board.running()
+
+    def complaints(self, children: Iterable[ChildProcess], now: float) -> list[str]:
+        """Why this worker is not healthy, in sentences."""
+        longest = self._options.poll + UNHEALTHY_AFTER
+        return [
+            f"the loop of process {child.worker_id} has not come round for {longest:g} s"
+            for child in children
+            if child.is_ready and not child.is_leaving and child.is_stalled(now, longest)
+        ]
+
+
+def returns(child: ChildProcess, queues: Sequence[FairQueue]) -> list[Return]:
+    """What a child that has ended leaves behind, per queue.
+
+    Only if it died by itself do the tasks that ran in it count as crashed. Those beyond their hard limit have failed.
+    """
+    running = child.board.running()
+    died = not child.killed_for and not (child.is_leaving and child.exitcode == 0)
+    reason = child.killed_for or (f"worker process died ({_how(child.exitcode)})" if died else "worker stopped")
+    return [
+        Return(
+            queue.name,
+            child.worker_id,
+            reason,
+            crashed=[token for each in running if died and each.lane == lane for token in each.tokens],
+            outcomes=[
+                failure
+                for each in child.overdue
+                if each.lane == lane
+                for failure in _failures(each, queue, child.worker_id)
+            ],
+        )
+        for lane, queue in enumerate(queues)
+    ]
+
+
+def _failures(running: Running, queue: FairQueue, worker_id: str) -> list[Outcome]:
+    config = queue.config
+    took = monotonic() - running.started
+    error = TaskTimeoutError(f"it ran for {took:.1f} s and did not end at its time limit of {running.timeout:g} s")
+    return [
+        Outcome.fail(
+            _lease(token, task_id, worker_id),
+            error,
+            delay=retry_delay(
+                retries, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
+            ),
+            took=took / len(running.tasks),
+        )
+        for token, retries, task_id in running.tasks
+    ]
+
+
+def _lease(token: int, task_id: str, worker_id: str) -> Lease:
+    """What is known of the lease here, which is all that an outcome needs."""
+    known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0"}
+    return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
+
+
+def _how(exitcode: int | None) -> str:
+    if exitcode is None or exitcode >= 0:
+        return f"exit code {exitcode}"
+    return f"signal {-exitcode}"

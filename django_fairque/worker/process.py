@@ -1,0 +1,123 @@
+"""One child as its supervisor sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections import deque
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from . import child
+from .board import Board
+from .identity import worker_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from multiprocessing.context import SpawnContext
+
+    from .board import Running
+    from .options import WorkerOptions
+
+
+class ChildProcess:
+    """Starts with `start`; ``worker_id`` is its own, never used before or after."""
+
+    def __init__(self, context: SpawnContext, options: WorkerOptions, index: int, incarnation: int) -> None:
+        self.index = index
+        self.worker_id = f"{options.worker_id}.{index}.{incarnation}"
+        self.options = replace(options, worker_id=self.worker_id)
+        self.board = Board.shared(context, options.slots, len(options.queues))
+        self.line, self._far_end = context.Pipe()
+        self._process = context.Process(
+            target=child.main, args=(self.options, self.board, self._far_end, os.getpid()), name=self.worker_id
+        )
+        self._unsaid: deque[tuple[object, ...]] = deque()
+        self.is_ready = False
+        self.is_leaving = False
+        """It was told to stop, or stops by itself; another has or will have its place."""
+        self.deadline: float | None = None
+        """When it will be killed if it has not ended."""
+        self.killed_for = ""
+        self.overdue: list[Running] = []
+        self.started = time.time()
+        self.started_at = monotonic()
+
+    def start(self) -> None:
+        """Start it, in the main thread: it dies with the thread that started it."""
+        self._process.start()
+        self._far_end.close()
+
+    # --- how it is ---
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
+    @property
+    def sentinel(self) -> int:
+        return self._process.sentinel
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.exitcode
+
+    def overdue_at(self, now: float) -> list[Running]:
+        """What runs beyond its hard limit."""
+        grace = self.options.grace
+        return [running for running in self.board.running() if now > running.started + running.timeout + grace]
+
+    def is_stalled(self, now: float, longest: float) -> bool:
+        """Whether one of its loops has not come round for ``longest`` seconds."""
+        last = max(self.board.last_poll(), self.started_at)
+        return now - last > longest
+
+    def info(self) -> dict[str, str]:
+        return worker_info(
+            self.options, done=self.board.done, running=len(self.board.running()), pid=self.pid, started=self.started
+        )
+
+    def messages(self) -> Iterator[tuple[str, ...]]:
+        """What it has said."""
+        with contextlib.suppress(EOFError, OSError):
+            while self.line.poll():
+                yield self.line.recv()
+
+    # --- what is done to it ---
+
+    def tell(self, *message: object) -> None:
+        """Say something as soon as it can be taken in (`flush`). From any thread."""
+        self._unsaid.append(message)
+
+    def flush(self) -> None:
+        """Send what is to be said without ever waiting: a child that holds its interpreter does not listen."""
+        with contextlib.suppress(OSError, ValueError):  # it is dead: its sentinel says so too
+            while self._unsaid and select.select([], [self.line], [], 0)[1]:
+                self.line.send(self._unsaid.popleft())
+
+    def revoke(self, task_ids: Sequence[str]) -> None:
+        """Have it stop these tasks. In portions that fit into the line whole."""
+        for first in range(0, len(task_ids), 100):
+            self.tell("revoked", list(task_ids[first : first + 100]))
+
+    def leave(self, deadline: float | None) -> None:
+        """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""
+        if not self.is_leaving:
+            self.is_leaving = True
+            self.tell("stop")
+        self.deadline = deadline
+        self.flush()
+
+    def kill(self, reason: str) -> None:
+        """End it at once. Returns when it can do no more harm."""
+        self.killed_for = self.killed_for or reason
+        self._process.kill()
+        self._process.join()
+
+    def close(self) -> None:
+        self._process.join()
+        self.line.close()
+        self._process.close()

@@ -1,0 +1,191 @@
+"""The thread of one queue that talks to the server: reports outcomes and fetches leases, in one call per batch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from django_fairque.engine.errors import FairQueueError, ServerRefusedError
+
+from .bell import Bell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.aio import AsyncFairQueue
+    from django_fairque.engine.queue import FairQueue
+
+    from .board import Board
+    from .lane import Call, Lane
+    from .limits import Clock
+    from .log import Reporter
+    from .options import WorkerOptions
+    from .outage import Outage
+    from .slots import Crew
+
+PATIENCE = 60.0
+"""Seconds for which one settle call is repeated as it is. The server keeps the reply of a call for two minutes: as
+long, a repetition gets the very leases whose first reply was lost."""
+
+
+class Puller(threading.Thread):
+    """Makes the calls that its lane plans, until the lane is stopping and everything of it is settled.
+
+    Args:
+        on_change: called after each call, and at the end: other queues may have room now, or all work may be done.
+    """
+
+    def __init__(
+        self,
+        queue: FairQueue,
+        lane: Lane,
+        bell: Bell,
+        crew: Crew,
+        options: WorkerOptions,
+        *,
+        board: Board,
+        clock: Clock,
+        outage: Outage,
+        reporter: Reporter,
+        on_change: Callable[[], None],
+    ) -> None:
+        super().__init__(name=f"fairque-puller-{queue.name}", daemon=True)
+        self.queue = patient(queue, PATIENCE)
+        self.lane = lane
+        self.bell = bell
+        self._crew = crew
+        self._options = options
+        self._board = board
+        self._clock = clock
+        self._outage = outage
+        self._reporter = reporter
+        self._on_change = on_change
+        self._watcher = Watcher(queue, lane, bell, options.worker_id, outage)
+
+    def run(self) -> None:
+        lane = self.lane
+        self._watcher.start()
+        while not (lane.stopping and not lane.held):
+            now = monotonic()
+            call = lane.plan(now)
+            if call is not None:
+                self._make(call)
+                continue
+            if lane.is_suspect and not lane.held:
+                self._recover()
+                continue
+            if not self._outage.is_on:
+                self._board.polled(lane.index)
+            seconds = lane.watch(now)
+            if seconds is not None:
+                self._watcher.watch(seconds)
+            if lane.buffer:
+                self._crew.wake_another()
+            self.bell.wait(lane.patience(now), self._is_called)
+        self._watcher.end()
+        self._on_change()
+
+    def _is_called(self) -> bool:
+        lane = self.lane
+        return lane.has_news or (bool(lane.outcomes) and lane.wants_notice)
+
+    def _make(self, call: Call) -> None:
+        lane, options = self.lane, self._options
+        try:
+            reply = self.queue.settle(
+                call.outcomes,
+                call.fetch,
+                worker=options.worker_id,
+                users=options.users,
+                steal=options.steal,
+                lease=options.lease,
+                woken=call.woken,
+            )
+        except FairQueueError as error:
+            lane.failed(call, is_known=isinstance(error, ServerRefusedError))
+            self._sleep(self._outage.met(error))
+            return
+        self._outage.over()
+        self._board.polled(lane.index)
+        if lane.settled(call, reply, monotonic()):
+            self._crew.wake(lane)
+            self._clock.begin()
+        if call.outcomes:
+            self._board.count(len(call.outcomes))
+            self._reporter.report(call.outcomes, reply.statuses)
+        self._on_change()
+
+    def _recover(self) -> None:
+        """A fetch was lost with its reply for good: give back whatever the server thinks this worker has."""
+        try:
+            self.queue.release_worker(self._options.worker_id, reason="the reply that handed it out was lost")
+        except FairQueueError as error:
+            self._sleep(self._outage.met(error))
+        else:
+            self.lane.is_suspect = False
+
+    def _sleep(self, seconds: float) -> None:
+        """Not on the bell, which rings for every outcome."""
+        time.sleep(seconds)
+
+
+class Watcher(threading.Thread):
+    """Waits on the server for work, while its puller goes on reporting what ends."""
+
+    def __init__(self, queue: FairQueue, lane: Lane, bell: Bell, worker_id: str, outage: Outage) -> None:
+        super().__init__(name=f"fairque-watcher-{queue.name}", daemon=True)
+        self._queue = queue
+        self._lane = lane
+        self._bell = bell
+        self._worker_id = worker_id
+        self._outage = outage
+        self._asked = Bell()
+        self._seconds = 0.0
+        self._ended = False
+
+    def watch(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._asked.ring()
+
+    def end(self) -> None:
+        """It may still wait on the server for a while; what it hears then is passed on."""
+        self._ended = True
+        self._asked.ring()
+
+    def run(self) -> None:
+        while not self._ended:
+            seconds, self._seconds = self._seconds, 0.0
+            if not seconds:
+                self._asked.wait(3600)
+                continue
+            woken = self._wait(seconds)
+            self._lane.news(woken=woken)
+            self._bell.ring()
+            if woken and self._ended:
+                self._pass_on()
+
+    def _wait(self, seconds: float) -> bool:
+        try:
+            woken = self._queue.wait_for_work(seconds)
+        except FairQueueError as error:
+            if not self._ended:
+                time.sleep(self._outage.met(error))
+            return False
+        return woken
+
+    def _pass_on(self) -> None:
+        try:
+            self._queue.settle([], worker=self._worker_id, woken=True)
+        except FairQueueError as error:  # others notice at their next poll
+            self._outage.met(error)
+
+
+AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
+
+
+def patient(queue: AnyQueue, seconds: float) -> AnyQueue:
+    """The same queue, repeating its calls for so long when the server does not answer."""
+    config = queue.config.model_copy(update={"pipeline_timeout": seconds})
+    return type(queue)(queue.client, queue.name, config)

@@ -1,0 +1,235 @@
+"""The supervisor: the process that an operator starts. It runs no task, so nothing a task does can hold it up.
+
+It starts children (never by fork: their threads and connections are their own), keeps their leases (`keeper`), sees
+them die and gives back what they had, ends what must not go on (`policing`), and stops them gracefully.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
+
+from .child import READY, RETIRING
+from .health import HealthFile
+from .identity import version
+from .keeper import Keeper, Member
+from .log import logger
+from .notices import Notices
+from .options import names
+from .outage import Outage
+from .policing import Police, returns
+from .process import ChildProcess
+from .reload import Reloader
+
+if TYPE_CHECKING:
+    from .options import WorkerOptions
+
+TICK = 0.1
+"""Seconds between looks at the limits: they are kept to this precision."""
+QUIET = 6.0
+"""Seconds beyond its longest pause for which the keeper may be silent before the worker is unhealthy."""
+GIVE_BACK_WITHIN = 5.0
+"""Seconds for giving everything back at the end; after that the leases end by themselves."""
+TRIES = 3
+"""Children in a row that could not begin, before any could, after which the worker gives up."""
+LONGEST_BACKOFF = 30.0
+
+
+class Supervisor:
+    """Runs until it is told to stop (SIGTERM or SIGINT; the second one ends it at once) or a burst is over.
+
+    Args:
+        health_file: see `health`. reload: replace the children when the project's code changes.
+    """
+
+    def __init__(self, options: WorkerOptions, *, health_file: str | None = None, reload: bool = False) -> None:
+        if not os.environ.get("DJANGO_SETTINGS_MODULE"):
+            raise ConfigurationError(
+                "DJANGO_SETTINGS_MODULE is not set: worker processes import the settings by name, so they must have one"
+            )
+        self.options = options
+        self._queues = [get_queue(name) for name in options.queues]
+        self._context = get_context("spawn")
+        self._outage = Outage()
+        self._keeper = Keeper(self._queues, options, self._outage)
+        self._police = Police(options, self._outage)
+        self._notices = Notices()
+        self._health = HealthFile(health_file)
+        self._reloader = Reloader(self._notices.wake) if reload else None
+        self._members: dict[str, Member] = {}
+        self._children: list[ChildProcess] = []
+        self._vacant = dict.fromkeys(range(options.processes), 0.0)
+        """Per place without a child: when to fill it."""
+        self._incarnation = 0
+        self._failures = 0
+        self._was_ready = False
+        self._stops_seen = 0
+        self._gave_up = False
+
+    def run(self) -> int:
+        """Returns the exit code: 0 when everything was settled or given back."""
+        self._introduce()
+        self._health.check()
+        self._notices.take_signals()
+        self._keeper.start()
+        if self._reloader is not None:
+            self._reloader.start()
+        try:
+            while self._children or self._vacant:
+                self._turn()
+        finally:
+            self._kill_all("worker stopped")
+            settled = self._keeper.settle_down(GIVE_BACK_WITHIN)
+            self._health.remove()
+        if not settled:
+            logger.error(
+                "not everything could be given back; it will be when the leases end (%g s)", self.options.lease
+            )
+        logger.info("worker %s has stopped", self.options.worker_id)
+        return 0 if settled and not self._gave_up else 1
+
+    # --- one turn ---
+
+    def _turn(self) -> None:
+        self._fill_places()
+        waitable: list[Any] = [self._notices, *(child.sentinel for child in self._children)]
+        wait([*waitable, *(child.line for child in self._children)], TICK)
+        self._notices.clear()
+        for child in list(self._children):
+            if child in self._children:  # burying one may end the others
+                self._listen_to(child)
+                if child.exitcode is not None:
+                    self._bury(child)
+        self._follow_signals()
+        if self._reloader is not None and self._reloader.take() and not self.is_stopping:
+            self._replace_all("the code has changed")
+        self._police.enforce(self._children, {key: member.confirmed_at() for key, member in self._members.items()})
+        for child in self._children:
+            child.flush()
+        self._tell_health()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stops_seen > 0 or self._gave_up
+
+    def _listen_to(self, child: ChildProcess) -> None:
+        for message in child.messages():
+            if message[0] == READY:
+                child.is_ready = self._was_ready = True
+                self._failures = 0
+            elif message[0] == RETIRING and not child.is_leaving:
+                child.is_leaving = True
+                if not self.is_stopping:
+                    self._vacant[child.index] = 0.0
+
+    def _follow_signals(self) -> None:
+        if self._notices.stops == self._stops_seen:
+            return
+        first = self._stops_seen == 0
+        self._stops_seen = self._notices.stops
+        self._vacant.clear()
+        if first and self._stops_seen == 1:
+            running = sum(len(each.tasks) for child in self._children for each in child.board.running())
+            logger.info(
+                "stopping: %d running tasks have %g s to end; a second signal ends them at once",
+                *(running, self.options.shutdown),
+            )
+            for child in self._children:
+                child.leave(monotonic() + self.options.shutdown)
+        else:
+            logger.warning("stopping at once: running tasks are given back")
+            self._kill_all("worker stopped at once")
+
+    def _kill_all(self, reason: str) -> None:
+        while self._children:
+            self._children[0].kill(reason)
+            self._bury(self._children[0])
+
+    def _replace_all(self, why: str) -> None:
+        logger.info("%s: worker processes are replaced", why)
+        for child in self._children:
+            if not child.is_leaving:
+                child.leave(monotonic() + self.options.shutdown)
+                self._vacant[child.index] = 0.0
+        self._failures = 0
+
+    # --- children ---
+
+    def _fill_places(self) -> None:
+        now = monotonic()
+        for index in [index for index, due in self._vacant.items() if due <= now]:
+            del self._vacant[index]
+            self._incarnation += 1
+            child = ChildProcess(self._context, self.options, index, self._incarnation)
+            child.start()
+            member = Member(child.worker_id, child.info, child.revoke)
+            self._children.append(child)
+            self._members[child.worker_id] = member
+            self._keeper.add(member)
+
+    def _bury(self, child: ChildProcess) -> None:
+        """It has ended: give back what it had at once, then see to its place."""
+        self._children.remove(child)
+        self._keeper.remove(child.worker_id)
+        del self._members[child.worker_id]
+        self._keeper.give_back(returns(child, self._queues))
+        code, by_itself = child.exitcode, not child.killed_for
+        done = child.is_leaving or (code == 0 and self.options.burst)
+        if by_itself and code != 0:
+            logger.error("worker process %s died (exit code %s)", child.worker_id, code)
+        backoff = 0.0 if done or self.is_stopping else self._backoff(child)
+        if not (done or self.is_stopping):
+            self._vacant[child.index] = monotonic() + backoff
+        child.close()
+
+    def _backoff(self, child: ChildProcess) -> float:
+        """Seconds to wait before its place is filled: 0 unless children die before they can begin."""
+        if child.is_ready or child.killed_for:
+            return 0.0
+        self._failures += 1
+        if self._failures >= TRIES and not self._was_ready and self._reloader is None:
+            logger.error("%d worker processes in a row could not begin; giving up", self._failures)
+            self._gave_up = True
+            self._vacant.clear()
+            self._kill_all("worker gave up")
+        return float(min(LONGEST_BACKOFF, 0.5 * 2 ** (self._failures - 1)))
+
+    # --- what it says of itself ---
+
+    def _introduce(self) -> None:
+        options = self.options
+        logger.info(
+            "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
+            *(options.worker_id, version(), platform.python_version(), self._server(), ", ".join(options.queues)),
+            *(names(options.users), f" (steals from {names(options.steal)})" if options.steal else ""),
+            *(options.processes, options.slots),
+        )
+
+    def _server(self) -> str:
+        """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
+        try:
+            server = self._queues[0].health().server
+        except UnsupportedServerError:
+            raise
+        except RedisConnectionError as error:
+            self._outage.met(error)
+            return "no server yet"
+        return " ".join(str(server[key]) for key in ("name", "version") if key in server) or "a server"
+
+    def _tell_health(self) -> None:
+        now = monotonic()
+        reasons = self._police.complaints(self._children, now)
+        pause = min(self.options.renew_every, *(1.5 * queue.config.queue_cleanup_interval for queue in self._queues))
+        if now - self._keeper.beat > pause + QUIET or self._outage.is_on:
+            reasons.insert(0, "the server does not answer")
+        if not self.is_stopping and not any(child.is_ready for child in self._children):
+            reasons.append("no worker process is ready")
+        processes = [{"ready": child.is_ready, "leaving": child.is_leaving, **child.info()} for child in self._children]
+        self._health.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})

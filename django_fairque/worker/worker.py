@@ -1,0 +1,98 @@
+"""`Worker`: runs tasks in this process, without a supervisor."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.errors import FairQueueError
+
+from .board import Board
+from .core import Core
+from .identity import worker_info
+from .keeper import Keeper, Member
+from .log import logger
+from .options import WorkerOptions, names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Unpack
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .options import WorkerArguments
+
+
+class Worker:
+    """Runs tasks in threads of this process, ``async def`` ones on an event loop in another thread.
+
+    Args:
+        queues: names of declared queues, or `FairQueue` objects; the configured ones when None.
+        worker_id: unique among all workers that live; made up when None.
+        users: whom to serve, ``"*"`` or user ids.
+        steal: whom else when they have nothing.
+        concurrency: tasks at once.
+        burst: `run` returns when there is nothing to do now (what is scheduled for later does not count).
+        max_tasks, max_memory_mb: `run` returns gracefully after so many tasks, or beyond so much memory; 0: never.
+        lease, poll, timeout, shutdown: seconds.
+        handler: the dotted path of a callable for bare payloads.
+
+    What is not given is taken from the configuration (``WorkerConfig``).
+
+    A process of one's own has limits that `fairque_worker` has not: whatever holds the interpreter for longer than
+    a lease loses that lease, and no hard time limit can be enforced.
+    """
+
+    def __init__(self, queues: Sequence[str | FairQueue] | None = None, **arguments: Unpack[WorkerArguments]) -> None:
+        given = None if queues is None else [get_queue(each) if isinstance(each, str) else each for each in queues]
+        self.options = WorkerOptions.from_arguments(
+            None if given is None else [queue.name for queue in given], arguments
+        )
+        self.queues = given or [get_queue(name) for name in self.options.queues]
+        self._core = Core(self.options, self.queues, Board.private(self.options.slots, len(self.queues)))
+        self._keeper = Keeper(self.queues, self.options, self._core.outage)
+        self._deadline: float | None = None
+
+    def run(self) -> None:
+        """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
+        logger.debug("worker %s serves users %s", self.options.worker_id, names(self.options.users))
+        self._keeper.start()
+        self._keeper.add(Member(self.options.worker_id, self._info, self._core.revoke))
+        self._core.start()
+        try:
+            self._core.join(self._is_late)
+        finally:
+            self._core.stop()  # if something was raised here: a signal handler's exception
+            self._leave()
+
+    def stop(self) -> None:
+        """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""
+        self._core.stop()
+
+    def _is_late(self) -> bool:
+        if not self._core.is_stopping:
+            return False
+        self._deadline = self._deadline or monotonic() + self.options.shutdown
+        late = monotonic() > self._deadline
+        if late:
+            logger.warning("some tasks did not end within %g s; they are given back", self.options.shutdown)
+        return late
+
+    def _leave(self) -> None:
+        self._keeper.remove(self.options.worker_id)
+        self._keeper.settle_down(1.0)
+        for queue in self.queues:
+            _give_back_all(queue, self.options.worker_id)
+
+    def _info(self) -> dict[str, str]:
+        core = self._core
+        return worker_info(self.options, done=core.budget.finished, running=len(core.board.running()))
+
+
+def _give_back_all(queue: FairQueue, worker_id: str) -> None:
+    try:
+        queue.release_worker(worker_id, reason="worker stopped", forget=True)
+    except FairQueueError as error:
+        logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)
