@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ TEMPLATES = [
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": BASE_DIR / "db.sqlite3",
+        "NAME": os.environ.get("TESTPROJECT_DATABASE", BASE_DIR / "db.sqlite3"),
         "OPTIONS": {
             # Several worker processes write: wait for each other's locks, and take the write lock when a transaction
             # begins, because one that only asks for it later fails at once instead of waiting.

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib import admin, messages
+from django.template.defaultfilters import pluralize
+
+from .loading import submit_again
+from .models import Document
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+    DocumentAdminBase = admin.ModelAdmin[Document]
+else:
+    DocumentAdminBase = admin.ModelAdmin  # no generic at run time
+
+
+@admin.register(Document)
+class DocumentAdmin(DocumentAdminBase):
+    list_display = ("title", "owner", "status", "lines", "functions", "classes", "queued_at", "analysed_at")
+    list_filter = ("status", "owner")
+    search_fields = ("title", "owner")
+    readonly_fields = ("status", "metrics", "sha", "created_at", "queued_at", "analysed_at")
+    show_full_result_count = False
+    actions = ("analyse_again",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
+        """Without the texts where only a list is shown."""
+        documents: QuerySet[Document] = super().get_queryset(request).defer("text")
+        return documents
+
+    @admin.display
+    def lines(self, document: Document) -> str:
+        return figure(document, "lines")
+
+    @admin.display
+    def functions(self, document: Document) -> str:
+        return figure(document, "functions")
+
+    @admin.display
+    def classes(self, document: Document) -> str:
+        return figure(document, "classes")
+
+    @admin.action(description="Analyse again", permissions=["change"])
+    def analyse_again(self, request: HttpRequest, queryset: QuerySet[Document]) -> None:
+        count = submit_again(queryset)
+        self.message_user(request, f"{count} document{pluralize(count)} will be analysed.", messages.SUCCESS)
+
+
+def figure(document: Document, name: str) -> str:
+    return f"{document.metrics[name]:,}" if name in document.metrics else ""

@@ -1,0 +1,142 @@
+"""What ``manage.py demo`` plays: a morning on which everybody comes at once, the greediest first."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.utils import timezone
+
+from django_fairque import get_queue
+
+from . import report
+from .errors import IncompleteError, NoSourcesError
+from .loading import load_files, send_errands
+from .models import Document
+from .progress import follow, unfinished
+from .report import plural
+from .sources import packages, standard_library
+from .timings import runs_of
+from .workers import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from django.core.management.base import OutputWrapper
+
+    from .fcfs import Run
+
+NOISY = "noisy"
+LOGIN = "demo"
+"""Name and password of the demonstration's administrator."""
+MOST_NAMED = 10
+"""Documents that an error names."""
+
+
+class Demonstration:
+    """The whole of it, with everything that it says written to ``out``.
+
+    Parameters
+    ----------
+    processes
+        Worker processes, each running one task at a time.
+    noisy
+        Tasks that one user sends before all others.
+    only
+        The packages of the standard library to take; empty for all.
+    """
+
+    def __init__(self, out: OutputWrapper, *, processes: int, noisy: int = 0, only: Sequence[str] = ()) -> None:
+        self._out = out
+        self._processes = processes
+        self._noisy = noisy
+        self._root = standard_library()
+        self._files = find_files(self._root, only)
+        self._queue = get_queue()
+
+    def play(self) -> None:
+        began = timezone.now()
+        self._prepare()
+        with Worker(self._processes) as worker:
+            worker.wait_until_ready()
+            before = unfinished(self._queue.get_stats())
+            sent: list[str] = []
+            for some in self._send():
+                worker.check()
+                sent += some
+            self._say(f"{len(sent):,} tasks sent" + (f", {before:,} were left from before" if before else ""))
+            follow(self._queue, before + len(sent), self._out, worker.check)
+        runs = runs_of(self._queue, sent)
+        self._check(runs, sent, began)
+        self._tell(runs)
+        self._invite()
+
+    def _prepare(self) -> None:
+        call_command("migrate", verbosity=0, interactive=False)
+        accounts = get_user_model().objects
+        if not accounts.filter(username=LOGIN).exists():
+            accounts.create_superuser(LOGIN, password=LOGIN)
+        server = self._queue.health().server
+        count = sum(map(len, self._files.values()))
+        self._say(f"{server['name']} {server['version']}, {plural(self._processes, 'worker process', 'es')}")
+        self._say(f"{plural(count, 'source file')} of {plural(len(self._files), 'user')} in {self._root}")
+
+    def _send(self) -> Iterator[list[str]]:
+        """The ids of everybody's tasks, slice by slice: the greediest first, the worst that the others can meet."""
+        if self._noisy:
+            yield from send_errands(NOISY, self._noisy)
+        for owner, files in self._files.items():
+            yield from load_files(owner, files, self._root)
+
+    def _check(self, runs: Sequence[Run], sent: Sequence[str], began: datetime) -> None:
+        of_now = Document.objects.filter(owner__in=self._files, queued_at__gte=began)
+        missing = of_now.exclude(status=Document.Status.ANALYSED).defer("text")
+        if len(runs) == len(sent) and not missing:
+            return
+        named = "".join(f"\n  {document} ({document.status})" for document in missing[:MOST_NAMED])
+        raise IncompleteError(
+            f"{len(sent) - len(runs):,} of {len(sent):,} tasks did not finish, {plural(len(missing), 'document')} "
+            f"were not analysed; manage.py fairque_dlq shows the dead letters{named}"
+        )
+
+    def _tell(self, runs: Sequence[Run]) -> None:
+        users = report.waits_by_user(runs, self._processes)
+        self._say(
+            "\nHow long each user's tasks waited, and would have waited first come, first served (FCFS: the same\n"
+            f"arrivals and run times, replayed through the same {plural(self._processes, 'process', 'es')}):"
+        )
+        for line in ["", *report.table(users), "", report.summary(users)]:
+            self._say(line)
+
+    def _invite(self) -> None:
+        manage = f"{'uv run' if 'UV' in os.environ else 'python'} {sys.argv[0]}"
+        self._say(
+            f"\nThe documents are in the admin: {manage} runserver\n"
+            f"then http://127.0.0.1:8000/admin/ as {LOGIN!r} with the password {LOGIN!r}."
+        )
+
+    def _say(self, text: str) -> None:
+        self._out.write(text)
+
+
+def find_files(root: Path, only: Sequence[str]) -> dict[str, list[Path]]:
+    """The source files of each package, most first.
+
+    Raises
+    ------
+    NoSourcesError
+        There are none, or none of a package that was asked for.
+    """
+    found = packages(root, only)
+    if unknown := [name for name in only if name not in found]:
+        raise NoSourcesError(
+            f"no source files of {', '.join(unknown)} in {root}; expected packages such as email, json"
+        )
+    if not found:
+        raise NoSourcesError(f"no source files in {root}: this Python was installed without those of its library")
+    return found

@@ -1,0 +1,87 @@
+"""``manage.py demo``: the library analyses Python's own, for many users at once, and tells who waited how long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from argparse import ArgumentTypeError
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_fairque import FairQueueError
+from library.demonstration import NOISY, Demonstration
+from library.errors import DemonstrationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.core.management.base import CommandParser
+
+INTERRUPTED = 130
+"""What shells answer for a command that Ctrl-C ended."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Analyse the source files of Python's standard library: every package is a user, every file one of its "
+        "documents. Ends with a table of how long each user waited, and would have waited first come, first served."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        cores = min(8, os.cpu_count() or 1)
+        parser.add_argument(
+            "--processes",
+            metavar="N",
+            type=at_least(1),
+            default=cores,
+            help="worker processes (default: %(default)s, one a core)",
+        )
+        parser.add_argument(
+            "--noisy",
+            metavar="N",
+            type=at_least(0),
+            default=0,
+            help=f"let one more user, {NOISY!r}, send N tasks before all others",
+        )
+        parser.add_argument(
+            "--packages",
+            metavar="A,B",
+            type=lambda text: [name for name in text.split(",") if name],
+            default=[],
+            help="only these packages (default: all of them)",
+        )
+
+    def handle(self, *, noisy: int, processes: int, packages: list[str], **options: Any) -> None:
+        try:
+            with stopped_like_ctrl_c():
+                Demonstration(self.stdout, processes=processes, noisy=noisy, only=packages).play()
+        except (FairQueueError, DemonstrationError) as error:
+            raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            message = "\nInterrupted. What is left stays in the queue, for the next demo or fairque_worker."
+            raise CommandError(message, returncode=INTERRUPTED) from None
+
+
+@contextmanager
+def stopped_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM interrupt as SIGINT does, so that nothing is left running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise ArgumentTypeError(f"expected a whole number, at least {least}, got {text!r}")
+        return int(text)
+
+    return number

@@ -1,0 +1,56 @@
+"""The library's background work. Each task's result says when it began and how long it took, in seconds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TypedDict
+
+from django.utils import timezone
+
+from django_fairque import Discard, task
+
+from .analysis import analyse
+from .models import Document
+
+logger = logging.getLogger(__name__)
+
+
+class Timing(TypedDict):
+    started: float
+    took: float
+
+
+@task(user="owner")
+def analyse_document(owner: str, pk: int) -> Timing:
+    """Store the figures of a document's text. Doing it twice does no harm.
+
+    Parameters
+    ----------
+    owner
+        The document's owner, whose turn this takes.
+    """
+    started = time.time()
+    document = Document.objects.filter(pk=pk).only("text", "sha").first()
+    if document is None:
+        raise Discard(f"document {pk} of {owner} was deleted")
+    # Only if the text is still the one that was read: for a newer one another analysis is on its way.
+    same_text = Document.objects.filter(pk=pk, sha=document.sha)
+    try:
+        metrics = analyse(document.text)
+    except Exception:
+        same_text.update(status=Document.Status.FAILED)
+        raise
+    same_text.update(metrics=metrics, status=Document.Status.ANALYSED, analysed_at=timezone.now())
+    return Timing(started=started, took=time.time() - started)
+
+
+ERRAND = '"""A little something to look at."""\n' + 25 * "def look(at, it):  # again\n    return at[it] + len(it)\n\n\n"
+
+
+@task(user="owner")
+def run_errand(owner: str, number: int) -> Timing:
+    """About a millisecond of work, of which somebody may want a lot."""
+    started = time.time()
+    logger.debug("errand %d of %s: %d tokens", number, owner, analyse(ERRAND)["tokens"])
+    return Timing(started=started, took=time.time() - started)

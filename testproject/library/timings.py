@@ -1,0 +1,37 @@
+"""What the queue remembers of finished tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque import TaskState
+
+from .fcfs import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from django_fairque import FairQueue, Task
+
+PAGE = 1_000
+
+
+def runs_of(queue: FairQueue, task_ids: Collection[str]) -> list[Run]:
+    """The runs of those tasks that are finished, of the library's own kinds."""
+    wanted = frozenset(task_ids)
+    return [run_of(task) for task in finished(queue) if task.task_id in wanted]
+
+
+def finished(queue: FairQueue) -> Iterator[Task]:
+    page = queue.tasks(TaskState.FINISHED, limit=PAGE)
+    yield from page.items
+    while page.cursor:
+        page = queue.tasks(TaskState.FINISHED, limit=PAGE, cursor=page.cursor)
+        yield from page.items
+
+
+def run_of(task: Task) -> Run:
+    """From ready to begun as the task itself saw it: a worker may hold a task for a moment before it begins."""
+    started = task.result["started"]
+    arrived = task.created_at if task.ready_at is None else task.ready_at
+    return Run(task.user_id, arrived, started, started + task.result["took"])

@@ -1,0 +1,54 @@
+"""The library's page in the admin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.urls import reverse
+from library.loading import submit
+from library.models import Document
+from library.tasks import analyse_document
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque import FairQueue
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def document(queue: FairQueue) -> Document:
+    submit("acme", {"a.py": "def f(): pass\n\n\n"})
+    document: Document = Document.objects.get()
+    analyse_document("acme", document.pk)
+    return document
+
+
+def test_lists_figures(admin_client: Client, document: Document) -> None:
+    page = admin_client.get(reverse("admin:library_document_changelist")).content.decode()
+    assert '<td class="field-lines">3</td>' in page
+    assert '<td class="field-functions">1</td>' in page
+
+
+def test_shows_a_document_with_its_figures(admin_client: Client, document: Document) -> None:
+    page = admin_client.get(reverse("admin:library_document_change", args=[document.pk])).content.decode()
+    assert "longest_line" in page
+    assert "def f(): pass" in page
+
+
+def test_has_documents_analysed_again(admin_client: Client, document: Document, queue: FairQueue) -> None:
+    before = queue.get_stats().states["queued"]
+    data = {"action": "analyse_again", "_selected_action": [document.pk]}
+    answer = admin_client.post(reverse("admin:library_document_changelist"), data, follow=True)
+    assert "1 document will be analysed." in answer.content.decode()
+    assert queue.get_stats().states["queued"] == before + 1
+
+
+def test_a_document_that_is_added_by_hand_is_analysed(admin_client: Client, queue: FairQueue) -> None:
+    data = {"owner": "acme", "title": "new.py", "text": "a = 1"}
+    answer = admin_client.post(reverse("admin:library_document_add"), data)
+    assert answer.status_code == 302
+    assert Document.objects.get().status == Document.Status.QUEUED
+    assert queue.get_stats().states["queued"] == 1

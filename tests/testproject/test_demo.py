@@ -1,0 +1,183 @@
+"""The demonstration as a person runs it: another process, real workers, a few small packages."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import psutil
+import pytest
+from library.sources import packages, standard_library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_fairque import FairQueue
+    from tests.servers import Server
+
+ROOT = Path(__file__).parent.parent.parent
+LIMIT = 120.0
+"""Seconds after which a demonstration hangs."""
+
+
+class StartDemo(Protocol):
+    def __call__(self, *arguments: str) -> subprocess.Popen[str]: ...
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "db.sqlite3"
+
+
+@pytest.fixture
+def start_demo(server: Server, queue: FairQueue, database: Path) -> Iterator[StartDemo]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        own = {"FAIRQUE_REDIS__URL": server.url, "TESTPROJECT_DATABASE": str(database), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "testproject/manage.py", "demo", "--processes", "1", *arguments]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.communicate(timeout=LIMIT)
+
+
+@pytest.fixture
+def demo(start_demo: StartDemo) -> Callable[..., tuple[int, str, str]]:
+    """Run it to its end: exit code, output, errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        process = start_demo(*arguments)
+        out, err = process.communicate(timeout=LIMIT)
+        return process.returncode, out, err
+
+    return run
+
+
+def documents(database: Path) -> dict[tuple[str, str], int]:
+    """How many documents each owner has in each status."""
+    query = "SELECT owner, status, COUNT(*) FROM library_document GROUP BY owner, status"
+    connection = sqlite3.connect(database)
+    try:
+        return {(owner, status): count for owner, status, count in connection.execute(query)}
+    finally:
+        connection.close()
+
+
+def row(out: str, user: str) -> list[str]:
+    """The cells of a user's row in the table."""
+    (line,) = re.findall(rf"^{re.escape(user)} .*×$", out, flags=re.MULTILINE)
+    return re.split(r" {2,}", line)
+
+
+def test_every_document_is_analysed_and_the_table_tells_of_every_user_again_and_again(
+    demo: Callable[..., tuple[int, str, str]], database: Path, queue: FairQueue
+) -> None:
+    files = packages(standard_library(), ["json", "html"])
+    expected = {(owner, "analysed"): len(paths) for owner, paths in files.items()}
+    for _ in range(2):
+        code, out, err = demo("--packages", "json,html")
+        assert (code, err) == (0, "")
+        assert documents(database) == expected
+        for owner, paths in files.items():
+            assert row(out, owner)[1] == str(len(paths))
+        assert "instead of" in out
+        assert "runserver" in out
+    assert queue.check_invariants() == []
+    assert queue.get_stats().totals["finished"] == 2 * sum(expected.values())
+
+
+def test_a_noisy_user_comes_first_and_is_in_the_table(demo: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = demo("--packages", "json", "--noisy", "1500")
+    assert (code, err) == (0, "")
+    assert row(out, "noisy")[1] == "1,500"
+    assert out.index("noisy ") < out.index("json ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--packages", "json,jsn"], 1, "no source files of jsn"),
+        (["--processes", "0"], 2, "expected a whole number, at least 1, got '0'"),
+        (["--noisy", "many"], 2, "expected a whole number, at least 0, got 'many'"),
+    ],
+)
+def test_a_mistake_gets_a_sentence(
+    demo: Callable[..., tuple[int, str, str]], arguments: list[str], code: int, message: str
+) -> None:
+    ended, _, err = demo(*arguments)
+    assert ended == code
+    assert message in err
+    assert "Traceback" not in err
+
+
+class TestCutShort:
+    @pytest.fixture
+    def process(self, start_demo: StartDemo, queue: FairQueue) -> subprocess.Popen[str]:
+        """One in the middle of more work than it can have done."""
+        process = start_demo("--packages", "json", "--noisy", "200000")
+        wait_until(lambda: queue.get_stats().totals.get("finished", 0) > 0, process)
+        return process
+
+    @pytest.fixture
+    def worker(self, process: subprocess.Popen[str], queue: FairQueue) -> psutil.Process:
+        child = psutil.Process(int(queue.workers()[0].info["pid"]))
+        supervisor = child.parent()
+        assert supervisor is not None
+        return supervisor
+
+    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+    def test_it_stops_its_workers(
+        self, process: subprocess.Popen[str], worker: psutil.Process, how: signal.Signals, queue: FairQueue
+    ) -> None:
+        family = [worker, *worker.children(recursive=True)]
+        process.send_signal(how)
+        _, err = process.communicate(timeout=LIMIT)
+        assert process.returncode == 130
+        assert "Interrupted" in err
+        assert "Traceback" not in err
+        wait_until(lambda: not any(map(lives, family)))
+        assert queue.get_stats().states["started"] == 0
+        assert queue.check_invariants() == []
+
+    def test_it_says_that_its_worker_died(self, process: subprocess.Popen[str], worker: psutil.Process) -> None:
+        worker.kill()
+        _, err = process.communicate(timeout=LIMIT)
+        assert process.returncode == 1
+        assert "the worker ended with exit code -9" in err
+
+
+def lives(process: psutil.Process) -> bool:
+    """Not as a zombie: where the tests run, nobody may care for orphans."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Meanwhile ``process`` must go on."""
+    give_up = time.monotonic() + LIMIT
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
