@@ -85,7 +85,7 @@ class Worker:
         if not self._health.exists():
             return False
         processes = json.loads(self._health.read_text()).get("processes", [])
-        return sum(process["ready"] for process in processes) == self._processes
+        return len([process for process in processes if process["ready"]]) == self._processes
 
     def _last_words(self) -> str:
         return f"its log ends with:\n{self._log.read_text(errors='replace')[-LOG_TAIL:]}"
