@@ -31,7 +31,11 @@ end
 for _, worker in ipairs(due_members(K.workers, sweep_limit)) do zrem(K.workers, worker) end
 set_next_look()
 commit()
-wake_if(true) -- a worker may have taken the marker and died
+if redis.call('ZCARD', K.ring) == 0 then
+  redis.call('ZREM', K.wake, 'ready')
+else
+  wake_if(true) -- a worker may have taken the marker and died
+end
 return {
   swept.promoted, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
   more_to_sweep and 1 or 0, exact(stat.look), exact(now),

@@ -151,9 +151,22 @@ local function settle_charge(u, cost, took, is_run)
 end
 
 local function save_user(u)
+  local values, unset = {}, {}
+  for field in pairs(u.changed) do
+    if u[field] == nil then
+      unset[#unset + 1] = field
+    else
+      values[#values + 1] = field
+      values[#values + 1] = exact(u[field])
+    end
+  end
+  if u.is_new and #values == 0 then return end -- nothing was set before, so there is nothing to remove
+  if #unset > 0 and #values == 0 then values = { 'run', exact(u.run) } end -- a record lasts until it is forgotten
   local served, idle = can_be_served(u), is_idle(u)
   if served and not u.was_served then
     join_ring(u)
+    values[#values + 1] = 'tag'
+    values[#values + 1] = exact(u.tag)
   elseif served and u.tag ~= u.was_tag then
     zadd(K.ring, ring_position(u), u.name)
   elseif u.was_served and not served then
@@ -164,16 +177,7 @@ local function save_user(u)
   elseif not idle and (u.was_idle or u.is_new) then
     zadd(K.users, NEVER, u.name)
   end
-  local values, unset = {}, {}
-  for field in pairs(u.changed) do
-    if u[field] == nil then
-      unset[#unset + 1] = field
-    else
-      values[#values + 1] = field
-      values[#values + 1] = exact(u[field])
-    end
-  end
-  if #values > 0 then redis.call('HSET', u.key, unpack(values)) end
+  redis.call('HSET', u.key, unpack(values))
   if #unset > 0 then redis.call('HDEL', u.key, unpack(unset)) end
   u.is_new = false
   note_before(u)

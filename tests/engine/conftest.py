@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+NOW = 2_000_000_000.0
+"""When the tests' time begins: after any real clock, so that it is the engine's time."""
+
+
+class MakeQueue(Protocol):
+    def __call__(self, **options: Any) -> FairQueue: ...
+
+
+@pytest.fixture
+def make_queue(redis: Redis) -> Iterator[MakeQueue]:
+    """Queues with options of their own; after the test each must keep every invariant."""
+    made: list[FairQueue] = []
+
+    def make(**options: Any) -> FairQueue:
+        made.append(FairQueue(redis, f"q{len(made)}" if made else "default", QueueConfig(**options)))
+        return made[-1]
+
+    yield make
+    for queue in made:
+        assert queue.check_invariants() == []
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> FairQueue:
+    """A queue that charges by tasks, so that shares are whole numbers."""
+    return make_queue(fair_by="tasks", retry_jitter=0)
+
+
+def task(user: str = "u", priority: int = 3, payload: Any = None, **options: Any) -> Task:
+    return Task.create(user, priority, payload, **options)
+
+
+def push_many(queue: FairQueue, user: str, n: int, **options: Any) -> list[str]:
+    """Push ``n`` tasks of one user; their ids."""
+    results = queue.push_batch([task(user, **options) for _ in range(n)], now=NOW)
+    return [result.task_id for result in results]

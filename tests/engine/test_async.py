@@ -1,0 +1,83 @@
+"""`AsyncFairQueue` is `FairQueue`, awaited: the same methods, the same arguments, the same effects."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.dlq import AsyncDeadLetters, DeadLetters
+from django_fairque.engine.errors import LuaScriptError, RedisConnectionError
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.users import AsyncUserQueue, UserQueue
+
+from .conftest import NOW, task
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis as AsyncRedis
+
+PAIRS = [(FairQueue, AsyncFairQueue), (DeadLetters, AsyncDeadLetters), (UserQueue, AsyncUserQueue)]
+
+
+def public(kind: type) -> dict[str, list[tuple[str, object, object]]]:
+    return {
+        name: [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
+        for name, value in vars(kind).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("sync", "awaited"), PAIRS, ids=lambda kind: kind.__name__)
+def test_both_have_the_same_methods(sync: type, awaited: type) -> None:
+    assert public(sync) == public(awaited)
+    for name in public(awaited):
+        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name == "user"
+
+
+async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    results = await queue.push_batch([task("a", payload=n) for n in range(3)], now=NOW)
+    first, second = await queue.pop_batch(2, "w", now=NOW)
+    await queue.finish(first, {"n": 1}, now=NOW)
+    await queue.fail(second, "no", retry=False, now=NOW)
+    assert (await queue.get_task(results[0].task_id)).result == {"n": 1}
+    (entry,) = (await queue.dlq.list()).items
+    await queue.dlq.requeue(entry.entry_id, now=NOW)
+    await queue.user("a").set_max_running(1, now=NOW)
+    lease = await queue.pop("w", now=NOW)
+    assert lease is not None
+    assert (await queue.settle([Outcome.release(lease)], now=NOW)).statuses == ["released"]
+    assert await queue.user("a").purge(now=NOW) == 2
+    assert (await queue.get_stats()).states["canceled"] == 2
+    assert await queue.check_invariants() == []
+    assert (await queue.health()).status == "degraded"
+
+
+async def test_waiting_for_work_ends_with_a_push(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    assert await queue.wait_for_work(0.01) is False
+    await queue.push(task("a"))
+    assert await queue.wait_for_work(10) is True
+
+
+async def test_errors_are_the_same(aredis: AsyncRedis) -> None:
+    await aredis.set("fq:{default:0}:stats", "squatter")
+    with pytest.raises(LuaScriptError):
+        await AsyncFairQueue(aredis).push(task("a"))
+    import redis.asyncio
+
+    client = redis.asyncio.Redis(unix_socket_path="/nonexistent/s.sock")
+    with pytest.raises(RedisConnectionError):
+        await AsyncFairQueue(client, config=QueueConfig(pipeline_timeout=0)).push(task("a"))
+    await client.aclose()
+
+
+async def test_scripts_that_the_server_forgot_are_loaded_again(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    await queue.push(task("a"))
+    await aredis.script_flush()
+    assert await queue.pop("w") is not None

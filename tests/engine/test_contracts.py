@@ -1,0 +1,69 @@
+"""Each command keeps to the form of its contract, and names keys as Python does."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine import scripts
+from django_fairque.engine.keys import BASE, Keys
+
+from .conftest import NOW, task
+from .test_fairness import HOSTILE
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+LUA = files("django_fairque.engine") / "lua"
+OTHERS = {"reply", "workers", "worker", "leases", "revoked"}
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_a_command_begins_with_its_contract(name: str) -> None:
+    lines = (LUA / f"{name}.lua").read_text().splitlines()
+    assert re.fullmatch(r"#!lua( flags=[a-z-]+)?", lines[0])
+    assert re.match(r"-- [A-Z].*[.:]$|-- [A-Z]", lines[1])
+    header = "\n".join(line for line in lines if line.startswith("--"))
+    for part in ("KEYS", "ARGV", "REPLY", "COST", "include"):
+        assert re.search(rf"^-- {part} ", header, re.MULTILINE), f"{name}.lua says nothing of its {part}"
+    assert set(scripts.load(name).keys) <= {*BASE, *OTHERS}
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_only_pushing_is_refused_when_memory_is_full(name: str) -> None:
+    shebang = (LUA / f"{name}.lua").read_text().splitlines()[0]
+    assert ("allow-oom" in shebang) == (name not in ("push", "requeue", "progress"))
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_no_command_does_what_is_banned(name: str) -> None:
+    source = re.sub(r"--.*", "", scripts.load(name).source)
+    for banned in ("pcall", "cjson", "cmsgpack", "'KEYS'", "'SCAN'", "tostring(stat", "os.clock"):
+        assert banned not in source
+
+
+@pytest.mark.parametrize("user", HOSTILE)
+def test_lua_and_python_give_keys_the_same_names(queue: FairQueue, redis: Redis, user: str) -> None:
+    task_id = f"t{user[:60]}"
+    queue.push(task(user, task_id=task_id, unique_key="k", unique_for=9), now=NOW)
+    queue.push(task(user, 6, task_id="c"), now=NOW)
+    keys = Keys("fq", "default")
+    expected = {keys.task(task_id), keys.payload(task_id), keys.user(user), keys.normal(user), keys.critical(user)}
+    expected |= {keys.unique("k"), keys.minute(int(NOW // 60))}
+    found = {key.decode() for key in redis.scan_iter()}
+    queue.pop("w:1", [user], now=NOW)
+    queue.cancel(task_id, now=NOW)
+    found |= {key.decode() for key in redis.scan_iter()}
+    assert expected | {keys.leases("w:1"), keys.history(task_id)} <= found
+    assert {key.split("}:")[0] for key in found} == {"fq:{default:0"}
+
+
+def test_the_readme_names_every_key_and_command() -> None:
+    text = (LUA / "README.md").read_text()
+    for name in (*BASE, *OTHERS, *scripts.names()):
+        assert name in text, f"lua/README.md says nothing of {name}"

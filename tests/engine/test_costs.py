@@ -1,0 +1,107 @@
+"""What an operation costs the server, in commands and bytes: counts don't drift, so they may fail a build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.outcomes import Outcome
+
+from .conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+OUTSIDE = {"evalsha", "eval", "info", "config|resetstat", "script|load", "client|setinfo", "hello"}
+
+
+def commands(redis: Redis, call: Callable[[], Any]) -> int:
+    """Server commands run inside the scripts of ``call``."""
+    redis.config_resetstat()
+    call()
+    stats = redis.info("commandstats")
+    return sum(stat["calls"] for name, stat in stats.items() if name.removeprefix("cmdstat_") not in OUTSIDE)
+
+
+@pytest.fixture
+def loaded(queue: FairQueue) -> FairQueue:
+    """100 users with work of every priority; scripts known, the first look done."""
+    queue.push_batch([task(f"u{i % 100}", 1 + i // 100 % 5) for i in range(1500)], now=NOW)
+    queue.pop("w", now=NOW)
+    return queue
+
+
+def test_a_pop_of_one(loaded: FairQueue, redis: Redis) -> None:
+    assert commands(redis, lambda: loaded.pop("w")) <= 16
+
+
+def test_a_pop_of_one_when_everything_has_waited_for_long(loaded: FairQueue, redis: Redis) -> None:
+    now = NOW + 100 * 86_400
+    loaded.sweep(now=now)
+    while loaded.sweep(now=now).more:
+        pass
+    loaded.pop("w", lease=1e7, now=now)
+    assert commands(redis, lambda: loaded.pop("w", lease=1e7, now=now)) <= 20
+
+
+def test_a_batch_of_50(loaded: FairQueue, redis: Redis) -> None:
+    assert commands(redis, lambda: loaded.pop_batch(50, "w")) / 50 <= 7
+
+
+def test_the_number_of_users_costs_nothing(queue: FairQueue, redis: Redis) -> None:
+    figures = []
+    for users in (100, 10_000):
+        queue.push_batch([task(f"{users}:{i}") for i in range(users) for _ in range(2)], now=NOW)
+        queue.pop("w", now=NOW)
+        figures.append(commands(redis, lambda: queue.pop("w")))
+        figures.append(commands(redis, lambda: queue.pop_batch(50, "w")))
+    assert figures[:2] == figures[2:]
+
+
+@pytest.mark.parametrize("kind", ["paused", "capped", "throttled"])
+def test_users_that_can_not_be_served_cost_nothing(loaded: FairQueue, redis: Redis, kind: str) -> None:
+    before = commands(redis, lambda: loaded.pop("w"))
+    for i in range(1000):
+        user = loaded.user(f"{kind}{i}")
+        if kind == "paused":
+            user.pause()
+        elif kind == "capped":
+            user.set_max_running(1)
+        else:
+            user.set_rate("1/d")
+    loaded.push_batch([task(f"{kind}{i}") for i in range(1000) for _ in range(2)])
+    if kind != "paused":
+        loaded.pop_batch(1000, "w", lease=1e6)
+        loaded.pop_batch(1000, "w", lease=1e6)
+    assert commands(redis, lambda: loaded.pop("w")) <= before
+
+
+def test_pushing(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 1)
+    assert commands(redis, lambda: queue.push(task("a"))) <= 14
+    assert commands(redis, lambda: queue.push_batch([task("a") for _ in range(300)])) / 300 <= 1.2
+
+
+def test_settling_a_batch(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 200)
+    leases = queue.pop_batch(100, "w")
+    outcomes = [Outcome.finish(lease, took=0.01) for lease in leases]
+    assert commands(redis, lambda: queue.settle(outcomes, 100, worker="w")) / 100 <= 5
+
+
+def test_an_idle_worker_asks_little(queue: FairQueue, redis: Redis) -> None:
+    queue.pop("w")
+    assert commands(redis, lambda: queue.settle([], 8, worker="w")) <= 6
+
+
+def test_a_queued_task_takes_few_bytes(queue: FairQueue, redis: Redis) -> None:
+    made = [task(f"user-{i % 100}", payload="x" * 198, name="library.analyse") for i in range(10_000)]
+    queue.push_batch(made[:100])
+    before = redis.info("memory")["used_memory"]
+    queue.push_batch(made[100:])
+    assert (redis.info("memory")["used_memory"] - before) / 9_900 <= 750

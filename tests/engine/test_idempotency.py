@@ -1,0 +1,157 @@
+"""A call whose reply was lost is sent again as it was: one effect, and the reply of the first time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine import dlq, leasing, lookup, pushing
+from django_fairque.engine.leasing import Fetch
+from django_fairque.engine.outcomes import Outcome
+
+from .conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.steps import Steps
+
+
+def repeated(queue: FairQueue, steps: Steps[Any]) -> tuple[Any, Any, Any]:
+    """Send the first call of ``steps`` twice; both replies, and what the steps make of the second."""
+    request = next(steps)
+    first = queue._transport.send(request)
+    second = queue._transport.send(request)
+    try:
+        steps.send(second)
+    except StopIteration as stop:
+        return first, second, stop.value
+    raise AssertionError("more than one call")
+
+
+def counts(queue: FairQueue) -> dict[str, int]:
+    stats = queue.get_stats()
+    return {**stats.states, **stats.totals}
+
+
+def test_push(queue: FairQueue) -> None:
+    commands = queue._commands
+    for made in (task("a"), task("a", task_id="chosen"), task("a", unique_key="k", unique_for=9)):
+        first, second, result = repeated(queue, pushing.push(commands, made, NOW))
+        assert first == second
+        assert result.accepted
+    assert counts(queue)["pushed"] == 3
+
+
+def test_pop(queue: FairQueue) -> None:
+    push_many(queue, "a", 5)
+    first, second, leases = repeated(queue, leasing.pop_batch(queue._commands, Fetch(3, "w"), NOW))
+    assert first[2:] == second[2:]
+    assert len(leases) == 3
+    assert counts(queue)["started"] == 3
+
+
+def test_a_pop_that_took_the_last_task(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    first, second, _ = repeated(queue, leasing.pop_batch(queue._commands, Fetch(3, "w"), NOW))
+    assert first[2:] == second[2:]
+
+
+def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> None:
+    push_many(queue, "a", 2)
+    steps = leasing.pop_batch(queue._commands, Fetch(2, "w"), NOW)
+    request = next(steps)
+    reply = queue._transport.send(request)
+    queue.cancel(reply[2].decode(), now=NOW)
+    assert len(queue._transport.send(request)) == 2 + 16
+
+
+@pytest.mark.parametrize("kind", ["finish", "fail", "later", "dead", "discard", "release", "crash", "poison"])
+def test_settle(queue: FairQueue, kind: str) -> None:
+    push_many(queue, "a", 4)
+    (lease,) = queue.pop_batch(1, "w", now=NOW)
+    outcome = {
+        "finish": Outcome.finish(lease, 1),
+        "fail": Outcome.fail(lease, "x", delay=5),
+        "later": Outcome.retry(lease, "x", delay=5),
+        "dead": Outcome.fail(lease, "x", delay=None),
+        "discard": Outcome.discard(lease, "x"),
+        "release": Outcome.release(lease),
+        "crash": Outcome.crash(lease, "x"),
+        "poison": Outcome.poison(lease, "x"),
+    }[kind]
+    first, second, settled = repeated(queue, leasing.settle(queue._commands, [outcome], Fetch(2, "w"), NOW))
+    assert first[2:] == second[2:]
+    assert settled.statuses != ["stale"]
+    assert counts(queue)["started"] == 3  # once before, and two with the outcome
+    assert queue.get_queue_sizes("a").running == 2
+
+
+def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
+    commands = queue._commands
+    ids = push_many(queue, "a", 3)
+    first, second, code = repeated(queue, lookup.cancel(commands, ids[0], "", NOW))
+    assert (first, second, code) == (b"1", b"1", True)
+    for lease in queue.pop_batch(2, "w", now=NOW):
+        queue.fail(lease, "x", retry=False, now=NOW)
+    first, second, _ = repeated(queue, dlq.requeue(commands, f"{ids[1]}~1", dlq.KEEP, NOW))
+    assert (first, second) == (b"1", b"1")
+    first, second, _ = repeated(queue, dlq.discard(commands, f"{ids[2]}~1", NOW))
+    assert (first, second) == (b"1", b"1")
+    assert counts(queue)["requeued"] == counts(queue)["discarded"] == 1
+
+
+def test_two_outcomes_for_one_lease_count_once(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    (lease,) = queue.pop_batch(1, "w", now=NOW)
+    settled = queue.settle([Outcome.finish(lease), Outcome.fail(lease, "x", delay=1)], now=NOW)
+    assert settled.statuses == ["finished", "stale"]
+
+
+def test_a_chosen_id_is_a_duplicate_while_its_task_lives(queue: FairQueue) -> None:
+    assert queue.push(task("a", task_id="x", payload=1), now=NOW).accepted
+    assert queue.push(task("b", task_id="x", payload=2), now=NOW).duplicate
+    assert queue.push_batch([task("a", task_id="y"), task("a", task_id="y")], now=NOW)[1].duplicate
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    assert queue.push(task("a", task_id="x"), now=NOW).duplicate
+    queue.finish(lease, now=NOW)
+    assert queue.push(task("a", task_id="x", payload=3), now=NOW).accepted
+    assert queue.get_task("x").payload == 3
+
+
+def test_unique_for_holds_for_its_window(queue: FairQueue) -> None:
+    first = queue.push(task("a", unique_key="k", unique_for=10), now=NOW)
+    again = queue.push(task("a", unique_key="k", unique_for=10), now=NOW + 9)
+    assert (again.status, again.task_id) == ("duplicate", first.task_id)
+    assert queue.push(task("a", unique_key="other", unique_for=10), now=NOW + 9).accepted
+    assert queue.push(task("a", unique_key="k", unique_for=10), now=NOW + 10).accepted
+
+
+def test_a_canceled_task_frees_its_unique_key(queue: FairQueue) -> None:
+    first = queue.push(task("a", unique_key="k", unique_for=10), now=NOW)
+    queue.cancel(first.task_id, now=NOW)
+    assert queue.push(task("a", unique_key="k", unique_for=10), now=NOW).accepted
+
+
+def test_debounce_keeps_the_last_payload_and_waits_anew(queue: FairQueue) -> None:
+    first = queue.push(task("a", payload=1, unique_key="k", debounce=10), now=NOW)
+    second = queue.push(task("a", payload=2, unique_key="k", debounce=10), now=NOW + 6)
+    assert second.task_id == first.task_id
+    assert queue.pop("w", now=NOW + 15) is None
+    lease = queue.pop("w", now=NOW + 16)
+    assert lease is not None
+    assert lease.payload == 2
+    assert queue.push(task("a", payload=3, unique_key="k", debounce=10), now=NOW + 16).accepted
+    in_one = [task("b", payload=n, unique_key="j", debounce=5) for n in range(3)]
+    results = queue.push_batch(in_one, now=NOW + 16)
+    assert {result.task_id for result in results} == {in_one[0].task_id}
+    assert queue.get_task(in_one[0].task_id).payload == 2
+
+
+def test_scripts_that_the_server_forgot_are_loaded_again(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 1)
+    redis.script_flush()
+    assert queue.pop("w", now=NOW) is not None

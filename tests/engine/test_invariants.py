@@ -1,0 +1,70 @@
+"""The checker finds each kind of damage: it can fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.queue import FairQueue
+
+from .conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+P = "fq:{default:0}:"
+
+
+@pytest.fixture
+def queue(redis: Redis) -> FairQueue:
+    """One queued, one critical, one scheduled, one started, one dead task of user u."""
+    queue = FairQueue(redis)
+    queue.push_batch([task(task_id="started"), task(task_id="dead")], now=NOW)
+    _, dead = queue.pop_batch(2, "w", now=NOW)
+    queue.fail(dead, "x", retry=False, now=NOW)
+    queue.push_batch(
+        [task(task_id="queued"), task(priority=6, task_id="critical"), task(task_id="later", execute_after=NOW + 9)],
+        now=NOW,
+    )
+    assert queue.check_invariants() == []
+    return queue
+
+
+DAMAGE: dict[str, Callable[[Redis], Any]] = {
+    "one state": lambda redis: redis.zrem(f"{P}state:queued", "queued"),
+    "one state: two": lambda redis: redis.zadd(f"{P}state:finished", {"queued": 1}),
+    "one state: none": lambda redis: redis.hdel(f"{P}task:queued", "state"),
+    "one state: no task": lambda redis: redis.zadd(f"{P}state:scheduled", {"nobody": 1}),
+    "payload kept": lambda redis: redis.delete(f"{P}payload:later"),
+    "queued once": lambda redis: redis.zrem(f"{P}queue:user:u:normal", "queued"),
+    "queued once: twice": lambda redis: redis.rpush(f"{P}queue:user:u:critical", "critical"),
+    "queued once: elsewhere": lambda redis: redis.zadd(f"{P}queue:user:v:normal", {"queued": 1}),
+    "one lease": lambda redis: redis.srem(f"{P}leases:w", "started"),
+    "one lease: not started": lambda redis: redis.sadd(f"{P}leases:x", "queued"),
+    "user counts": lambda redis: redis.hset(f"{P}user:u", "run", 5),
+    "user counts: ready": lambda redis: redis.hincrby(f"{P}user:u", "ready:3", 1),
+    "ring": lambda redis: redis.zrem(f"{P}ring", "u"),
+    "ring: nobody": lambda redis: redis.zadd(f"{P}ring", {"nobody": 1}),
+    "throttled": lambda redis: redis.zadd(f"{P}throttled", {"u": 1}),
+    "users": lambda redis: redis.zrem(f"{P}users", "u"),
+    "counters": lambda redis: redis.hset(f"{P}stats", "depth:3", 9),
+    "owner": lambda redis: redis.set(f"{P}payload:gone", "1"),
+    "owner: history": lambda redis: redis.rpush(f"{P}history:gone", "1"),
+    "owner: user": lambda redis: redis.zadd(f"{P}users", {"gone": 1}),
+    "owner: nobody's": lambda redis: redis.set(f"{P}surprise", "1"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found(queue: FairQueue, redis: Redis, name: str) -> None:
+    DAMAGE[name](redis)
+    assert name.partition(":")[0] in {violation.invariant for violation in queue.check_invariants()}
+
+
+def test_another_queues_keys_are_not_looked_at(queue: FairQueue, redis: Redis) -> None:
+    redis.set("fq:{other:0}:surprise", "1")
+    redis.set("fq:{default:0}x", "1")
+    assert queue.check_invariants() == []

@@ -1,0 +1,271 @@
+"""From pop to the end: outcomes, fencing, retries, dead letters, recovery, retention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.errors import StaleLeaseError, TaskNotFoundError
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.records import FailureType, TaskState
+
+from .conftest import NOW, MakeQueue, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.queue import FairQueue
+
+
+def pop(queue: FairQueue, now: float = NOW, **options: Any) -> Lease:
+    lease = queue.pop("w", now=now, **options)
+    assert lease is not None
+    return lease
+
+
+def everything(redis: Redis) -> dict[bytes, bytes | None]:
+    """Every key as bytes, but for the shard's clock, which any call moves."""
+    redis.hdel("fq:{default:0}:stats", "clock")
+    return {key: redis.dump(key) for key in redis.scan_iter()}
+
+
+def test_a_task_goes_through_its_states(queue: FairQueue) -> None:
+    task_id = queue.push(task("a", payload={"n": 1}, name="x"), now=NOW).task_id
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+    lease = pop(queue)
+    assert (lease.task_id, lease.payload, lease.name, lease.user_id) == (task_id, {"n": 1}, "x", "a")
+    assert lease.expires_at == NOW + 30
+    started = queue.get_task(task_id)
+    assert (started.state, started.started_at, started.worker) == (TaskState.STARTED, NOW, "w")
+    queue.finish(lease, {"done": True}, now=NOW + 1)
+    ended = queue.get_task(task_id)
+    assert (ended.state, ended.result, ended.ended_at) == (TaskState.FINISHED, {"done": True}, NOW + 1)
+    assert lease.task.payload == {"n": 1}
+
+
+@pytest.mark.parametrize("call", ["finish", "fail", "release", "set_progress"])
+def test_an_old_token_changes_nothing(queue: FairQueue, redis: Redis, call: str) -> None:
+    push_many(queue, "a", 1)
+    old = pop(queue)
+    queue.sweep(now=NOW + 31)
+    new = pop(queue, NOW + 31)
+    assert new.token > old.token
+    before = everything(redis)
+    more = {"fail": ["late"], "set_progress": [1, 2]}.get(call, [])
+    with pytest.raises(StaleLeaseError):
+        getattr(queue, call)(old, *more, now=NOW + 31)
+    after = everything(redis)
+    assert {key: value for key, value in after.items() if b":reply:" not in key} == {
+        key: value for key, value in before.items() if b":reply:" not in key
+    }
+    queue.finish(new, now=NOW + 32)
+
+
+def test_a_failure_waits_longer_each_time_and_then_is_a_dead_letter(queue: FairQueue) -> None:
+    task_id = push_many(queue, "a", 1)[0]
+    now = NOW
+    for delay in (1, 2, 4):
+        assert queue.fail(pop(queue, now), ValueError("no"), now=now) is TaskState.SCHEDULED
+        assert queue.get_task(task_id).execute_after == pytest.approx(now + delay)
+        now += delay
+    assert queue.fail(pop(queue, now), ValueError("no"), now=now) is TaskState.FAILED
+    (entry,) = queue.dlq.list().items
+    assert (entry.failure_type, entry.reason) == (FailureType.FAILED, "ValueError: no")
+    assert [attempt.kind for attempt in entry.retry_history] == ["failed"] * 4
+    assert entry.get_age_seconds(now + 5) == 5
+
+
+def test_what_is_released_goes_back_to_its_old_place_uncounted(queue: FairQueue) -> None:
+    for priority in (3, 6):
+        ids = push_many(queue, f"u{priority}", 4, priority=priority)
+        leases = queue.pop_batch(3, "w", [f"u{priority}"], now=NOW)
+        queue.settle([Outcome.release(lease) for lease in leases], now=NOW)
+        again = queue.pop_batch(4, "w", [f"u{priority}"], now=NOW)
+        assert [lease.task_id for lease in again] == ids
+        assert [lease.delivery for lease in again] == [1] * 4
+
+
+def test_an_ended_lease_is_taken_back(queue: FairQueue) -> None:
+    task_id = push_many(queue, "a", 1)[0]
+    pop(queue, lease=10)
+    assert queue.sweep(now=NOW + 9.9).reaped == 0
+    assert queue.sweep(now=NOW + 10).reaped == 1
+    lease = pop(queue, NOW + 11)
+    assert (lease.task_id, lease.delivery) == (task_id, 2)
+    assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
+
+
+def test_renewing_keeps_a_lease(queue: FairQueue) -> None:
+    push_many(queue, "a", 2)
+    first, second = queue.pop_batch(2, "w", lease=10, now=NOW)
+    queue.finish(second, now=NOW)
+    assert queue.renew([first, second], lease=10, now=NOW + 9) == [True, False]
+    assert queue.sweep(now=NOW + 18).reaped == 0
+    assert queue.sweep(now=NOW + 19).reaped == 1
+
+
+def test_a_task_that_kills_its_workers_is_poisoned_after_max_deliveries(make_queue: MakeQueue) -> None:
+    queue = make_queue(max_deliveries=3)
+    task_id = push_many(queue, "a", 1)[0]
+    now = NOW
+    for delivery in (1, 2, 3):
+        assert pop(queue, now).delivery == delivery
+        now += 31
+        queue.sweep(now=now)
+    assert queue.pop("w", now=now) is None
+    assert queue.dlq.get(f"{task_id}~1").failure_type is FailureType.POISONED
+
+
+def test_a_dead_process_gives_back_what_it_had(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 5)
+    leases = queue.pop_batch(5, "child", now=NOW)
+    assert queue.release_worker("child", crashed=[leases[1].token], forget=True, now=NOW) == 5
+    again = queue.pop_batch(5, "w", now=NOW)
+    assert [lease.task_id for lease in again] == ids
+    assert [lease.delivery for lease in again] == [1, 2, 1, 1, 1]
+    assert [queue.history(task_id)[0].kind for task_id in ids[:2]] == ["released", "crashed"]
+    for lease in leases:
+        with pytest.raises(StaleLeaseError):
+            queue.finish(lease, now=NOW)
+
+
+def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 2)
+    queue.pop_batch(2, "w1", lease=10, now=NOW)
+    assert queue.cancel(ids[0], now=NOW)
+    beat = queue.heartbeat("w1", {"host": "h", "pid": "7"}, lease=100, now=NOW + 5)
+    assert (beat.renewed, beat.revoked) == (1, [ids[0]])
+    assert queue.heartbeat("w1", {}, lease=100, now=NOW + 5).revoked == []
+    assert queue.sweep(now=NOW + 50).reaped == 0
+    (record,) = queue.workers()
+    assert (record.worker, record.leases, record.info["host"], record.seen_at) == ("w1", 1, "h", NOW + 5)
+    queue.sweep(now=NOW + 66)
+    assert queue.workers() == []
+
+
+@pytest.mark.parametrize("state", ["queued", "critical", "scheduled", "started"])
+def test_any_task_that_has_not_ended_can_be_canceled(queue: FairQueue, state: str) -> None:
+    made = task("a", 6 if state == "critical" else 3, execute_after=NOW + 9 if state == "scheduled" else None)
+    queue.push(made, now=NOW)
+    lease = pop(queue) if state == "started" else None
+    assert queue.cancel(made.task_id, reason="not wanted", now=NOW) is True
+    assert queue.cancel(made.task_id, now=NOW) is False
+    assert queue.get_task(made.task_id).state is TaskState.CANCELED
+    assert queue.history(made.task_id)[-1].error == "not wanted"
+    if lease:
+        with pytest.raises(StaleLeaseError):
+            queue.finish(lease, now=NOW)
+    assert queue.pop("w", now=NOW + 10) is None
+    with pytest.raises(TaskNotFoundError, match="knows no task 'nothing'"):
+        queue.cancel("nothing")
+
+
+def test_settling_and_fetching_is_one_call(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 6)
+    leases = queue.pop_batch(4, "w", now=NOW)
+    redis.config_resetstat()
+    outcomes = [
+        Outcome.finish(leases[0], 1),
+        Outcome.fail(leases[1], "no", delay=5),
+        Outcome.discard(leases[2], "old"),
+        Outcome.poison(leases[3], "bad"),
+    ]
+    settled = queue.settle(outcomes, 9, worker="w", now=NOW)
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+    assert settled.statuses == ["finished", "retried", "canceled", "dead"]
+    assert len(settled.leases) == 2
+    assert settled.look_at == NOW + 5
+
+
+def test_dead_letters_are_requeued_edited_and_discarded(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 3, payload=1)
+    for lease in queue.pop_batch(3, "w", now=NOW):
+        queue.fail(lease, "no", retry=False, now=NOW)
+    entries = [entry.entry_id for entry in queue.dlq.list().items]
+    assert sorted(entries) == sorted(f"{task_id}~1" for task_id in ids)
+    queue.dlq.requeue(entries[0], {"n": 2}, now=NOW)
+    queue.dlq.discard(entries[1], now=NOW)
+    for gone in entries[:2]:
+        with pytest.raises(TaskNotFoundError):
+            queue.dlq.requeue(gone, now=NOW)
+        with pytest.raises(TaskNotFoundError):
+            queue.dlq.discard(gone, now=NOW)
+        with pytest.raises(TaskNotFoundError):
+            queue.dlq.get(gone)
+    lease = pop(queue)
+    assert (lease.payload, lease.retry_count, lease.delivery) == ({"n": 2}, 0, 1)
+    queue.fail(lease, "again", retry=False, now=NOW)
+    assert queue.dlq.get(entries[0][:-1] + "2").reason == "again"
+    assert queue.dlq.count() == 2
+
+
+def test_all_that_match_are_requeued_in_slices(queue: FairQueue) -> None:
+    push_many(queue, "a", 250)
+    push_many(queue, "b", 50)
+    for lease in queue.pop_batch(300, "w", now=NOW):
+        queue.fail(lease, "no", retry=False, now=NOW)
+    assert queue.dlq.requeue_all(user_id="a", limit=20, now=NOW) == 20
+    assert queue.dlq.requeue_all(user_id="a", now=NOW) == 230
+    assert queue.dlq.count() == 50
+    assert queue.dlq.cleanup(100, now=NOW + 99) == 0
+    assert queue.dlq.cleanup(100, now=NOW + 101) == 50
+    assert queue.dlq.count() == 0
+
+
+def test_nothing_is_left_after_retention(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 30)
+    push_many(queue, "b", 3, priority=6)
+    for i, lease in enumerate(queue.pop_batch(33, "w", now=NOW)):
+        if i % 3 == 0:
+            queue.fail(lease, "no", retry=False, now=NOW)
+        else:
+            queue.finish(lease, {"n": i}, now=NOW)
+    queue.sweep(now=NOW + 86_401)
+    assert queue.get_stats().states["failed"] == 11
+    queue.sweep(now=NOW + 7 * 86_400 + 1)
+    redis.delete(*redis.keys("*:reply:*"), *redis.keys("*:stats:*"))  # these end by their own TTL
+    assert sorted(redis.keys()) == [b"fq:{default:0}:stats"]
+
+
+def test_a_user_with_limits_is_not_forgotten(queue: FairQueue) -> None:
+    queue.user("a").set_weight(2, now=NOW)
+    queue.user("b").set_weight(1, now=NOW)
+    queue.sweep(now=NOW + 4000)
+    assert queue.users().items == ["a"]
+    assert queue.user("a").stats().weight == 2
+
+
+def test_pages_go_through_all_tasks(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 25) + push_many(queue, "b", 5, execute_after=NOW + 9)
+    seen, cursor = [], None
+    while True:
+        page = queue.tasks(limit=7, cursor=cursor)
+        seen += [one.task_id for one in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(ids)
+    assert len(queue.tasks(state="queued", user_id="a").items) == 25
+    with pytest.raises(ValueError, match="cursor"):
+        queue.tasks(cursor="x")
+    with pytest.raises(ValueError, match="limit"):
+        queue.tasks(limit=0)
+
+
+def test_statistics_count_what_happened(queue: FairQueue) -> None:
+    push_many(queue, "a", 3)
+    first, second, _ = queue.pop_batch(3, "w", now=NOW + 2)
+    queue.finish(first, took=0.5, now=NOW + 3)
+    queue.fail(second, "x", retry=False, took=0.5, now=NOW + 3)
+    stats = queue.get_stats()
+    assert stats.states == {
+        **dict.fromkeys(("scheduled", "deferred", "queued", "canceled"), 0), "started": 1, "finished": 1, "failed": 1
+    }  # fmt: skip
+    assert {name: stats.totals[name] for name in ("pushed", "started", "finished", "died")} == {
+        "pushed": 3, "started": 3, "finished": 1, "died": 1
+    }  # fmt: skip
+    user = queue.user("a").stats()
+    assert (user.started, user.finished, user.dead, user.busy_seconds) == (3, 1, 1, 1.0)
+    assert user.waited_seconds == pytest.approx(4)
