@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
-from django_fairque.conf import aget_queue
+from django_fairque.conf import get_config
+from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import ConfigurationError, FairQueueError, ServerRefusedError
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.aio import AsyncFairQueue
     from django_fairque.engine.lease import Lease
     from django_fairque.tasks.execution import Run
     from django_fairque.tasks.services import Services
@@ -70,9 +70,19 @@ class AsyncWorker:
     async def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
         self._loop = asyncio.get_running_loop()
+        config = get_config()
+        # A client of its own, which ends with it: the loop's other users keep theirs.
+        client: Any = config.redis.model_copy(update={"decode_responses": False}).create_async_redis_client()
         queues = [
-            await aget_queue(each) if isinstance(each, str) else each for each in self._given or self.options.queues
+            AsyncFairQueue(client, each, config.queue_config(each)) if isinstance(each, str) else each
+            for each in self._given or self.options.queues
         ]
+        try:
+            await self._work(queues)
+        finally:
+            await client.aclose()
+
+    async def _work(self, queues: Sequence[AsyncFairQueue]) -> None:
         threads = ThreadPoolExecutor(self.options.slots, "fairque-slot")
         self._desks = [_Desk(self, index, queue, threads) for index, queue in enumerate(queues)]
         helpers = [asyncio.ensure_future(each) for desk in self._desks for each in (desk.renew(), desk.sweep())]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
+from django_fairque.conf import aclose_queues
+
 from . import database
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class EventLoop:
     def _run(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         loop.run_forever()
+        loop.run_until_complete(aclose_queues())  # of tasks that enqueued others
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()

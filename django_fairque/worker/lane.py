@@ -218,7 +218,9 @@ class Lane:
 
     def failed(self, call: Call, *, is_known: bool) -> None:
         """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
-        self.is_suspect = self.is_suspect or (call.fetch > 0 and not is_known)
+        if call.fetch:
+            self.dry = False
+            self.is_suspect = self.is_suspect or not is_known
         self.held += len(call.outcomes)
         self._budget.finished -= sum(outcome.kind != "release" for outcome in call.outcomes)
         self.outcomes[:0] = call.outcomes
@@ -248,7 +250,7 @@ class Lane:
 
     def _put_newcomers_first(self, leases: list[Lease]) -> None:
         """A user that has nothing in the buffer yet goes before what lies there: the buffer is no queue to stand in."""
-        waiting = {work.user_id for work in tuple(self.buffer) if not isinstance(work, list)}
+        waiting = {work.user_id for work in self._buffered() if not isinstance(work, list)}
         newcomers = [lease for lease in leases if lease.user_id not in waiting]
         if newcomers:
             self.buffer.extendleft(reversed(newcomers))
@@ -294,12 +296,19 @@ class Lane:
         self._ahead = int(min(MOST_AHEAD, self._rate * AHEAD, needed))
         self.low = self._ahead // 2
 
+    def _buffered(self) -> tuple[Work, ...]:
+        while True:
+            try:
+                return tuple(self.buffer)
+            except RuntimeError:  # noqa: PERF203 - a slot took from it meanwhile
+                continue
+
     # --- giving back ---
 
     def _oldest(self, now: float) -> float:
         """When the oldest lease in the buffer came."""
         taken = (
-            self._fetched - self._collector.size - sum(len(w) if isinstance(w, list) else 1 for w in tuple(self.buffer))
+            self._fetched - self._collector.size - sum(len(w) if isinstance(w, list) else 1 for w in self._buffered())
         )
         while self._chunks and self._chunks[0][0] <= taken:
             self._chunks.popleft()

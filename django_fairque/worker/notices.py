@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Notices:
@@ -23,7 +23,8 @@ class Notices:
 
     def take_signals(self) -> None:
         for each in SIGNALS:
-            signal.signal(each, self._on_signal)
+            if signal.getsignal(each) is not signal.SIG_IGN:  # nohup wants it so
+                signal.signal(each, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
         self.stops += 1

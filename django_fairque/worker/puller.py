@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from django_fairque.engine.errors import FairQueueError, ServerRefusedError
 
 from .bell import Bell
+from .log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,12 @@ class Puller(threading.Thread):
             )
         except FairQueueError as error:
             lane.failed(call, is_known=isinstance(error, ServerRefusedError))
-            self._sleep(self._outage.met(error))
+            time.sleep(self._outage.met(error))
+            return
+        except Exception:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
+            logger.exception("the worker failed while it talked to queue %s; it goes on", self.queue.name)
+            lane.failed(call, is_known=False)
+            time.sleep(1.0)
             return
         self._outage.over()
         self._board.polled(lane.index)
@@ -122,13 +128,9 @@ class Puller(threading.Thread):
         try:
             self.queue.release_worker(self._options.worker_id, reason="the reply that handed it out was lost")
         except FairQueueError as error:
-            self._sleep(self._outage.met(error))
+            time.sleep(self._outage.met(error))
         else:
             self.lane.is_suspect = False
-
-    def _sleep(self, seconds: float) -> None:
-        """Not on the bell, which rings for every outcome."""
-        time.sleep(seconds)
 
 
 class Watcher(threading.Thread):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .board import Board
     from .lane import Lane, Work
 
+MOST_REVOKED = 10_000
+
 SHORT_RUN = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
 
@@ -86,6 +88,8 @@ class Crew:
 
     def revoke(self, task_ids: Sequence[str]) -> None:
         """Stop these tasks if they run here; those that have not begun won't."""
+        if len(self.revoked) > MOST_REVOKED:  # of tasks that had just ended: nobody asks for them any more
+            self.revoked.clear()
         self.revoked.update(task_ids)
         for slot in self.slots:
             slot.revoke(task_ids)

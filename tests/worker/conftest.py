@@ -1,0 +1,167 @@
+"""Real worker processes on a real server: started by the command, as an operator would."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import psutil
+import pytest
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redis import Redis
+
+    from tests.servers import Server
+
+ROOT = Path(__file__).parent.parent.parent
+DEADLINE = 20.0
+"""Seconds after which something that should happen at once counts as never."""
+
+
+def eventually(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
+    """The condition's first true value; fails when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+    return value
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """A zombie is not: whoever should bury it may be somebody else."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+class WorkerProcess:
+    """`manage.py fairque_worker` on the tests' own project."""
+
+    def __init__(self, server: Server, directory: Path, *arguments: str, **environment: str) -> None:
+        self.health_file = directory / f"health-{time.monotonic_ns()}.json"
+        self._log = directory / f"log-{time.monotonic_ns()}"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "django", "fairque_worker", "--health-file", str(self.health_file), *arguments],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
+                    "PYTHONPATH": str(ROOT),
+                    "TEST_SERVER": server.url,
+                    **environment,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def health(self) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads(self.health_file.read_text())
+        except FileNotFoundError:
+            return {}
+        return content
+
+    def children(self) -> list[psutil.Process]:
+        """The processes that run tasks and are ready."""
+        ready = {int(each["pid"]) for each in self.health().get("processes", []) if each["ready"]}
+        try:
+            alive = psutil.Process(self.pid).children()
+        except psutil.NoSuchProcess:
+            return []
+        return [child for child in alive if child.pid in ready]
+
+    def wait_ready(self, processes: int = 1) -> WorkerProcess:
+        eventually(lambda: len(self.children()) >= processes or self._fail_if_ended())
+        return self
+
+    def _fail_if_ended(self) -> bool:
+        assert self._process.poll() is None, self.log
+        return False
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = DEADLINE) -> int:
+        return self._process.wait(seconds)
+
+    def stop(self) -> int:
+        """As an operator stops it; the exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class StartWorker(Protocol):
+    def __call__(self, *arguments: str, **environment: str) -> WorkerProcess: ...
+
+
+@pytest.fixture
+def start_worker(server: Server, redis: Redis, tmp_path: Path, queue: FairQueue) -> Iterator[StartWorker]:
+    """Start workers; at the end they are gone, and what they left in the queue is consistent."""
+    workers: list[WorkerProcess] = []
+
+    def start(*arguments: str, **environment: str) -> WorkerProcess:
+        workers.append(WorkerProcess(server, tmp_path, *arguments, **environment))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.close()
+    assert queue.check_invariants() == []
+
+
+@pytest.fixture
+def queue(redis: Redis) -> FairQueue:
+    return FairQueue(redis, "default", QueueConfig(retry_base_seconds=0.05, retry_jitter=0))
+
+
+class Push(Protocol):
+    def __call__(self, name: str, *args: object, **options: Any) -> str: ...
+
+
+@pytest.fixture
+def push(queue: FairQueue) -> Push:
+    """Push one task as `enqueue` would; returns its id."""
+
+    def push(name: str, *args: object, **options: Any) -> str:
+        user, into = options.pop("user", "ann"), cast("FairQueue", options.pop("into", queue))
+        return into.push(Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, **options)).task_id
+
+    return push
+
+
+def told(redis: Redis, where: str) -> list[tuple[str, int]]:
+    """``(task id, process id)`` of each time a task said that it began, or ended."""
+    entries: Any = redis.lrange(where, 0, -1)
+    lines = [line.decode().split(" ") for line in entries]
+    return [(task_id, int(pid)) for task_id, pid, *_ in lines]

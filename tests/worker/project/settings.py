@@ -1,0 +1,17 @@
+"""Settings of the worker processes that tests start. The server comes from the environment."""
+
+from __future__ import annotations
+
+import os
+
+SECRET_KEY = "tests"
+DEBUG = False
+USE_TZ = True
+INSTALLED_APPS = ["django_fairque", "tests.worker.project"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("TEST_DATABASE", ":memory:")}}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+FAIRQUE = {
+    "REDIS": {"URL": os.environ.get("TEST_SERVER", "redis://unset")},
+    "QUEUES": {"default": {}, "mail": {}},
+    "QUEUE": {"RETRY_BASE_SECONDS": 0.05, "RETRY_JITTER": 0},
+}

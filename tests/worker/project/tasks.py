@@ -1,0 +1,174 @@
+"""The tasks. Each start is told in the list `started`, so that tests can count how often a task began."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import time
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection, transaction
+
+from django_fairque.conf import get_queue
+from django_fairque.tasks.batches import BatchResult
+from django_fairque.tasks.context import current_task
+from django_fairque.tasks.control import Discard, Retry
+from django_fairque.tasks.definition import task
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
+
+if "TEST_BREAK_CHILDREN" in os.environ and multiprocessing.parent_process() is not None:
+    raise RuntimeError("this module can't be imported in a worker's child")
+
+STARTED = "tests:started"
+ENDED = "tests:ended"
+
+
+def tell(where: str, text: object = "") -> None:
+    get_queue().client.execute_command("RPUSH", where, f"{current_task().id} {os.getpid()} {text}")
+
+
+@task(name="noop")
+def noop(*args: Any) -> None:
+    """Nothing."""
+
+
+@task(name="add")
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+@task(name="add_async")
+async def add_async(left: int, right: int) -> int:
+    await asyncio.sleep(0.001)
+    return left + right
+
+
+@task(name="nap")
+def nap(seconds: float) -> None:
+    """Sleep in short naps, so that it can be interrupted."""
+    tell(STARTED)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.005)
+    tell(ENDED)
+
+
+@task(name="nap_async")
+async def nap_async(seconds: float) -> None:
+    await asyncio.to_thread(tell, STARTED)
+    await asyncio.sleep(seconds)
+    await asyncio.to_thread(tell, ENDED)
+
+
+@task(name="deaf")
+def deaf(seconds: float) -> None:
+    """Sleep in C, where no exception reaches."""
+    tell(STARTED)
+    time.sleep(seconds)
+    tell(ENDED)
+
+
+@task(name="hog")
+def hog(digits: int) -> int:
+    """Hold the interpreter lock in one long call."""
+    tell(STARTED)
+    value = len(str(pow(3, digits)))
+    tell(ENDED)
+    return value
+
+
+@task(name="tidy_up")
+def tidy_up() -> str:
+    """Meet the soft limit and end in good order."""
+    tell(STARTED)
+    try:
+        while True:
+            time.sleep(0.005)
+    except SoftTimeLimitExceeded:
+        return "tidied up"
+
+
+@task(name="fails")
+def fails(text: str) -> None:
+    tell(STARTED)
+    raise ValueError(text)
+
+
+@task(name="dies")
+def dies() -> None:
+    """End the process as a crash would."""
+    tell(STARTED)
+    os._exit(11)
+
+
+@task(name="eats")
+def eats(megabytes: int) -> None:
+    tell(STARTED)
+    HOARD.append(b"x" * megabytes * 2**20)
+
+
+HOARD: list[bytes] = []
+
+
+@task(name="later")
+def later() -> None:
+    tell(STARTED)
+    if len(get_queue().client.execute_command("LRANGE", STARTED, 0, -1)) < 3:
+        raise Retry(0.01, "not yet")
+
+
+@task(name="unwanted")
+def unwanted() -> None:
+    raise Discard("nobody wants it")
+
+
+@task(name="whoami")
+def whoami() -> int:
+    return os.getpid()
+
+
+@task(name="index", batch=20, batch_wait=0.2)
+def index(items: list[int]) -> BatchResult:
+    result = BatchResult(items)
+    for position, item in enumerate(items):
+        if item % 10 == 7:
+            result.fail(position, ValueError("seven"))
+        else:
+            result.ok(position, {"item": item, "of": len(items)})
+    return result
+
+
+@task(name="query")
+def query() -> list[int]:
+    """Use the database; tells whether this thread's connection was closed before."""
+    was_open = connection.connection is not None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 42")
+        (value,) = cursor.fetchone()
+    return [value, int(was_open)]
+
+
+@task(name="query_async")
+async def query_async() -> list[int]:
+    return await sync_to_async(query)()
+
+
+@task(name="leaves_open")
+def leaves_open() -> None:
+    """Begin a transaction and forget it."""
+    transaction.atomic().__enter__()
+
+
+@task(name="spawns")
+def spawns(depth: int) -> None:
+    """Enqueue more while it runs."""
+    if depth:
+        spawns.using(user_id="spawner").enqueue(depth - 1)
+
+
+@task(name="nap_local")
+def nap_local(seconds: float) -> None:
+    """Sleep without asking the server anything."""
+    time.sleep(seconds)

@@ -1,0 +1,246 @@
+"""`Worker` and `AsyncWorker` in a process of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import TaskState
+from django_fairque.tasks import registry
+from django_fairque.tasks.definition import task
+from django_fairque.worker import AsyncWorker, Worker
+
+from .conftest import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+    from .conftest import Push
+
+HANDLED: list[Any] = []
+
+
+def handle(payload: Any) -> None:
+    HANDLED.append(payload)
+
+
+@pytest.fixture(autouse=True)
+def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}, "QUEUE": {"RETRY_BASE_SECONDS": 0.05}}
+    monkeypatch.setattr(registry, "_tasks", {})
+    HANDLED.clear()
+
+
+@pytest.fixture
+def tasks() -> dict[str, list[int]]:
+    """Tasks that note their argument."""
+    noted: dict[str, list[int]] = {"plain": [], "awaited": [], "batch": [], "ended": []}
+
+    @task(name="plain")
+    def plain(number: int) -> int:
+        noted["plain"].append(number)
+        return number * 2
+
+    @task(name="awaited")
+    async def awaited(number: int) -> int:
+        await asyncio.sleep(0)
+        noted["awaited"].append(number)
+        return number * 3
+
+    @task(name="batch", batch=5, batch_wait=0.1)
+    async def batch(items: list[int]) -> list[int]:
+        noted["batch"].append(len(items))
+        return [item * 4 for item in items]
+
+    @task(name="long")
+    def long(number: int) -> None:
+        noted["plain"].append(number)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            time.sleep(0.005)
+        noted["ended"].append(number)
+
+    @task(name="long_awaited")
+    async def long_awaited(number: int) -> None:
+        noted["awaited"].append(number)
+        await asyncio.sleep(60)
+        noted["ended"].append(number)
+
+    return noted
+
+
+@pytest.fixture
+def in_thread() -> Iterator[Callable[[Worker], threading.Thread]]:
+    """Run workers in threads, and stop them in the end."""
+    started: list[tuple[Worker, threading.Thread]] = []
+
+    def start(worker: Worker) -> threading.Thread:
+        thread = threading.Thread(target=worker.run)
+        started.append((worker, thread))
+        thread.start()
+        return thread
+
+    yield start
+    for worker, thread in started:
+        worker.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+async def begun(tasks: dict[str, list[int]]) -> None:
+    """Wait until a plain and an awaited task have begun."""
+    await asyncio.to_thread(eventually, lambda: tasks["plain"] and tasks["awaited"])
+
+
+def fill(push: Push) -> list[tuple[str, int]]:
+    """Tasks of each kind, with their results."""
+    plain = [(push("plain", n, user=f"u{n % 3}"), n * 2) for n in range(20)]
+    awaited = [(push("awaited", n), n * 3) for n in range(20)]
+    return plain + awaited + [(push("batch", n), n * 4) for n in range(7)]
+
+
+def test_a_worker_runs_everything_there_is(queue: FairQueue, push: Push, tasks: dict[str, list[int]]) -> None:
+    expected = fill(push)
+    Worker(burst=True).run()
+    assert [queue.get_task(task_id).result for task_id, _ in expected] == [result for _, result in expected]
+    assert sorted(tasks["batch"]) == [2, 5]
+    assert queue.workers() == []
+    assert queue.check_invariants() == []
+
+
+async def test_an_async_worker_runs_everything_there_is(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
+) -> None:
+    expected = fill(push)
+    await asyncio.wait_for(AsyncWorker(burst=True).run(), 20)
+    assert [queue.get_task(task_id).result for task_id, _ in expected] == [result for _, result in expected]
+    assert sorted(tasks["batch"]) == [2, 5]
+    assert queue.workers() == []
+    assert queue.check_invariants() == []
+
+
+def test_a_worker_serves_several_queues(push: Push, tasks: dict[str, list[int]]) -> None:
+    mail = get_queue("mail")
+    here, there = push("plain", 1), push("plain", 2, into=mail)
+    Worker(["default", mail], burst=True, concurrency=1).run()
+    assert get_queue().get_task(here).result == 2
+    assert mail.get_task(there).result == 4
+
+
+def test_bare_payloads_go_to_the_handler(queue: FairQueue) -> None:
+    task_id = queue.push(Task.create("ann", 3, {"any": "thing"})).task_id
+    Worker(burst=True, handler=f"{__name__}.handle").run()
+    assert HANDLED == [{"any": "thing"}]
+    assert queue.get_task(task_id).state is TaskState.FINISHED
+
+
+def test_an_idle_worker_starts_a_task_and_reports_it(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
+) -> None:
+    in_thread(Worker(poll=5))
+    eventually(queue.workers)
+    for number in range(5):
+        task_id = push("plain", number)
+        eventually(lambda task_id=task_id: queue.get_task(task_id).state is TaskState.FINISHED, 2)  # type: ignore[misc]
+
+
+def test_a_worker_that_is_stopped_gives_back_what_does_not_end(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
+) -> None:
+    worker = Worker(concurrency=1, shutdown=0.2)
+    thread = in_thread(worker)
+    running, waiting = push("long", 1), push("plain", 2)
+    eventually(lambda: tasks["plain"] == [1])
+    worker.stop()
+    thread.join(20)
+    assert queue.get_task(running).state is queue.get_task(waiting).state is TaskState.QUEUED
+    assert [attempt.error for attempt in queue.history(running)] == ["worker stopped"]
+    queue.cancel(running)
+
+
+async def test_an_async_worker_that_is_stopped_gives_back_what_does_not_end(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
+) -> None:
+    worker = AsyncWorker(concurrency=2, shutdown=0.2)
+    running = asyncio.ensure_future(worker.run())
+    ids = [push("long", 1), push("long_awaited", 2), push("plain", 3)]
+    await begun(tasks)
+    worker.stop()
+    await asyncio.wait_for(running, 20)
+    assert [queue.get_task(task_id).state for task_id in ids] == [TaskState.QUEUED] * 3
+    assert tasks["ended"] == []
+
+
+def test_canceled_tasks_are_stopped(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
+) -> None:
+    thread = in_thread(Worker(burst=True, lease=0.6))
+    ids = [push("long", 1), push("long_awaited", 2)]
+    eventually(lambda: tasks["plain"] and tasks["awaited"])
+    for task_id in ids:
+        queue.cancel(task_id)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert tasks["ended"] == []
+
+
+async def test_canceled_tasks_of_an_async_worker_are_stopped(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
+) -> None:
+    running = asyncio.ensure_future(AsyncWorker(burst=True, lease=0.6).run())
+    ids = [push("long", 1), push("long_awaited", 2)]
+    await begun(tasks)
+    for task_id in ids:
+        queue.cancel(task_id)
+    await asyncio.wait_for(running, 20)
+    assert tasks["ended"] == []
+
+
+async def test_time_limits_of_an_async_worker(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]], aredis: Any
+) -> None:
+    ids = [push("long", 1, timeout=0.2, max_retries=0), push("long_awaited", 2, timeout=0.2, max_retries=0)]
+    await asyncio.wait_for(AsyncWorker([AsyncFairQueue(aredis)], burst=True).run(), 20)
+    for task_id in ids:
+        assert queue.get_task(task_id).state is TaskState.FAILED
+        assert "SoftTimeLimitExceeded" in queue.history(task_id)[-1].error
+
+
+def test_max_tasks(push: Push, queue: FairQueue, tasks: dict[str, list[int]]) -> None:
+    for number in range(10):
+        push("plain", number)
+    Worker(max_tasks=4, concurrency=3).run()
+    assert sorted(tasks["plain"]) == [0, 1, 2, 3]
+    assert queue.get_stats().states["queued"] == 6
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_mistakes_are_named(kind: type[Worker | AsyncWorker]) -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        kind(concurrency=0)
+    with pytest.raises(ConfigurationError, match="'bob' is in both"):
+        kind(users=["ann", "bob"], steal=["bob"])
+    with pytest.raises(ConfigurationError, match="at least one queue"):
+        kind([])
+    with pytest.raises(TypeError, match="no argument 'threads'"):
+        kind(threads=3)  # type: ignore[call-arg]
+
+
+def test_a_handler_that_is_none_is_named() -> None:
+    for path in ("no.such", f"{__name__}.nothing", f"{__name__}.HANDLED"):
+        with pytest.raises(ConfigurationError, match="handler: "):
+            Worker(handler=path)

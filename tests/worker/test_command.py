@@ -1,0 +1,196 @@
+"""What `manage.py fairque_worker` runs, says, and refuses."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.records import FailureType, TaskState
+
+from .conftest import eventually, is_alive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redis import Redis
+
+    from .conftest import Push, StartWorker
+
+
+def test_a_worker_runs_tasks_of_all_kinds(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    plain, awaited, late = push("add", 1, 2), push("add_async", 3, 4), push("later")
+    failing, unwanted = push("fails", "boom", max_retries=1), push("unwanted")
+    batch = [push("index", number) for number in range(10)]
+    worker = start_worker()
+    ended = (TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELED)
+    for task_id in [plain, awaited, late, failing, unwanted, *batch]:
+        eventually(lambda task_id=task_id: queue.get_task(task_id).state in ended)  # type: ignore[misc]
+    assert [queue.get_task(task_id).result for task_id in (plain, awaited)] == [3, 7]
+    assert queue.get_task(late).state is TaskState.FINISHED
+    assert queue.get_task(unwanted).state is TaskState.CANCELED
+    assert [attempt.error for attempt in queue.history(failing)] == ["ValueError: boom"] * 2
+    results = [queue.get_task(task_id).result for task_id in batch]
+    assert results == [None if n == 7 else {"item": n, "of": 10} for n in range(10)]
+    assert queue.get_task(batch[7]).state is TaskState.FAILED
+    assert worker.stop() == 0
+
+
+def test_an_undecodable_task_and_an_unknown_one_harm_nobody(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    broken, unknown = push("add", 1, 2), push("no_such_task")
+    redis.set(f"fq:{{default:0}}:payload:{broken}", b"\xff{not json")
+    good = push("add", 3, 4)
+    start_worker()
+    eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)
+    eventually(lambda: queue.get_task(broken).state is TaskState.FAILED)
+    (entry,) = queue.dlq.list().items
+    assert (entry.original_task.task_id, entry.failure_type) == (broken, FailureType.POISONED)
+    assert eventually(lambda: queue.get_task(unknown).state) is TaskState.SCHEDULED
+    assert queue.get_task(unknown).retry_count == 0
+
+
+def test_it_says_what_it_does_in_lines_a_person_can_read(push: Push, start_worker: StartWorker) -> None:
+    push("add", 1, 2, user="ann", task_id="one")
+    push("fails", "secret in here? no: boom", user="x\ny", max_retries=0)
+    worker = start_worker("--burst")
+    assert worker.wait() == 0
+    log = worker.log
+    assert "queues default; users *; 1 processes of 8 tasks" in log
+    assert " INFO    task one add of user ann finished after " in log
+    assert " ERROR   task " in log
+    assert "fails of user 'x\\ny' failed for good after " in log
+    assert ": ValueError: secret in here? no: boom" in log
+    assert "Traceback" not in log
+
+
+def test_a_burst_ends_when_nothing_is_left_to_do_now(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    push("spawns", 5)
+    tomorrow = push("noop", execute_after=time.time() + 86_400)
+    worker = start_worker("--burst", "--processes", "2")
+    assert worker.wait() == 0
+    assert queue.get_stats().states["finished"] == 6
+    assert queue.get_task(tomorrow).state is TaskState.SCHEDULED
+    assert not worker.health_file.exists()
+    assert queue.workers() == []
+
+
+def test_it_serves_the_queues_and_users_it_is_given(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    mail = FairQueue(redis, "mail")
+    other = push("noop", user="cid")
+    mine, stolen, letter = push("noop", user="ann"), push("noop", user="bob"), push("noop", user="ann", into=mail)
+    worker = start_worker("--burst", "--queue", "default", "--queue", "mail", "--users", "ann", "--steal", "bob")
+    assert worker.wait() == 0, worker.log
+    assert queue.get_task(mine).state is queue.get_task(stolen).state is TaskState.FINISHED
+    assert mail.get_task(letter).state is TaskState.FINISHED
+    assert queue.get_task(other).state is TaskState.QUEUED
+
+
+def test_a_task_for_others_makes_a_worker_for_some_neither_deaf_nor_busy(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    start_worker("--users", "ann").wait_ready()
+    push("noop", user="bob")
+    eventually(lambda: redis.info("commandstats")["cmdstat_bzpopmin"]["calls"] > 1)
+    before = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    time.sleep(1.0)  # a second of what it does while there is nothing for it
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 30
+    mine = push("noop", user="ann")
+    eventually(lambda: queue.get_task(mine).state is TaskState.FINISHED, 2)
+
+
+def test_a_process_is_replaced_after_its_tasks(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    ids = [push("whoami") for _ in range(25)]
+    worker = start_worker("--burst", "--max-tasks", "10", "--concurrency", "3")
+    assert worker.wait() == 0
+    ran: dict[int, int] = {}
+    for task_id in ids:
+        pid = queue.get_task(task_id).result
+        ran[pid] = ran.get(pid, 0) + 1
+    assert sorted(ran.values()) == [5, 10, 10]
+    assert all(queue.history(task_id) == [] for task_id in ids)
+
+
+def test_a_process_is_replaced_when_it_uses_too_much_memory(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--max-memory", "300").wait_ready()
+    (first,) = worker.children()
+    assert queue.get_task(push("eats", 300)).state
+    eventually(lambda: not is_alive(first))
+    pid = push("whoami")
+    assert eventually(lambda: queue.get_task(pid).result) != first.pid
+    assert "makes room for a new one: it uses" in worker.log
+    assert "died" not in worker.log
+
+
+def test_the_health_file_is_written_while_it_lives(start_worker: StartWorker) -> None:
+    worker = start_worker("--worker", "w1").wait_ready()
+    first = eventually(lambda: worker.health().get("status") == "healthy" and worker.health())
+    assert first["worker"].startswith("w1-")
+    assert first["pid"] == worker.pid
+    eventually(lambda: worker.health()["time"] > first["time"])
+    assert worker.stop() == 0
+    assert not worker.health_file.exists()
+
+
+def test_connections_to_the_database_do_not_outlive_a_task(
+    queue: FairQueue, push: Push, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    ids = [push(name) for _ in range(10) for name in ("query", "query_async")]
+    # One at a time: coroutines share one thread for their queries, and with it its connection.
+    worker = start_worker("--burst", "--concurrency", "1", TEST_DATABASE=str(tmp_path / "db.sqlite3"))
+    assert worker.wait() == 0
+    assert [queue.get_task(task_id).result for task_id in ids] == [[42, 0]] * 20
+
+
+def test_a_transaction_that_a_task_forgot_does_not_reach_the_next(
+    queue: FairQueue, push: Push, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    ids = [push(name) for name in ("leaves_open", "query", "leaves_open", "query")]
+    worker = start_worker("--burst", "--concurrency", "1", TEST_DATABASE=str(tmp_path / "db.sqlite3"))
+    assert worker.wait() == 0
+    assert [queue.get_task(task_id).result for task_id in ids] == [None, [42, 0], None, [42, 0]]
+    assert worker.log.count("a task left a transaction of database 'default' open") == 2
+
+
+def test_an_outcome_and_the_next_fetch_travel_together(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    queue.push_batch(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop") for _ in range(2000))
+    redis.config_resetstat()
+    assert start_worker("--burst").wait() == 0
+    calls = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert queue.get_stats().states["finished"] == 2000
+    assert calls < 200  # one call for 2 × 8 tasks at first, then for some 50; sweeps and heartbeats beside
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--users", "ann,bob", "--steal", "bob"], "'bob'"),
+        (["--queue", "mial"], "did you mean mail"),
+        (["--processes", "0"], "processes"),
+        (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
+        (["--users", "ann", "--steal", "*", "--concurrency", "0"], "max_concurrent_tasks"),
+    ],
+)
+def test_a_mistake_ends_it_with_one_clear_line(start_worker: StartWorker, arguments: list[str], expected: str) -> None:
+    worker = start_worker(*arguments)
+    assert worker.wait() != 0
+    (line,) = worker.log.strip().splitlines()
+    assert expected in line
+
+
+def test_a_project_that_can_not_begin_ends_it(start_worker: StartWorker, tmp_path: Path) -> None:
+    worker = start_worker(TEST_BREAK_CHILDREN="1")
+    assert worker.wait() == 1
+    assert "giving up" in worker.log

@@ -1,0 +1,109 @@
+"""An interruption meets the task it is meant for, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.worker.limits import Clock, Guard, guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Let threads take turns after every few bytecodes."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def busy(guard: Guard, steps: int) -> str:
+    """What a slot does with a task: the task notices an interruption, or is over before it comes."""
+
+    def body() -> str:
+        try:
+            for _ in range(steps):
+                pass
+        except SoftTimeLimitExceeded:
+            return "interrupted"
+        return "done"
+
+    return guarded(guard, time.monotonic(), 1e6, body, lambda _: "beside")
+
+
+def test_an_interruption_never_leaves_the_task(hasty: None) -> None:
+    guard, ended, escaped = Guard(), threading.Event(), []
+    counts = {"interrupted": 0, "done": 0, "beside": 0}
+
+    def slot() -> None:
+        try:
+            while not ended.is_set():
+                counts[busy(guard, random.randrange(40))] += 1
+        except BaseException as error:  # noqa: BLE001 - any is one too many
+            escaped.append(error)
+
+    thread = threading.Thread(target=slot)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while counts["interrupted"] < 300 and thread.is_alive() and time.monotonic() < deadline:
+        guard.interrupt(SoftTimeLimitExceeded, started=guard.started)
+    ended.set()
+    thread.join()
+    assert escaped == []
+    assert counts["interrupted"] >= 300
+    assert counts["done"] > 0
+
+
+def test_nothing_is_interrupted_but_the_task_that_is_meant() -> None:
+    guard = Guard()
+    assert not guard.interrupt(SoftTimeLimitExceeded, started=guard.started)
+    guard.arm(10.0, 5.0)
+    assert not guard.interrupt(SoftTimeLimitExceeded, started=9.0)
+    guard.disarm()
+    assert not guard.interrupt(SoftTimeLimitExceeded, started=10.0)
+
+
+def test_it_is_interrupted_once() -> None:
+    guard, met = Guard(), []
+
+    def body() -> str:
+        for _ in range(3):
+            try:
+                met.append(guard.interrupt(SoftTimeLimitExceeded, started=guard.started))
+            except SoftTimeLimitExceeded:  # noqa: PERF203 - it is what is counted
+                met.append(True)
+        return "ended in its own time"
+
+    assert guarded(guard, 1.0, 5.0, body, lambda _: "beside") == "ended in its own time"
+    assert met == [True, False, False]
+
+
+def test_the_clock_interrupts_what_is_over_its_limit() -> None:
+    guards = [Guard(), Guard()]
+    clock = Clock(guards, lambda: None)
+    clock.start()
+    try:
+
+        def endless() -> str:
+            try:
+                while True:
+                    time.sleep(0.001)
+            except SoftTimeLimitExceeded:
+                return "interrupted"
+
+        started = time.monotonic()
+        clock.begin()
+        assert guarded(guards[1], started, 0.1, endless, lambda _: "beside") == "interrupted"
+        assert time.monotonic() - started >= 0.1
+    finally:
+        clock.end()
+        clock.join()

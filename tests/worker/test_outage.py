@@ -1,0 +1,68 @@
+"""The server goes and comes back."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.records import TaskState
+
+from .conftest import WorkerProcess, eventually, told
+from .project.tasks import ENDED, STARTED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import MakeServer
+
+
+def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    worker = WorkerProcess(server, tmp_path)
+    try:
+        worker.wait_ready()
+        with server.client() as client:
+            queue = FairQueue(client)
+            task = Task.create("ann", 3, {"args": [1.0], "kwargs": {}}, name="nap_local")
+            queue.push(task)
+            eventually(lambda: queue.get_task(task.task_id).state is TaskState.STARTED)
+            server.kill()
+            eventually(lambda: worker.health().get("status") == "unhealthy")
+            server.start()
+            back = time.monotonic()
+            eventually(lambda: queue.get_task(task.task_id).state is TaskState.FINISHED)
+            another = Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add")
+            queue.push(another)
+            eventually(lambda: queue.get_task(another.task_id).state is TaskState.FINISHED)
+            assert time.monotonic() - back < 10  # it takes half a second
+            assert queue.history(task.task_id) == []
+            eventually(lambda: worker.health().get("status") == "healthy")
+            assert queue.check_invariants() == []
+        assert worker.log.count("the server can't be reached") <= 2  # once per process
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+
+
+def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="1")
+    try:
+        worker.wait_ready()
+        with server.client() as client:
+            queue = FairQueue(client)
+            task = Task.create("ann", 3, {"args": [8.0], "kwargs": {}}, name="nap", timeout=60)
+            queue.push(task)
+            eventually(lambda: told(client, STARTED))
+            server.kill()
+            eventually(lambda: "its leases could not be renewed in time" in worker.log)
+            server.start()
+            eventually(lambda: len(told(client, STARTED)) == 2)
+            assert told(client, ENDED) == []
+            (attempt,) = queue.history(task.task_id)
+            assert attempt.kind in ("released", "lease_ended")
+            queue.cancel(task.task_id)
+    finally:
+        worker.close()
