@@ -1,0 +1,33 @@
+"""One command for all figures: ``python -m tests.benchmarks [--quick] [engine worker peers kills imports]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+
+from . import engine, imports, kills, peers, worker
+from .table import Table
+
+PARTS = {"engine": engine, "worker": worker, "peers": peers, "kills": kills, "imports": imports}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
+    options = parser.parse_args()
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"unknown part {unknown[0]!r}: expected one of {', '.join(PARTS)}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    )
+    for name in options.parts or PARTS:
+        table = Table(name)
+        PARTS[name].run(table, quick=options.quick)
+        table.print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What the engine costs its server: commands, time, bytes; and who is next among many users."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redis import Redis
+
+    from .table import Table
+
+OUTSIDE = {"evalsha", "eval", "info", "config|resetstat", "script|load", "client|setinfo", "hello"}
+PAYLOAD = "x" * 198
+
+
+def tasks(users: int, each: int, prefix: str = "u") -> Iterator[Task]:
+    for _ in range(each):
+        for i in range(users):
+            yield Task.create(f"{prefix}{i}", 3, PAYLOAD, name="bench.noop")
+
+
+def load(queue: FairQueue, made: Iterator[Task]) -> None:
+    batch: list[Task] = []
+    for task in made:
+        batch.append(task)
+        if len(batch) == 3000:
+            queue.push_batch(batch)
+            batch = []
+    queue.push_batch(batch)
+
+
+def cost(client: Redis, call: Callable[[], Any], times: int) -> tuple[float, float]:
+    """Server commands inside the scripts, and microseconds of server time, of one call."""
+    client.config_resetstat()
+    for _ in range(times):
+        call()
+    stats = {name.removeprefix("cmdstat_"): stat for name, stat in client.info("commandstats").items()}
+    commands = sum(stat["calls"] for name, stat in stats.items() if name not in OUTSIDE)
+    return commands / times, stats["evalsha"]["usec"] / times
+
+
+def run(table: Table, *, quick: bool) -> None:
+    with Server() as server, server.client() as client:
+        _pops(table, client, [100, 10_000] if quick else [100, 10_000, 1_000_000])
+        client.flushall()
+        _newcomers(table, client, 10_000 if quick else 100_000)
+        client.flushall()
+        _pushes(table, client, 3 if quick else 7)
+
+
+def _pops(table: Table, client: Redis, sizes: list[int]) -> None:
+    base = 0.0
+    for users in sizes:
+        client.flushall()
+        queue = FairQueue(client)
+        load(queue, tasks(users, 2 if users > 10_000 else max(2, 6_000 // users)))
+        for _ in range(200):
+            queue.pop("w", lease=1e6)
+        commands, _ = cost(client, lambda: queue.pop("w", lease=1e6), 1)
+        table.add(f"pop of one, {users:,} users: server commands", commands, "", "≤ 20")
+        commands, _ = cost(client, lambda: queue.pop_batch(50, "w", lease=1e6), 1)
+        table.add(f"pop of 50, {users:,} users: commands per task", commands / 50, "", "≤ 14")
+        times = [cost(client, lambda: queue.pop("w", lease=1e6), 200)[1] for _ in range(5)]
+        median = table.add(f"pop of one, {users:,} users: server time", times, "µs")
+        base = base or median
+        table.add(f"pop of one, {users:,} users over {sizes[0]:,}", median / base, "×", "≤ 1.2 ×")
+        if users == 100:
+            blocked = 100_000 if len(sizes) > 2 else 10_000
+            load(queue, tasks(blocked, 1, "paused"))
+            for i in range(blocked):
+                queue.user(f"paused{i}").pause()
+            times = [cost(client, lambda: queue.pop("w", lease=1e6), 200)[1] for _ in range(5)]
+            table.add(
+                f"the same with {blocked:,} paused users beside", [value / base for value in times], "×", "≤ 1.2 ×"
+            )
+
+
+def _newcomers(table: Table, client: Redis, users: int) -> None:
+    queue = FairQueue(client)
+    load(queue, tasks(users, 2))
+    queue.pop_batch(50, "w", lease=1e6)
+    first = 0
+    for trial in range(100):
+        queue.push(Task.create(f"newcomer{trial}", 1, None))
+        lease = queue.pop("w", lease=1e6)
+        first += lease is not None and lease.user_id == f"newcomer{trial}"
+        queue.pop_batch(3, "w", lease=1e6)
+    table.add(f"newcomer is next among {users:,} users in backlog", first, "of 100", "100 of 100")
+
+
+def _pushes(table: Table, client: Redis, rounds: int) -> None:
+    queue = FairQueue(client)
+    queue.push_batch([Task.create("a", 3, PAYLOAD)])
+    before = client.info("memory")["used_memory"]
+    load(queue, tasks(100, 500))
+    table.add("bytes per queued task", (client.info("memory")["used_memory"] - before) / 50_000, "", "≤ 750")
+    rates, singles, bare = [], [], []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        queue.push_batch([Task.create(f"u{i % 100}", 3, PAYLOAD, name="bench.noop") for i in range(15_000)])
+        rates.append(15_000 / (time.perf_counter() - started))
+        started = time.perf_counter()
+        for i in range(2000):
+            queue.push(Task.create(f"u{i % 100}", 3, PAYLOAD, name="bench.noop"))
+        singles.append(2000 / (time.perf_counter() - started))
+        started = time.perf_counter()
+        for i in range(2000):
+            client.set(f"bare{i}", PAYLOAD)
+        bare.append(2000 / (time.perf_counter() - started))
+    table.add("bulk push", rates, "tasks/s", "≥ 30,000")
+    table.add("single push", singles, "tasks/s")
+    table.add("single push over a bare SET", [a / b for a, b in zip(singles, bare, strict=True)], "×", "≥ 0.7 ×")

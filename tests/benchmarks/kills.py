@@ -1,0 +1,112 @@
+"""``kill -9`` of worker processes under load: nothing is lost, every second start has a recorded reason."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.queue import FairQueue
+from tests.servers import Server
+
+from .processes import wait_for_workers, wait_until, worker
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from .table import Table
+
+EXPLAINED = {"crashed", "released", "lease_ended", "failed", "requeued"}
+
+
+def run(table: Table, *, quick: bool) -> None:
+    kills = 20 if quick else 200
+    with Server() as server, server.client() as client:
+        _children(table, server, client, kills)
+        _whole_worker(table, server, client)
+
+
+def _children(table: Table, server: Server, client: Redis, kills: int) -> None:
+    queue = FairQueue(client)
+    chance = random.Random(1)
+    pushed: list[str] = []
+    back: list[float] = []
+    killed = 0
+    with worker(server, "--processes", "2", "--concurrency", "4") as process:
+        wait_for_workers(queue, 2)
+        supervisor = psutil.Process(process.pid)
+        while killed < kills:
+            if queue.get_stats().states["queued"] < 400:
+                made = [
+                    Task.create(f"u{i % 7}", 3, {"args": [0.005], "kwargs": {}}, name="bench.busy") for i in range(800)
+                ]
+                pushed += [result.task_id for result in queue.push_batch(made)]
+            time.sleep(chance.uniform(0.05, 0.2))
+            leased = [
+                record for record in queue.workers() if record.leases and "child" in record.info.get("role", "child")
+            ]
+            victims = {int(record.info["pid"]): record.worker for record in leased if record.info.get("pid")}
+            children = [child.pid for child in supervisor.children() if child.pid in victims]
+            if not children:
+                continue
+            pid = chance.choice(children)
+            key = f"fq:{{default:0}}:leases:{victims[pid]}"
+            held = client.smembers(key)
+            if not held:
+                continue
+            os.kill(pid, signal.SIGKILL)
+            at = time.monotonic()
+            wait_until(lambda key=key: not client.exists(key))  # type: ignore[misc]
+            back.append(time.monotonic() - at)
+            killed += 1
+        wait_until(lambda: _open(queue) == 0, 300)
+    lost = [task_id for task_id in pushed if not queue.get_task(task_id).state.is_ended]
+    dead = queue.dlq.count()
+    unexplained = 0
+    for task_id in pushed:
+        task = queue.get_task(task_id)
+        kinds = [attempt.kind for attempt in queue.history(task_id)]
+        unexplained += task.delivery > 1 and not EXPLAINED.intersection(kinds)
+    back.sort()
+    table.add("children killed under load", killed, "", "200")
+    table.add("tasks pushed", len(pushed))
+    table.add("tasks lost", len(lost), "", "0")
+    table.add("dead letters (killed 5 times over)", dead)
+    table.add("second starts without a recorded reason", unexplained, "", "0")
+    table.add("given back after a kill, p50", back[len(back) // 2], "s")
+    table.add("given back after a kill, p99", back[int(len(back) * 0.99) - 1], "s", "≤ 1")
+    table.add("violations afterwards", len(queue.check_invariants()), "", "0")
+
+
+def _open(queue: FairQueue) -> int:
+    states = queue.get_stats().states
+    return states["queued"] + states["started"] + states["scheduled"]
+
+
+def _whole_worker(table: Table, server: Server, client: Redis) -> None:
+    """The supervisor dies too: what it had is back when the lease has ended."""
+    client.flushall()
+    queue = FairQueue(client)
+    lease = 5.0
+    queue.push_batch([Task.create("a", 3, {"args": [0.5], "kwargs": {}}, name="bench.busy") for _ in range(20)])
+    with worker(server, "--processes", "1", "--concurrency", "2", lease=lease) as process:
+        wait_until(lambda: queue.get_stats().states["started"] >= 2)
+        process.kill()
+        process.wait()
+        at = time.monotonic()
+    with worker(server, "--processes", "2", lease=lease):
+        wait_until(
+            lambda: any(attempt.kind == "lease_ended" for task in _tasks(queue) for attempt in queue.history(task))
+        )
+        table.add("worker killed whole: back after", time.monotonic() - at, "s", f"≤ {lease:.0f} + 2")
+        wait_until(lambda: _open(queue) == 0)
+    table.add("violations afterwards", len(queue.check_invariants()), "", "0")
+
+
+def _tasks(queue: FairQueue) -> list[str]:
+    return [task.task_id for task in queue.tasks(limit=100).items]

@@ -1,0 +1,15 @@
+from celery import Celery
+from counting import PAYLOAD, SOCKET, TASKS, count
+
+app = Celery("peer_celery", broker=f"redis+socket://{SOCKET}")
+app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=16, broker_connection_retry_on_startup=True)
+
+
+@app.task(name="noop")
+def noop(payload):
+    count()
+
+
+if __name__ == "__main__":
+    for _ in range(TASKS):
+        noop.delay(PAYLOAD)

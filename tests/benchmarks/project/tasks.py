@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import os
+import time
+
+from django_fairque import task
+
+
+@task(name="bench.noop")
+def noop(payload: str) -> None:
+    pass
+
+
+@task(name="bench.stamp")
+def stamp(sent: float) -> float:
+    """Seconds from sending to starting, on one machine's clock."""
+    return time.time() - sent
+
+
+@task(name="bench.sleep", max_retries=0)
+def sleep(seconds: float) -> None:
+    """Waits as for another service: no slot keeps another from running."""
+    time.sleep(seconds)
+
+
+@task(name="bench.busy", max_retries=0)
+def busy(seconds: float) -> int:
+    """Busy for so long; returns the process it ran in."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+    return os.getpid()

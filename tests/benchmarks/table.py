@@ -1,0 +1,32 @@
+"""The table that is printed: a figure, its spread, and what it should reach."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+
+
+class Table:
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._rows: list[tuple[str, str, str, str]] = []
+
+    def add(self, what: str, values: float | Sequence[float], unit: str = "", target: str = "") -> float:
+        """Add a row with the median of ``values``, and return it."""
+        several = [float(values)] if isinstance(values, (int, float)) else [float(value) for value in values]
+        median = statistics.median(several)
+        spread = f"{_short(min(several))} – {_short(max(several))}" if len(several) > 1 else ""
+        self._rows.append((what, f"{_short(median)} {unit}".strip(), spread, target))
+        return median
+
+    def print(self) -> None:
+        header = (f"{self.title} (load {os.getloadavg()[0]:.1f})", "median", "spread", "target")
+        widths = [max(len(row[i]) for row in [header, *self._rows]) for i in range(4)]
+        for row in (header, tuple("-" * width for width in widths), *self._rows):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(flush=True)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,93 @@
+"""The worker end to end: tasks a second, idle to start, an idle worker's commands, a light user's wait."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.queue import FairQueue
+from tests.servers import Server
+
+from .processes import wait_for_workers, wait_until, worker
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from .table import Table
+
+PAYLOAD = {"args": ["x" * 180], "kwargs": {}}
+
+
+def throughput(server: Server, client: Redis, processes: int, tasks: int) -> float:
+    """No-op tasks a second of one ``fairque_worker``, from its resuming to the last task's end."""
+    client.flushall()
+    queue = FairQueue(client)
+    queue.pause()
+    queue.push_batch([Task.create(f"u{i % 20}", 3, PAYLOAD, name="bench.noop") for i in range(tasks)])
+    with worker(server, "--processes", str(processes)):
+        wait_for_workers(queue, processes)
+        started = time.perf_counter()
+        queue.resume()
+        wait_until(lambda: client.zcard("fq:{default:0}:state:finished") >= tasks)
+        return tasks / (time.perf_counter() - started)
+
+
+def run(table: Table, *, quick: bool) -> None:
+    tasks, rounds = (10_000, 2) if quick else (30_000, 3)
+    with Server() as server, server.client() as client:
+        one = table.add("no-op tasks, one process", [throughput(server, client, 1, tasks) for _ in range(rounds)], "/s")
+        two = table.add(
+            "no-op tasks, two processes", [throughput(server, client, 2, tasks) for _ in range(rounds)], "/s"
+        )
+        table.add("two processes over one", two / one, "×", "≥ 1.6 ×")
+        _idle(table, server, client, 50 if quick else 200)
+        _light_user(table, server, client, 4_000 if quick else 20_000)
+
+
+def _idle(table: Table, server: Server, client: Redis, trials: int) -> None:
+    client.flushall()
+    queue = FairQueue(client)
+    with worker(server):
+        wait_for_workers(queue)
+        waits = []
+        for _ in range(trials):
+            time.sleep(0.02)  # so that the worker is asleep again
+            sent = Task.create("a", 3, {"args": [time.time()], "kwargs": {}}, name="bench.stamp")
+            queue.push(sent)
+            wait_until(lambda sent=sent: queue.get_task(sent.task_id).state.is_ended)  # type: ignore[misc]
+            waits.append(queue.get_task(sent.task_id).result * 1000)
+        waits.sort()
+        table.add("idle to start, p50", statistics.median(waits), "ms", "≤ 2")
+        table.add("idle to start, p99", waits[int(len(waits) * 0.99) - 1], "ms", "≤ 10")
+        time.sleep(2)
+        client.config_resetstat()
+        time.sleep(10)
+        stats = client.info("commandstats")
+        calls = sum(
+            stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval", "bzpopmin", "ping")
+        )
+        table.add("an idle worker's calls per second", calls / 10, "", "≤ 2")
+
+
+def _light_user(table: Table, server: Server, client: Redis, backlog: int) -> None:
+    """The wait of a user's single 1 ms task, alone and behind another user's backlog of them."""
+    payload = {"args": [0.001], "kwargs": {}}
+
+    def wait(queue: FairQueue) -> float:
+        task = Task.create("light", 3, payload, name="bench.sleep")
+        queue.push(task)
+        wait_until(lambda: queue.get_task(task.task_id).state.is_ended)
+        ended = queue.get_task(task.task_id)
+        return ((ended.started_at or 0) - (ended.ready_at or 0)) + ((ended.ended_at or 0) - (ended.started_at or 0))
+
+    client.flushall()
+    queue = FairQueue(client)
+    with worker(server):
+        wait_for_workers(queue)
+        alone = statistics.median(wait(queue) for _ in range(30))
+        queue.push_batch([Task.create("heavy", 3, payload, name="bench.sleep") for _ in range(backlog)])
+        behind = statistics.median(wait(queue) for _ in range(30))
+    table.add("light user, push to end, alone", alone * 1000, "ms")
+    table.add(f"light user behind {backlog:,} tasks over alone", behind / alone, "×", "≤ 4 ×")
