@@ -33,7 +33,7 @@ for i = 1, size do
   seen[o.id] = true
   if t and t.state == 'started' and t.token == o.token then
     o.t, t.u = t, load_user(t.user)
-    touch_moves(t)
+    if o.kind == 'finish' then touch_lease(t) else touch_moves(t) end
     outcomes[#outcomes + 1] = o
   elseif t and t.done == o.token then
     codes[i] = code_of_settled(t, o.kind)
@@ -61,9 +61,9 @@ local handlers = {}
 function handlers.finish(o, t)
   end_lease(t.u, t, o.took, true)
   if o.body ~= '' then
-    to_ended(t, 'finished', result_ttl, 'done', exact(o.token), 'result', o.body)
+    to_ended(t, 'finished', result_ttl, 'done', t.raw.token, 'result', o.body)
   else
-    to_ended(t, 'finished', result_ttl, 'done', exact(o.token))
+    to_ended(t, 'finished', result_ttl, 'done', t.raw.token)
   end
   add(t.u, 'finished', 1)
   count('finished', 1)

@@ -51,6 +51,7 @@ if not now then
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 now = math.max(now, stat.clock)
+local now_text = exact(now)
 
 local function set_stat(field, value)
   stat[field] = value
@@ -80,7 +81,8 @@ end
 local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
 
 -- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
-local function bucket(us) return exact(math.floor(4 * math.log(math.max(us, 1)) / math.log(2))) end
+local OCTAVE = math.log(2)
+local function bucket(us) return string.format('%d', math.floor(4 * math.log(us > 1 and us or 1) / OCTAVE)) end
 
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
 -- writes leaves an entry twice (which is found and mended), never nowhere.
@@ -94,13 +96,15 @@ local function buffer(into, key)
   end
   return list
 end
+local last_score, last_text -- the members of one call often share their moment, and rendering a number is dear
 local function zadd(key, score, member)
-  local list = buffer(additions, key)
-  list[#list + 1] = exact(score)
-  list[#list + 1] = member
+  local list = additions[key] or buffer(additions, key)
+  if score ~= last_score then last_score, last_text = score, exact(score) end
+  local n = #list
+  list[n + 1], list[n + 2] = last_text, member
 end
 local function zrem(key, member)
-  local list = buffer(removals, key)
+  local list = removals[key] or buffer(removals, key)
   list[#list + 1] = member
 end
 local set_additions, set_removals = {}, {}
@@ -177,6 +181,6 @@ end
 
 -- One line of a task's history; what Python's `Attempt` reads.
 local function remember(id, kind, worker, err, trace)
-  redis.call('RPUSH', history_key(id), pack({ exact(now), kind, worker or '', err or '', trace or '' }))
+  redis.call('RPUSH', history_key(id), pack({ now_text, kind, worker or '', err or '', trace or '' }))
   redis.call('LTRIM', history_key(id), -HISTORY, -1)
 end

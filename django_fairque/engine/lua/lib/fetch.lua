@@ -173,7 +173,7 @@ end
 
 local function append_lease(reply, t, payload, lease_end)
   local raw, n = t.raw, #reply
-  reply[n + 1], reply[n + 2], reply[n + 3] = t.id, exact(t.token), exact(t.deliveries)
+  reply[n + 1], reply[n + 2], reply[n + 3] = t.id, t.token_text or raw.token, exact(t.deliveries)
   reply[n + 4], reply[n + 5], reply[n + 6] = lease_end, payload or '', t.user
   reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(t.created)
   reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(t.ready), raw.retries or '', raw.max_retries or ''
@@ -215,7 +215,7 @@ local function fetch(reply, limit, at)
   local worker, lease, woken = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
   if limit > 0 and stat.paused == 0 then take_from(limit, take_from(limit, at + 3)) end
   local lease_end = now + lease
-  local lease_end_text, now_text = exact(lease_end), exact(now)
+  local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then
     local stored = limit > 0 and redis.call('GET', K.reply)
     if stored then replay(reply, stored, lease_end_text) end
@@ -230,7 +230,8 @@ local function fetch(reply, limit, at)
   touch_all()
   for i, t in ipairs(taken) do
     t.token = stat.token + i
-    record[2 * i - 1], record[2 * i] = t.id, exact(t.token)
+    t.token_text = exact(t.token)
+    record[2 * i - 1], record[2 * i] = t.id, t.token_text
   end
   -- The first write: whether this nonce was served before, and if not, with what.
   local stored = redis.call('SET', K.reply, pack(record), 'NX', 'GET', 'PX', 120000)
@@ -245,7 +246,7 @@ local function fetch(reply, limit, at)
   for i, t in ipairs(taken) do
     t.deliveries = t.deliveries + 1
     zrem(K['state:queued'], t.id)
-    redis.call('HSET', task_key(t.id), 'state', 'started', 'token', exact(t.token), 'worker', worker,
+    redis.call('HSET', task_key(t.id), 'state', 'started', 'token', t.token_text, 'worker', worker,
       'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost))
     append_lease(reply, t, payloads[i], lease_end_text)
     if deadline_of(t) < now then count('sla_violated', 1) end

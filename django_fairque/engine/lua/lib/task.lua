@@ -61,7 +61,7 @@ local function to_scheduled(u, t, due, ...)
 end
 
 local function to_ended(t, state, ttl, ...)
-  redis.call('HSET', task_key(t.id), 'state', state, 'ended', exact(now), ...)
+  redis.call('HSET', task_key(t.id), 'state', state, 'ended', now_text, ...)
   zadd(K['state:' .. state], now + ttl, t.id)
 end
 
@@ -120,9 +120,15 @@ local function return_task(u, t, kind, reason, trace)
   return 4
 end
 
--- Use, before any write, the derived keys that `return_task`, `to_dead` or `to_queued` may write for this task.
+-- Use, before any write, the derived keys that ending a lease, or any other move of this task, may write.
+local touched_worker
+local function touch_lease(t)
+  if t.raw.worker == touched_worker then return end
+  touched_worker = t.raw.worker
+  touch(leases_key(touched_worker))
+end
 local function touch_moves(t)
   touch(history_key(t.id))
   touch(t.priority == 6 and critical_key(t.user) or normal_key(t.user))
-  if t.state == 'started' then touch(leases_key(t.raw.worker)) end
+  if t.state == 'started' then touch_lease(t) end
 end
