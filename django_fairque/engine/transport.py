@@ -26,7 +26,7 @@ from .scripts import Script, load
 from .steps import Block, Call, Read, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
 RAW = {"NEVER_DECODE": True}
 """Replies stay bytes whatever the client was told: payloads are not text until they have been checked."""
@@ -60,9 +60,9 @@ class SyncClient(Protocol):
 class AsyncClient(Protocol):
     """What is used of ``redis.asyncio.Redis`` and its cluster client."""
 
-    async def execute_command(self, *args: Any, **options: Any) -> Any: ...
+    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
     def pipeline(self, transaction: bool = ...) -> Any: ...
-    async def script_load(self, script: str) -> Any: ...
+    def script_load(self, script: str) -> Awaitable[Any]: ...
 
 
 class Patience:

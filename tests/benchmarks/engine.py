@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
 from tests.servers import Server
 
@@ -58,18 +57,22 @@ def run(table: Table, *, quick: bool) -> None:
 
 def _pops(table: Table, client: Redis, sizes: list[int]) -> None:
     base = 0.0
+    queue = FairQueue(client)
+
+    def pop() -> None:
+        queue.pop("w", lease=1e6)
+
     for users in sizes:
         client.flushall()
-        queue = FairQueue(client)
         load(queue, tasks(users, 2 if users > 10_000 else max(2, 6_000 // users)))
         for _ in range(200):
-            queue.pop("w", lease=1e6)
-        commands, _ = cost(client, lambda: queue.pop("w", lease=1e6), 1)
-        table.add(f"pop of one, {users:,} users: server commands", commands, "", "≤ 20")
+            pop()
+        table.add(f"pop of one, {users:,} users: server commands", cost(client, pop, 1)[0], "", "≤ 20")
         commands, _ = cost(client, lambda: queue.pop_batch(50, "w", lease=1e6), 1)
         table.add(f"pop of 50, {users:,} users: commands per task", commands / 50, "", "≤ 14")
-        times = [cost(client, lambda: queue.pop("w", lease=1e6), 200)[1] for _ in range(5)]
-        median = table.add(f"pop of one, {users:,} users: server time", times, "µs")
+        median = table.add(
+            f"pop of one, {users:,} users: server time", [cost(client, pop, 200)[1] for _ in range(5)], "µs"
+        )
         base = base or median
         table.add(f"pop of one, {users:,} users over {sizes[0]:,}", median / base, "×", "≤ 1.2 ×")
         if users == 100:
@@ -77,10 +80,8 @@ def _pops(table: Table, client: Redis, sizes: list[int]) -> None:
             load(queue, tasks(blocked, 1, "paused"))
             for i in range(blocked):
                 queue.user(f"paused{i}").pause()
-            times = [cost(client, lambda: queue.pop("w", lease=1e6), 200)[1] for _ in range(5)]
-            table.add(
-                f"the same with {blocked:,} paused users beside", [value / base for value in times], "×", "≤ 1.2 ×"
-            )
+            ratios = [cost(client, pop, 200)[1] / base for _ in range(5)]
+            table.add(f"the same with {blocked:,} paused users beside", ratios, "×", "≤ 1.2 ×")
 
 
 def _newcomers(table: Table, client: Redis, users: int) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Table:

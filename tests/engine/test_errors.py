@@ -130,7 +130,7 @@ def test_a_server_that_is_not_there() -> None:
     import redis
 
     with (
-        redis.Redis(unix_socket_path="/nonexistent/s.sock", retry=None) as client,
+        redis.Redis(unix_socket_path="/nonexistent/s.sock") as client,
         pytest.raises(RedisConnectionError, match="can't be reached"),
     ):
         FairQueue(client, config=IMPATIENT).push(task())

@@ -28,7 +28,9 @@ def served(leases: list[Lease]) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_users_in_backlog_never_differ_by_more_than_one(queue: FairQueue, seed: int) -> None:
-    chance, order, joined = random.Random(seed), [], {}
+    chance = random.Random(seed)
+    order: list[str] = []
+    joined: dict[str, int] = {}
     for step in range(60):
         if step < 5 or chance.random() < 0.3:
             name = f"u{chance.random()}"  # names in no order
@@ -62,9 +64,9 @@ def test_a_weight_acts_at_once_on_a_backlog(queue: FairQueue) -> None:
     assert got["a"] == pytest.approx(150, abs=2)
 
 
-def simulate(queue: FairQueue, cost: dict[str, float], slots: int, seconds: float) -> Counter[str]:
+def simulate(queue: FairQueue, cost: dict[str, float], slots: int, seconds: float) -> dict[str, float]:
     """Worker time that each user gets on ``slots`` slots that are always busy."""
-    busy: Counter[str] = Counter()
+    busy = dict.fromkeys(cost, 0.0)
     running: list[tuple[float, int, Lease]] = []
     for lease in queue.pop_batch(slots, "w", now=NOW):
         heapq.heappush(running, (NOW + cost[lease.user_id], lease.token, lease))

@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.benchmarks.processes import wait_until
+from tests.benchmarks.worker import throughput
 from tests.servers import Server
 
-from ..processes import wait_until
-from ..worker import throughput
-
 if TYPE_CHECKING:
-    from ..table import Table
+    from tests.benchmarks.table import Table
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent.parent.parent / ".benchmarks"
@@ -55,7 +54,8 @@ def environment(name: str, packages: list[str]) -> Path:
     if not (home / "ready").exists():
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, stderr=subprocess.DEVNULL)
-        subprocess.run([str(home / "bin" / "pip"), "install", "--quiet", *packages, "hiredis"], check=True, stderr=subprocess.DEVNULL)
+        install = [str(home / "bin" / "pip"), "install", "--quiet", *packages, "hiredis"]
+        subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
         (home / "ready").touch()
     return home / "bin"
 
@@ -73,7 +73,9 @@ def rate(name: str, server: Server, scale: float) -> float:
         "BENCH_TASKS": str(tasks),
         "BENCH_RESULT": str(result),
     }
-    subprocess.run([str(folder / "python"), "-m", f"peer_{name}"], env=variables, cwd=HERE, check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [str(folder / "python"), "-m", f"peer_{name}"], env=variables, cwd=HERE, check=True, stderr=subprocess.DEVNULL
+    )
     words = [word.replace("{url}", f"unix://{server.socket}") for word in command]
     log = (ENVIRONMENTS / f"{name}.log").open("wb")
     process = subprocess.Popen([str(folder / words[0]), *words[1:]], env=variables, cwd=HERE, stdout=log, stderr=log)
