@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     from .tasks.context import current_task
     from .tasks.control import Discard, Retry
     from .tasks.definition import task
-    from .tasks.errors import SoftTimeLimitExceeded, TaskCanceledError, TaskFailedError, TaskNotFinishedError
+    from .tasks.errors import (
+        SoftTimeLimitExceeded,
+        TaskCanceledError,
+        TaskFailedError,
+        TaskNotFinishedError,
+        TaskNotRegisteredError,
+        TaskTimeoutError,
+        TaskUsageError,
+        TaskWaitTimeoutError,
+    )
     from .tasks.results import TaskResult
     from .worker import AsyncWorker, Worker
 
@@ -70,10 +79,14 @@ __all__ = [
     "TaskFailedError",
     "TaskNotFinishedError",
     "TaskNotFoundError",
+    "TaskNotRegisteredError",
     "TaskResult",
     "TaskSerializationError",
     "TaskState",
+    "TaskTimeoutError",
+    "TaskUsageError",
     "TaskValidationError",
+    "TaskWaitTimeoutError",
     "UnsupportedServerError",
     "Worker",
     "__version__",
@@ -102,7 +115,10 @@ _MODULES = {
     "tasks.context": ("current_task",),
     "tasks.control": ("Discard", "Retry"),
     "tasks.definition": ("task",),
-    "tasks.errors": ("SoftTimeLimitExceeded", "TaskCanceledError", "TaskFailedError", "TaskNotFinishedError"),
+    "tasks.errors": (
+        *("SoftTimeLimitExceeded", "TaskCanceledError", "TaskFailedError", "TaskNotFinishedError"),
+        *("TaskNotRegisteredError", "TaskTimeoutError", "TaskUsageError", "TaskWaitTimeoutError"),
+    ),
     "tasks.results": ("TaskResult",),
     "worker": ("AsyncWorker", "Worker"),
 }

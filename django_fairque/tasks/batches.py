@@ -85,13 +85,15 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
 async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
     """As `run_batch`, for an ``async def`` task; `asyncio.CancelledError` goes through to the one who canceled."""
     batch = _Batch(runs)
-    running.set(batch.contexts[0])
+    token = running.set(batch.contexts[0])
     try:
         batch.returned(await runs[0].definition.function(batch.items))
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
         batch.raised(error)
+    finally:
+        running.reset(token)
     for context in batch.contexts:
         if context.has_reports:
             await asyncio.to_thread(context.flush)

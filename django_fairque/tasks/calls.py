@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.errors import TaskValidationError
@@ -25,16 +26,24 @@ DEFAULT_USER = "default"
 
 
 class Caller:
-    """The calls of one function: its signature, looked at once."""
+    """The calls of one function."""
 
     def __init__(self, function: Callable[..., object], name: str, *, takes_items: bool) -> None:
         self.name = name
-        self.signature = inspect.signature(function)
         self.takes_items = takes_items
+        self._function = function
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self._function)
 
     def check_declaration(self, options: TaskOptions) -> None:
         """What is wrong between the function and its options."""
         parameters = self.signature.parameters
+        if next(iter(parameters), None) in ("self", "cls"):
+            raise TaskUsageError(
+                f"@task on {self.name}: it looks like a method, and a worker has no object to call it on; write a function"
+            )
         if self.takes_items and not _takes_one(self.signature):
             raise TaskUsageError(
                 f"@task on {self.name}: a batch task has one parameter, the list of items, got {self.signature}"
@@ -73,15 +82,10 @@ class Caller:
             TaskUsageError, TaskValidationError, TaskSerializationError: with the task's name.
         """
         bound = self.bind(args, kwargs)
-        now = time.time()
-        due, expiry = _times(options, now)
+        due, expiry = self._times(options)
         window = options.unique_for if options.unique_for is not None else options.debounce
         try:
             user = self._user(options, bound, args, kwargs)
-            if due is not None and expiry is not None and expiry <= due:
-                raise TaskValidationError(
-                    f"it would expire ({expiry - now:g} s from now) before it may start ({due - now:g} s)"
-                )
             return Task.create(
                 user,
                 options.priority,
@@ -114,6 +118,18 @@ class Caller:
             return user_id(value, f"the user (argument {options.user!r})")
         return user_id(options.user(*args, **kwargs), "what the user function returns")
 
+    def _times(self, options: TaskOptions) -> tuple[float | None, float | None]:
+        """When it may start and when it expires."""
+        now = time.time()
+        due = now + options.delay if options.delay is not None else moment(options.execute_after, "execute_after")
+        expiry = now + options.expires if options.expires is not None else moment(options.expires_at, "expires_at")
+        if due is not None and expiry is not None and expiry <= due:
+            raise TaskUsageError(
+                f"{self.name}.enqueue(): it would expire ({expiry - now:g} s from now) before it may start "
+                f"({due - now:g} s from now)"
+            )
+        return due, expiry
+
     def _unique_key(self, user: str, bound: inspect.BoundArguments | None, args: Sequence[Any]) -> str:
         """The same for calls of this task for the same user with the same arguments, however they were written."""
         called: Any = list(args)
@@ -133,13 +149,6 @@ def _takes_one(signature: inspect.Signature) -> bool:
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     )
-
-
-def _times(options: TaskOptions, now: float) -> tuple[float | None, float | None]:
-    """When it may start and when it expires."""
-    due = now + options.delay if options.delay is not None else moment(options.execute_after, "execute_after")
-    expiry = now + options.expires if options.expires is not None else moment(options.expires_at, "expires_at")
-    return due, expiry
 
 
 def _name_of_type(value: object) -> str:

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -19,7 +20,7 @@ from .errors import TaskUsageError
 from .options import DECLARABLE, SENDABLE, DeclaredOptions, SendOptions, TaskOptions, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from django_fairque.engine.models import Task
 
@@ -70,24 +71,40 @@ class Sendable(Generic[P]):
             TaskSerializationError: the arguments are not JSON, or too large.
             BacklogFullError, RedisConnectionError: it was not accepted.
         """
-        return self.enqueue_many([(args, kwargs)])[0]
+        return sending.send(self.options, [self._build(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
-        return (await self.aenqueue_many([(args, kwargs)]))[0]
+        return (await sending.asend(self.options, [self._build(args, kwargs)]))[0]
 
     def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
         """Send many calls, each ``(args, kwargs)``, in as few round trips as they fit; one result for each.
 
         All of them are checked before any is sent.
         """
-        return sending.send(self.options, self._build(calls))
+        return sending.send(self.options, self._build_many(calls))
 
     async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
-        return await sending.asend(self.options, self._build(calls))
+        return await sending.asend(self.options, self._build_many(calls))
 
-    def _build(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
+    def _build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
+        return self.caller.build(self.options, args, kwargs, get_config().queue_config(self.options.queue))
+
+    def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
         config = get_config().queue_config(self.options.queue)
-        return [self.caller.build(self.options, args, kwargs, config) for args, kwargs in calls]
+        tasks = [self.caller.build(self.options, *self._pair(call), config) for call in calls]
+        if len(tasks) > 1 and self.options.task_id is not None:
+            raise TaskUsageError(f"{self.name}.enqueue_many(): {len(tasks)} tasks can't share one task_id")
+        return tasks
+
+    def _pair(self, call: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if isinstance(call, (tuple, list)) and len(call) == 2:
+            args, kwargs = call
+            if isinstance(args, Sequence) and not isinstance(args, (str, bytes)) and isinstance(kwargs, Mapping):
+                return tuple(args), dict(kwargs)
+        raise TaskUsageError(
+            f"{self.name}.enqueue_many() takes pairs of a sequence and a mapping, such as (('acme', 42), {{}}); "
+            f"got {call!r:.100}"
+        )
 
     def _with(self, options: TaskOptions) -> Self:
         changed_copy = copy.copy(self)
@@ -114,14 +131,10 @@ class BatchDefinition(Sendable[[Item]], Generic[Item, R]):
 AnyDefinition = Sendable[Any]
 
 
-def handler_definition(handler: Callable[[Any], Any] | None) -> AnyDefinition | None:
-    """What runs bare payloads (tasks without a name); None when the worker has no handler."""
-    return None if handler is None else _handler_definition(handler)
-
-
-@functools.cache
-def _handler_definition(handler: Callable[[Any], Any]) -> AnyDefinition:
-    return TaskDefinition(handler, getattr(handler, "__qualname__", repr(handler)), TaskOptions())
+def handler_definition(handler: Callable[[Any], Any]) -> AnyDefinition:
+    """What runs bare payloads (tasks without a name). The handler may itself be a task."""
+    function = handler.function if isinstance(handler, Sendable) else handler
+    return TaskDefinition(function, getattr(function, "__qualname__", repr(function)), TaskOptions())
 
 
 @overload
@@ -158,8 +171,12 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefinition:
-    if not inspect.isroutine(function):
-        raise TaskUsageError(f"@task makes a task of a function, got {function!r}")
+    if not inspect.isfunction(function):
+        raise TaskUsageError(f"@task makes a task of a function, got {function!r}; write a function that calls it")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TaskUsageError(
+            f"@task on {function.__qualname__}: a generator has no result to keep; return a list instead"
+        )
     name = options.pop("name", f"{function.__module__}.{function.__qualname__}".replace("<locals>.", ""))
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise TaskUsageError(

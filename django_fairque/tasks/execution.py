@@ -20,12 +20,13 @@ from django_fairque.engine.outcomes import Outcome
 from . import registry
 from .batches import arun_batch, run_batch
 from .context import RunningTask, running
-from .definition import AnyDefinition, handler_definition
 from .run import Run, failed, finished
 
 if TYPE_CHECKING:
     from django_fairque.engine.lease import Lease
 
+    from .definition import AnyDefinition
+    from .errors import TaskNotRegisteredError
     from .services import Services
 
 __all__ = ["Run", "aexecute", "arun_batch", "execute", "failed", "prepare", "run_batch"]
@@ -38,11 +39,11 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
     """
     try:
         name = lease.name
-        definition = registry.find(name) if name else handler_definition(services.handler)
+        definition = registry.find(name) if name else services.bare
         if definition is None:
             return _put_off(lease, name, services)
         args, kwargs = _arguments(lease, definition)
-        timeout = lease.timeout
+        timeout, *_ = lease.timeout, lease.user_id, lease.retry_count, lease.max_retries  # damaged? then now
     except (TaskSerializationError, ValueError) as error:  # a damaged record: see Lease
         return Outcome.poison(lease, error.with_traceback(None))
     if timeout is None:
@@ -81,7 +82,7 @@ async def aexecute(run: Run) -> Outcome:
     if definition.options.batch:
         return (await arun_batch([run]))[0]
     context = RunningTask(run.lease, run.services, run.timeout)
-    running.set(context)
+    token = running.set(context)
     started = perf_counter()
     try:
         value = await definition.function(*run.args, **run.kwargs)
@@ -91,6 +92,8 @@ async def aexecute(run: Run) -> Outcome:
         outcome = failed(run, _from_the_task(error), perf_counter() - started)
     else:
         outcome = finished(run, value, perf_counter() - started)
+    finally:
+        running.reset(token)
     if context.has_reports:
         await asyncio.to_thread(context.flush)
     return outcome
@@ -103,10 +106,11 @@ def _from_the_task(error: BaseException) -> BaseException:
 
 
 def _put_off(lease: Lease, name: str, services: Services) -> Outcome:
+    reason: TaskNotRegisteredError | str = (
+        "a bare payload, and the worker has no HANDLER for those in FAIRQUE['WORKER']"
+    )
     if name:
-        reason = f"no task named {name!r} is registered in this worker: is its module imported, its code deployed?"
-    else:
-        reason = "a bare payload, and this worker has no handler for those: set HANDLER in FAIRQUE['WORKER']"
+        reason = registry.not_registered(name)
     if services.unknown.may_wait(lease.task_id):
         return Outcome.retry(lease, reason, delay=services.unknown.delay, took=0.0)
     return Outcome.fail(lease, reason, delay=None, took=0.0)

@@ -30,22 +30,8 @@ def find(name: str) -> AnyDefinition | None:
     return _tasks.get(name)
 
 
-def get(name: str) -> AnyDefinition:
-    """The task of that name; `TaskNotRegisteredError` with the nearest match if there is none."""
-    definition = _tasks.get(name)
-    if definition is None:
-        near = difflib.get_close_matches(name, _tasks, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "was its module imported?"
-        raise TaskNotRegisteredError(f"no task named {name!r} is registered; {hint}")
-    return definition
-
-
-def names() -> list[str]:
-    return sorted(_tasks)
-
-
-def autodiscover() -> None:
-    """Import the module ``tasks`` of every installed app, so that its tasks are registered."""
-    from django.utils.module_loading import autodiscover_modules
-
-    autodiscover_modules("tasks")
+def not_registered(name: str) -> TaskNotRegisteredError:
+    """What there is to say of a name that `find` does not know."""
+    near = difflib.get_close_matches(name, _tasks, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "is its module imported, its code deployed?"
+    return TaskNotRegisteredError(f"no task named {name!r} is registered in this process; {hint}")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import aget_queue, get_queue
 from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.records import TaskState
+from django_fairque.engine.units import duration
 
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from datetime import timedelta
 
+    from django_fairque.engine.errors import FairQueueError
     from django_fairque.engine.lookup import Progress
     from django_fairque.engine.models import Task
     from django_fairque.engine.records import Attempt
@@ -28,9 +32,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 class TaskResult:
     """A handle on a task, by its ``id`` and the name of its ``queue``.
 
-    ``state`` and what follows from it are as of the last `refresh` (which the first look does by itself);
-    ``progress``, ``errors`` and ``position`` are read anew each time. Inside a transaction that has not committed
-    the task is not known to the queue: its state is None.
+    ``state``, ``progress``, ``errors`` and ``position`` ask the queue each time; ``task`` is the whole record as of
+    the last look. A task that waits for the commit of a transaction is not known to the queue: its state is None,
+    and stays so when the transaction is rolled back. With ``unique_for`` or ``debounce`` its id may be another one
+    after the commit, that of the task which was there before.
     """
 
     def __init__(self, task_id: str, queue: str = "default", *, waiting: Waiting | None = None) -> None:
@@ -48,15 +53,15 @@ class TaskResult:
 
     @property
     def task(self) -> Task | None:
-        """The task as of the last look; None when the queue does not know it (yet, or any more)."""
+        """The task as of the last look; None when the queue did not know it (yet, or any more)."""
         if self._task is None:
             self.refresh()
         return self._task
 
     @property
     def state(self) -> TaskState | None:
-        task = self.task
-        return None if task is None else task.state
+        self.refresh()
+        return self._state
 
     def refresh(self) -> TaskResult:
         """Look again."""
@@ -75,16 +80,19 @@ class TaskResult:
             TaskNotFoundError: the queue does not know it (any more).
         """
         self.refresh()
-        return self._value(self._reason() if self._failed else "")
+        return self._value(self.errors if self._state is TaskState.FAILED else [])
 
-    def wait(self, timeout: float | None = None) -> Any:
-        """Wait until the task ends and return its `result`; `TaskWaitTimeoutError` after ``timeout`` seconds."""
-        for pause in self._pauses(timeout):
+    def wait(self, timeout: float | timedelta | None = None) -> Any:
+        """Wait until the task ends and return its `result`; `TaskWaitTimeoutError` after ``timeout`` seconds.
+
+        A task that is not sent (its transaction has not committed) is not waited for.
+        """
+        for pause in _pauses(timeout):
             self.refresh()
-            if self._has_ended:
-                break
+            if not self._is_under_way:
+                return self._value(self.errors if self._state is TaskState.FAILED else [])
             time.sleep(pause)
-        return self._value(self._reason() if self._failed else "")
+        raise self._too_late(timeout)
 
     def cancel(self) -> bool:
         """Cancel the task, or not send it when its transaction has not committed; False if it had ended."""
@@ -107,9 +115,8 @@ class TaskResult:
         return get_queue(self.queue).position(self.id)
 
     async def astate(self) -> TaskState | None:
-        if self._task is None:
-            await self.arefresh()
-        return None if self._task is None else self._task.state
+        await self.arefresh()
+        return self._state
 
     async def arefresh(self) -> TaskResult:
         queue = await aget_queue(self.queue)
@@ -121,15 +128,15 @@ class TaskResult:
 
     async def aresult(self) -> Any:
         await self.arefresh()
-        return self._value(await self._areason() if self._failed else "")
+        return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
 
-    async def await_(self, timeout: float | None = None) -> Any:
-        for pause in self._pauses(timeout):
+    async def await_(self, timeout: float | timedelta | None = None) -> Any:
+        for pause in _pauses(timeout):
             await self.arefresh()
-            if self._has_ended:
-                break
+            if not self._is_under_way:
+                return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
             await asyncio.sleep(pause)
-        return self._value(await self._areason() if self._failed else "")
+        raise self._too_late(timeout)
 
     async def acancel(self) -> bool:
         if self._waiting is not None and self._waiting.drop(self):
@@ -146,46 +153,44 @@ class TaskResult:
         return await (await aget_queue(self.queue)).position(self.id)
 
     @property
-    def _has_ended(self) -> bool:
-        return self._task is not None and self._task.state.is_ended
+    def _state(self) -> TaskState | None:
+        return None if self._task is None else self._task.state
 
     @property
-    def _failed(self) -> bool:
-        return self._task is not None and self._task.state is TaskState.FAILED
+    def _is_under_way(self) -> bool:
+        return self._task is not None and not self._task.state.is_ended
 
-    def _pauses(self, timeout: float | None) -> Iterator[float]:
-        """How long to sleep after each look that found no end; raises when the time is over."""
-        end = None if timeout is None else time.monotonic() + timeout
-        pause = FIRST_PAUSE
-        while True:
-            left = pause if end is None else end - time.monotonic()
-            yield max(0.0, min(pause, left))
-            if end is not None and time.monotonic() >= end and not self._has_ended:
-                state = "not known" if self._task is None else self._task.state.value
-                raise TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}")
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _reason(self) -> str:
-        return _last_error(self.errors)
-
-    async def _areason(self) -> str:
-        return _last_error(await self.aerrors())
-
-    def _value(self, reason: str) -> Any:
+    def _value(self, errors: Sequence[Attempt]) -> Any:
         task = self._task
         if task is None:
-            raise TaskNotFoundError(
-                f"queue {self.queue!r} does not know task {self.id!r}: its transaction has not committed, or it has been "
-                "forgotten"
-            )
+            raise self._not_there()
         if task.state is TaskState.FINISHED:
             return task.result
         if task.state is TaskState.FAILED:
-            raise TaskFailedError(self.id, reason)
+            reasons = (attempt.error for attempt in reversed(errors) if attempt.error)
+            raise TaskFailedError(self.id, next(reasons, "no reason was recorded"))
         if task.state is TaskState.CANCELED:
             raise TaskCanceledError(f"task {self.id!r} was canceled")
         raise TaskNotFinishedError(f"task {self.id!r} has not ended, it is {task.state.value}; use wait()")
 
+    def _not_there(self) -> FairQueueError:
+        if self._waiting is None:
+            return TaskNotFoundError(f"queue {self.queue!r} does not know task {self.id!r}; it may have been forgotten")
+        return TaskNotFinishedError(
+            f"task {self.id!r} is sent when the transaction on database {self._waiting.database!r} commits; it has not, "
+            "or it was rolled back, or the server refused the task (then that was raised and logged)"
+        )
 
-def _last_error(errors: list[Attempt]) -> str:
-    return next((attempt.error for attempt in reversed(errors) if attempt.error), "no reason was recorded")
+    def _too_late(self, timeout: float | timedelta | None) -> TaskWaitTimeoutError:
+        state = "not known" if self._state is None else self._state.value
+        return TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}")
+
+
+def _pauses(timeout: float | timedelta | None) -> Iterator[float]:
+    """How long to sleep after each look; ends when the time is over and there was a last look."""
+    end = math.inf if timeout is None else time.monotonic() + duration(timeout, "timeout")
+    pause = FIRST_PAUSE
+    while (left := end - time.monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    yield 0.0

@@ -1,7 +1,8 @@
 """Handing tasks to their queue: at once, or when the database transaction that is open here commits.
 
-A transaction's tasks for one queue travel in one push: each hook waits for the tasks that follow it directly in
-the same savepoint. Rolling back takes hook and tasks away together.
+The tasks of a transaction travel together, one push for each queue: a hook of the commit takes in the tasks that
+follow it directly in the same savepoint, so rolling that back takes hook and tasks away. A hook of somebody else in
+between begins a new one, so that what was to happen before a task is sent still does.
 """
 
 from __future__ import annotations
@@ -10,70 +11,97 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_fairque.conf import aget_queue, get_config, get_queue
+from django_fairque.engine.errors import BacklogFullError
+from django_fairque.engine.records import PushResult
 
+from .errors import TaskUsageError
 from .results import TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_fairque.engine.models import Task
-    from django_fairque.engine.records import PushResult
 
     from .options import TaskOptions
+
+MOST_IDS = 100
+"""Ids named in a log line."""
 
 logger = logging.getLogger("django_fairque.tasks")
 
 
 class Waiting:
-    """Tasks that wait for a commit; called by it."""
+    """Tasks that wait for a commit, which calls it."""
 
-    def __init__(self, queue: str) -> None:
-        self.queue = queue
-        self.tasks: list[Task] = []
-        self.results: list[TaskResult] = []
+    def __init__(self, database: str) -> None:
+        self.database = database
+        self.is_over = False
+        """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
+        self._tasks: dict[str, dict[TaskResult, Task]] = {}
 
-    def add(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        results = [TaskResult(task.task_id, self.queue, waiting=self) for task in tasks]
-        self.tasks += tasks
-        self.results += results
+    def add(self, queue: str, tasks: Sequence[Task]) -> list[TaskResult]:
+        results = [TaskResult(task.task_id, queue, waiting=self) for task in tasks]
+        self._tasks.setdefault(queue, {}).update(zip(results, tasks, strict=True))
         return results
 
     def drop(self, result: TaskResult) -> bool:
         """Not to be sent after all; False if it was sent already."""
-        if result not in self.results:
-            return False
-        index = self.results.index(result)
-        del self.tasks[index], self.results[index]
-        return True
+        return self._tasks.get(result.queue, {}).pop(result, None) is not None
 
     def __call__(self) -> None:
-        tasks, results = self.tasks, self.results
-        self.tasks, self.results = [], []
-        try:
-            pushed = get_queue(self.queue).push_batch(tasks)
-        except Exception:
-            ids = ", ".join(task.task_id for task in tasks[:10])
-            logger.exception(
-                "%d tasks for queue %s could not be sent after the commit: %s", len(tasks), self.queue, ids
-            )
-            raise
-        for result, answer in zip(results, pushed, strict=True):
+        """Send everything that can be sent; the first error goes to the one who commits."""
+        self.is_over = True
+        waiting, self._tasks = self._tasks, {}
+        errors = [error for queue, tasks in waiting.items() if (error := _push(queue, tasks)) is not None]
+        if errors:
+            raise errors[0]
+
+
+def _push(queue: str, tasks: Mapping[TaskResult, Task]) -> Exception | None:
+    """Push after a commit. What was refused is logged: its ids are known to callers, and it is nowhere else now."""
+    try:
+        pushed: Sequence[object] = get_queue(queue).push_batch(tasks.values())
+        failure = None
+    except BacklogFullError as error:
+        pushed, failure = error.results, error
+        _log_lost(queue, error.refused, error)
+    except Exception as error:  # noqa: BLE001 - logged here, raised after the other queues' tasks were sent
+        _log_lost(queue, [task.task_id for task in tasks.values()], error)
+        return error
+    for result, answer in zip(tasks, pushed, strict=True):
+        if isinstance(answer, PushResult) and (answer.accepted or answer.duplicate):
             result.sent_as(answer.task_id)
+    return failure
+
+
+def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
+    named = ", ".join(ids[:MOST_IDS]) + (" …" if len(ids) > MOST_IDS else "")
+    logger.error(
+        "%d tasks for queue %s could not be sent after the commit (%s): %s",
+        len(ids),
+        queue,
+        error,
+        named,
+        exc_info=error,
+    )
 
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
-    waiting = _wait_for_commit(options, tasks)
-    return waiting if waiting is not None else _results(options, get_queue(options.queue).push_batch(tasks))
+    if _may_wait(options) and (waiting := _leave_to_commit(options, tasks)) is not None:
+        return waiting
+    return _results(options, get_queue(options.queue).push_batch(tasks))
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    """As `send`; a transaction is looked for in the thread in which synchronous code runs."""
-    waiting = await sync_to_async(_wait_for_commit)(options, tasks)
-    if waiting is not None:
+    """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
+    if _may_wait(options) and (waiting := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return waiting
     queue = await aget_queue(options.queue)
     return _results(options, await queue.push_batch(tasks))
@@ -83,30 +111,46 @@ def _results(options: TaskOptions, pushed: Sequence[PushResult]) -> list[TaskRes
     return [TaskResult(answer.task_id, options.queue) for answer in pushed]
 
 
-def _wait_for_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
-    waits = get_config().enqueue_on_commit if options.on_commit is None else options.on_commit
-    database = options.database or DEFAULT_DB_ALIAS
-    connection = transaction.get_connection(database)
-    if not waits or not connection.in_atomic_block:
+def _may_wait(options: TaskOptions) -> bool:
+    return get_config().enqueue_on_commit if options.on_commit is None else options.on_commit
+
+
+def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
+    """Results of tasks that are sent when the transaction commits; None when there is no transaction."""
+    connection = _connection(options.database or DEFAULT_DB_ALIAS)
+    if not connection.in_atomic_block:
+        if connection.connection is not None and not connection.autocommit:
+            raise TaskUsageError(
+                f"autocommit of database {connection.alias!r} is off and no atomic() is open, so nobody can tell when it "
+                "commits: use atomic(), or enqueue after the commit with using(on_commit=False)"
+            )
         return None
-    hook = _last_hook(connection, options.queue)
+    hook = _last_hook(connection)
     if hook is None:
-        hook = Waiting(options.queue)
-        transaction.on_commit(hook, using=database)
-    return hook.add(tasks)
+        hook = Waiting(connection.alias)
+        connection.on_commit(hook)
+    return hook.add(options.queue, tasks)
 
 
-def _last_hook(connection: Any, queue: str) -> Waiting | None:
-    """The hook that was registered last, if more tasks may join it: same queue, same savepoints.
+def _connection(alias: str) -> BaseDatabaseWrapper:
+    try:
+        return connections[alias]
+    except ConnectionDoesNotExist:
+        known = ", ".join(map(repr, connections))
+        raise TaskUsageError(f"using(database=…): expected one of {known}, got {alias!r}") from None
 
-    ``run_on_commit`` and ``savepoint_ids`` are not Django's public interface: where they look otherwise, every call
-    has a hook of its own.
+
+def _last_hook(connection: Any) -> Waiting | None:
+    """The hook that was registered last, if more tasks may join it: ours, not over, registered in these savepoints.
+
+    Its parts are not Django's public interface: where they look otherwise, every call has a hook of its own. So it
+    has in the block that a `TestCase` opens, where tests tell the hooks of one moment from those of another.
     """
-    hooks = getattr(connection, "run_on_commit", None)
-    savepoints = getattr(connection, "savepoint_ids", None)
-    if not isinstance(hooks, list) or not hooks or savepoints is None:
+    try:
+        savepoints, hook = connection.run_on_commit[-1][:2]
+        here, block = set(connection.savepoint_ids), connection.atomic_blocks[-1]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
-    last = hooks[-1]
-    if isinstance(last, tuple) and len(last) >= 2 and isinstance(last[1], Waiting) and last[1].queue == queue:
-        return last[1] if last[0] == set(savepoints) else None
-    return None
+    if not isinstance(hook, Waiting) or hook.is_over or savepoints != here or getattr(block, "_from_testcase", False):
+        return None
+    return hook

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from .definition import handler_definition
+from .unknown import UnknownTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -11,7 +15,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.lease import Lease
     from django_fairque.engine.options import QueueConfig
 
-from .unknown import UnknownTasks
+    from .definition import AnyDefinition
 
 
 @dataclass(frozen=True)
@@ -35,3 +39,8 @@ class Services:
     timeout: float | None = None
     revoked: Container[str] = frozenset()
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
+
+    @cached_property
+    def bare(self) -> AnyDefinition | None:
+        """What runs tasks that are bare payloads."""
+        return None if self.handler is None else handler_definition(self.handler)

@@ -53,7 +53,8 @@ def test_an_old_token_changes_nothing(queue: FairQueue, redis: Redis, call: str)
     new = pop(queue, NOW + 31)
     assert new.token > old.token
     before = everything(redis)
-    more: list[Any] = {"fail": ["late"], "set_progress": [1, 2]}.get(call, [])
+    arguments: dict[str, list[Any]] = {"fail": ["late"], "set_progress": [1, 2]}
+    more = arguments.get(call, [])
     with pytest.raises(StaleLeaseError):
         getattr(queue, call)(old, *more, now=NOW + 31)
     after = everything(redis)

@@ -9,7 +9,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.services import Services
 
 if TYPE_CHECKING:
-    from pytest_django.fixtures import SettingsWrapper
+    from pytest_django import Settings
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
@@ -23,7 +23,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def queue(server: Server, redis: Redis, settings: SettingsWrapper) -> FairQueue:
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
     """The default queue of this test's settings, on an empty server."""
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     return get_queue()

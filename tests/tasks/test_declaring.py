@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import uuid
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque import Priority, task
+from django_fairque import Discard, Priority, Retry, TaskUsageError, TaskValidationError, task
 from django_fairque.tasks import registry
-from django_fairque.tasks.errors import TaskUsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
 
 
 def test_a_task_is_called_like_its_function() -> None:
@@ -45,16 +50,6 @@ def test_using_returns_a_changed_copy() -> None:
     assert (urgent.options.priority, urgent.options.delay, urgent.options.user_id) == (6, 3.0, "7")
     assert (work.options.priority, work.options.delay, work.options.user_id) == (2, None, None)
     assert urgent.name == work.name
-
-
-def test_two_functions_cannot_share_a_name() -> None:
-    @task(name="same")
-    def one() -> None: ...
-
-    with pytest.raises(TaskUsageError, match="two tasks are named 'same'"):
-
-        @task(name="same")
-        def two() -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -93,3 +88,94 @@ def test_only_functions_become_tasks() -> None:
         task("mail.send")  # type: ignore[call-overload]
     with pytest.raises(TaskUsageError, match="of a function"):
         task(uuid.UUID)
+
+
+def test_what_has_no_result_or_no_object_is_refused() -> None:
+    with pytest.raises(TaskUsageError, match="a generator has no result"):
+
+        @task
+        def numbers() -> Iterator[int]:
+            yield 1
+
+    with pytest.raises(TaskUsageError, match="a generator has no result"):
+
+        @task
+        async def later() -> AsyncIterator[int]:
+            yield 1
+
+    with pytest.raises(TaskUsageError, match="looks like a method"):
+
+        class Mailer:
+            @task
+            def send(self) -> None: ...
+
+    things: list[Any] = [len, functools.partial(len), staticmethod(uuid.uuid4), uuid.UUID(int=0).__str__]
+    for thing in things:
+        with pytest.raises(TaskUsageError, match="of a function"):
+            task(thing)
+    with pytest.raises(TaskUsageError, match="name must be"):
+        task(lambda: None)
+
+
+def test_a_task_can_not_be_changed_in_place() -> None:
+    @task
+    def work() -> None: ...
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        work.name = "other"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        work.options.queue = "mail"  # type: ignore[misc]
+
+
+def test_the_function_can_be_looked_at_through_its_task() -> None:
+    @task
+    async def work(a: int, *, b: str = "x") -> None:
+        """Work."""
+
+    assert (getattr(work, "__name__", ""), work.__doc__, work.__module__) == ("work", "Work.", __name__)
+    assert str(inspect.signature(work)) == "(a: 'int', *, b: 'str' = 'x') -> 'None'"
+    assert work.is_async
+    assert repr(work) == f"<task {work.name!r}>"
+
+
+@pytest.mark.parametrize("reason", [5, None, b"x"])
+def test_reasons_are_text(reason: Any) -> None:
+    for instruction in (lambda: Retry(1, reason), lambda: Discard(reason)):
+        with pytest.raises(TaskUsageError, match="must be text"):
+            instruction()
+
+
+@pytest.mark.parametrize("delay", [-1, "5", float("nan"), timedelta(days=4000)])
+def test_a_retry_comes_in_time(delay: Any) -> None:
+    with pytest.raises(TaskValidationError, match="the delay of Retry must be a number of seconds"):
+        Retry(delay)
+
+
+def test_types_are_checked_before_anything_runs() -> None:
+    """The comments are the test: mypy complains when there is nothing to ignore."""
+
+    @task
+    def plain(a: int, b: str = "") -> float:
+        return a / 2
+
+    @task(batch=10)
+    def many(items: list[int]) -> None: ...
+
+    @task(queue="mail")
+    async def later(a: int) -> str:
+        return str(a)
+
+    def never_called() -> None:
+        half: float = plain(1)
+        word: str = plain(1)  # type: ignore[assignment]
+        plain.enqueue(half)  # type: ignore[arg-type]
+        plain.enqueue(1, c=word)  # type: ignore[call-arg]
+        plain.using(priority=1).enqueue("1")  # type: ignore[arg-type]
+        plain.using(prioritty=1)  # type: ignore[call-arg]
+        many([1])
+        many.enqueue(1)
+        many.enqueue([1])  # type: ignore[arg-type]
+        later.enqueue(1).wait(timedelta(seconds=1))
+        later.enqueue("1")  # type: ignore[arg-type]
+
+    assert callable(never_called)

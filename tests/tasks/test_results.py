@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskNotFoundError, TaskResult, task
+from django_fairque import (
+    TaskCanceledError,
+    TaskFailedError,
+    TaskNotFinishedError,
+    TaskNotFoundError,
+    TaskResult,
+    TaskState,
+    TaskValidationError,
+    TaskWaitTimeoutError,
+    task,
+)
 from django_fairque.conf import aclose_queues
 
 if TYPE_CHECKING:
@@ -90,4 +102,57 @@ async def test_the_coroutines_say_the_same(queue: FairQueue) -> None:
     with pytest.raises(TaskFailedError):
         await failed.await_(timeout=30)
     assert len(await failed.aerrors()) == 1
+    await aclose_queues()
+
+
+def test_a_last_look_comes_after_the_time(queue: FairQueue) -> None:
+    result = enqueue()
+    end(queue, "finish")
+    assert result.wait(timeout=0) == {"n": 1}
+
+
+def test_an_unknown_id_is_not_waited_for(queue: FairQueue) -> None:
+    with pytest.raises(TaskNotFoundError, match="it may have been forgotten"):
+        TaskResult("nothing").wait()
+
+
+@pytest.mark.parametrize("timeout", [-1, "5", float("nan"), True])
+def test_a_wrong_time_to_wait_is_refused(queue: FairQueue, timeout: Any) -> None:
+    with pytest.raises(TaskValidationError, match="timeout must be a number of seconds"):
+        enqueue().wait(timeout)
+
+
+def test_an_error_is_text_and_never_an_exception_of_its_kind(queue: FairQueue) -> None:
+    result = enqueue()
+    lease = queue.pop("w")
+    assert lease is not None
+    queue.fail(lease, ZeroDivisionError("division by zero"), retry=False)
+    with pytest.raises(TaskFailedError) as caught:
+        result.wait(timeout=30)
+    assert (caught.value.task_id, caught.value.error) == (result.id, "ZeroDivisionError: division by zero")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_an_expired_task_has_failed(queue: FairQueue) -> None:
+    @task(name="work", expires=1)
+    def work() -> None: ...
+
+    result = work.enqueue()
+    now = time.time() + 5
+    while queue.sweep(now=now).more:
+        pass
+    assert result.state is TaskState.FAILED
+    with pytest.raises(TaskFailedError, match="not started"):
+        result.result()
+
+
+async def test_coroutines_wait_as_long_and_no_longer(queue: FairQueue) -> None:
+    result = enqueue()
+    with pytest.raises(TaskWaitTimeoutError, match="it is queued"):
+        await result.await_(timeout=0.01)
+    end(queue, "cancel")
+    with pytest.raises(TaskCanceledError):
+        await result.await_(timeout=30)
+    with pytest.raises(TaskNotFoundError):
+        await TaskResult("nothing").await_()
     await aclose_queues()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import transaction
 
-from django_fairque import BacklogFullError, Priority, RedisConnectionError, TaskState, TaskValidationError, task
+from django_fairque import (
+    BacklogFullError,
+    ConfigurationError,
+    Priority,
+    RedisConnectionError,
+    TaskSerializationError,
+    TaskState,
+    TaskUsageError,
+    TaskValidationError,
+    task,
+)
 from django_fairque.conf import aclose_queues
-from django_fairque.tasks.errors import TaskUsageError
 
 if TYPE_CHECKING:
-    from pytest_django.fixtures import SettingsWrapper
+    from pytest_django import Settings
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
@@ -63,6 +71,7 @@ def test_unique_for_returns_the_task_that_is_there(queue: FairQueue) -> None:
     work = declare(user="customer", unique_for=60)
     first = work.enqueue("acme", 1)
     assert work.enqueue("acme", n=1).id == first.id
+    assert work.enqueue("acme", 0).id == work.enqueue("acme").id
     assert work.enqueue("acme", 2).id != first.id
     assert work.using(unique_for=None).enqueue("acme", 1).id != first.id
 
@@ -122,96 +131,132 @@ def test_a_full_backlog_is_an_error(queue: FairQueue) -> None:
         work.enqueue("acme")
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_transaction_sends_when_it_commits(queue: FairQueue) -> None:
-    with transaction.atomic():
-        result = declare().enqueue("acme")
-        assert result.state is None
-    assert result.state is TaskState.QUEUED
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_rollback_leaves_no_trace(queue: FairQueue, redis: Redis) -> None:
-    with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
-        declare().enqueue("acme")
-        raise ZeroDivisionError
+@pytest.mark.parametrize(
+    "call", [("a", 1), "ab", {"a": 1}, ((), {}, 1), (("a",),), ("a", {}), (("a",), []), 5, None, (3, {})]
+)
+def test_many_calls_are_pairs(queue: FairQueue, redis: Redis, call: Any) -> None:
+    with pytest.raises(TaskUsageError, match="pairs of a sequence and a mapping"):
+        declare().enqueue_many([(("a",), {}), call])
     assert redis.dbsize() == 0
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_savepoint_that_is_rolled_back_takes_only_its_own(queue: FairQueue) -> None:
-    work = declare(user="customer")
-    with transaction.atomic():
-        first = work.enqueue("acme", 1)
-        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
-            lost = work.enqueue("acme", 2)
-            raise ZeroDivisionError
-        with transaction.atomic():
-            inner = work.enqueue("acme", 3)
-        last = work.enqueue("acme", 4)
-    assert [lease.payload["args"][1] for lease in queue.pop_batch(9, "w")] == [1, 3, 4]
-    assert lost.state is None
-    assert {first.state, inner.state, last.state} == {TaskState.STARTED}
+def test_many_calls_can_not_share_an_id(queue: FairQueue, redis: Redis) -> None:
+    with pytest.raises(TaskUsageError, match="2 tasks can't share one task_id"):
+        declare().using(task_id="x").enqueue_many([(("a",), {}), (("b",), {})])
+    assert redis.dbsize() == 0
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_transaction_makes_one_call(queue: FairQueue, redis: Redis) -> None:
-    work = declare(user="customer")
-    redis.config_resetstat()
-    with transaction.atomic():
-        for n in range(100):
-            work.enqueue("acme", n)
-    calls = sum(redis.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval"))
-    assert calls <= 2  # the second, when the server did not know the script
-    assert queue.get_queue_sizes("acme").ready == 100
+def test_no_calls_are_none(queue: FairQueue) -> None:
+    assert declare().enqueue_many(iter([])) == []
 
 
-@pytest.mark.django_db(transaction=True)
-def test_on_commit_can_be_turned_off(queue: FairQueue, settings: SettingsWrapper) -> None:
-    with transaction.atomic():
-        assert declare().using(on_commit=False).enqueue("acme").state is TaskState.QUEUED
-        settings.FAIRQUE = {**settings.FAIRQUE, "ENQUEUE_ON_COMMIT": False}
-        assert declare().enqueue("acme").state is TaskState.QUEUED
-        assert declare().using(on_commit=True).enqueue("acme").state is None
+def test_a_chosen_id_is_sent_once_while_it_lives(queue: FairQueue) -> None:
+    work = declare(user="customer").using(task_id="order-42")
+    assert work.enqueue("acme").id == work.enqueue("acme").id == "order-42"
+    assert queue.get_queue_sizes("acme").ready == 1
 
 
-@pytest.mark.django_db(transaction=True)
-def test_what_waits_for_a_commit_can_be_canceled(queue: FairQueue, redis: Redis) -> None:
-    with transaction.atomic():
-        result = declare().enqueue("acme")
-        kept = declare().enqueue("acme")
-        assert result.cancel() is True
-    assert result.state is None
-    assert kept.state is TaskState.QUEUED
+def test_a_wrong_call_is_a_type_error_and_a_wrong_value_a_value_error(queue: FairQueue) -> None:
+    with pytest.raises(TypeError, match=r"work\.enqueue\(\): missing .*'customer'; its arguments are \(customer"):
+        declare().enqueue()
+    with pytest.raises(ValueError, match=r"work\.enqueue\(\): payload is not JSON"):
+        declare().enqueue({1, 2})
+    with pytest.raises(TaskSerializationError):
+        declare().enqueue({1, 2})
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_server_that_is_gone_at_commit_is_an_error_with_the_ids(
-    queue: FairQueue, settings: SettingsWrapper, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"prioritty": 3}, "did you mean 'priority'"),
+        ({"retry_on": OSError}, "unknown option 'retry_on'"),
+        ({"user_id": None}, "text, an integer or a UUID, got NoneType"),
+        ({"user_id": True}, "got bool True"),
+        ({"user_id": 1.5}, "got float 1.5"),
+        ({"user_id": ""}, "non-empty"),
+        ({"task_id": "x" * 257}, "at most 256 bytes"),
+        ({"task_id": 5}, "got int 5"),
+        ({"delay": -1}, "got -1"),
+        ({"delay": "5"}, "got '5'"),
+        ({"delay": float("nan")}, "got nan"),
+        ({"delay": 5, "execute_after": 9e9}, "in two ways"),
+        ({"execute_after": datetime(2030, 1, 1)}, "aware datetime"),  # noqa: DTZ001 - that it is naive is the point
+        ({"expires_at": "tomorrow"}, "got 'tomorrow'"),
+        ({"unique_for": 5, "debounce": 5}, "give one"),
+        ({"debounce": 5, "delay": 5}, "a delay itself"),
+        ({"on_commit": 1}, "True, False or None"),
+        ({"database": ""}, "non-empty"),
+        ({"queue": None}, "non-empty"),
+        ({"max_retries": 1001}, "from 0 to 1000"),
+        ({"max_retries": True}, "from 0 to 1000"),
+        ({"sla": 0}, "more than 0"),
+    ],
+)
+def test_a_wrong_option_of_a_call_is_named(queue: FairQueue, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(TaskUsageError, match=rf"work\.using\(\): .*{expected}"):
+        declare().using(**options)
+
+
+def test_a_later_way_to_say_when_takes_the_place_of_the_earlier(queue: FairQueue) -> None:
+    work = declare(delay=60, expires=120)
+    assert queue.get_task(work.enqueue("a").id).state is TaskState.SCHEDULED
+    moved = work.using(execute_after=4e9, expires_at=4.1e9)
+    due = queue.get_task(moved.enqueue("a").id)
+    assert (due.execute_after, due.expires_at) == (4e9, 4.1e9)
+    assert queue.get_task(work.using(delay=None).enqueue("a").id).state is TaskState.QUEUED
+
+
+def test_a_span_counts_from_the_call(queue: FairQueue) -> None:
+    later = declare().using(execute_after=timedelta(hours=1), expires_at=timedelta(hours=2))
+    sent = queue.get_task(later.enqueue("a").id)
+    assert sent.execute_after is not None
+    assert sent.expires_at == pytest.approx(sent.execute_after + 3600, abs=1)
+    with pytest.raises(TaskUsageError, match=r"would expire .* before it may start"):
+        later.using(expires_at=timedelta(minutes=1)).enqueue("a")
+
+
+def test_an_undeclared_queue_is_a_mistake_with_the_nearest_match(queue: FairQueue) -> None:
+    with pytest.raises(ConfigurationError, match="did you mean 'default'"):
+        declare(queue="defualt").enqueue("a")
+
+
+def test_retries_above_the_queues_limit_are_refused(queue: FairQueue, redis: Redis) -> None:
+    with pytest.raises(TaskValidationError, match="max_retry_attempts"):
+        declare(max_retries=101).enqueue("a")
+    assert redis.dbsize() == 0
+
+
+def test_a_server_that_is_gone_is_an_error_at_once(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
-    with pytest.raises(RedisConnectionError), transaction.atomic():
-        result = declare().enqueue("acme")
-    assert result.id in caplog.text
+    with pytest.raises(RedisConnectionError):
+        declare().enqueue("a")
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_coroutine_inside_a_transaction_waits_for_its_commit(queue: FairQueue) -> None:
-    from asgiref.sync import async_to_sync
-
-    async def send() -> Any:
-        result = await declare().aenqueue("acme")
-        await aclose_queues()
-        return result
-
-    with transaction.atomic():
-        result = async_to_sync(send)()
-        assert result.state is None
-    assert result.state is TaskState.QUEUED
-    assert asyncio.run(_state(result)) is TaskState.QUEUED
+def test_the_same_work_of_two_users_is_not_the_same(queue: FairQueue) -> None:
+    work = declare(unique_for=60)
+    assert work.using(user_id="a").enqueue("x").id != work.using(user_id="b").enqueue("x").id
 
 
-async def _state(result: Any) -> Any:
-    state = await (await result.arefresh()).astate()
-    await aclose_queues()
-    return state
+def test_a_default_that_is_not_json_does_not_matter_for_uniqueness(queue: FairQueue) -> None:
+    def enqueue() -> str:
+        nothing = object()
+
+        @task(name="with_default", unique_for=60)
+        def work(n: int, other: object = nothing) -> None: ...
+
+        return work.enqueue(1).id
+
+    assert enqueue() == enqueue()
+
+
+def test_items_of_a_batch_task_are_enqueued_one_by_one(queue: FairQueue) -> None:
+    @task(name="batch", batch=3, user=lambda item: item["owner"], unique_for=60)
+    def work(items: list[dict[str, str]]) -> int:
+        return len(items)
+
+    sent = work.enqueue({"owner": "acme"})
+    assert work.enqueue({"owner": "acme"}).id == sent.id
+    assert queue.get_task(sent.id).user_id == "acme"
+    assert work([{"owner": "a"}, {"owner": "b"}]) == 2
+    with pytest.raises(TaskUsageError, match="one item of the batch, by position, got 2 and 0 by name"):
+        work.enqueue({"owner": "a"}, {"owner": "b"})  # type: ignore[call-arg]

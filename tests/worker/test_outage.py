@@ -48,21 +48,20 @@ def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -
 
 def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
-    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="1")
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="1.5")
     try:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
             task = Task.create("ann", 3, {"args": [8.0], "kwargs": {}}, name="nap", timeout=60)
             queue.push(task)
-            eventually(lambda: told(client, STARTED))
+            starts = eventually(lambda: told(client, STARTED))
             server.kill()
             eventually(lambda: "its leases could not be renewed in time" in worker.log)
             server.start()
-            eventually(lambda: len(told(client, STARTED)) == 2)
+            eventually(lambda: len(told(client, STARTED)) > len(starts))
             assert told(client, ENDED) == []
-            (attempt,) = queue.history(task.task_id)
-            assert attempt.kind in ("released", "lease_ended")
+            assert {attempt.kind for attempt in queue.history(task.task_id)} <= {"released", "lease_ended"}
             queue.cancel(task.task_id)
     finally:
         worker.close()

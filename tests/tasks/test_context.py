@@ -1,0 +1,225 @@
+"""What a running task knows of itself, and how it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import FairQueueError, StaleLeaseError, TaskUsageError, current_task, task
+from django_fairque.tasks.execution import Run, aexecute, execute, prepare, run_batch
+from django_fairque.tasks.progress import INTERVAL
+from django_fairque.tasks.services import Services
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.queue import FairQueue
+
+Report = tuple[float, float, str]
+
+
+class Recorder:
+    """Stands where a worker writes reports to the server."""
+
+    def __init__(self, *, fails_with: Exception | None = None) -> None:
+        self.reports: list[Report] = []
+        self.threads: set[int] = set()
+        self.fails_with = fails_with
+
+    def __call__(self, lease: Any, current: float, total: float, message: str) -> None:
+        self.threads.add(threading.get_ident())
+        if self.fails_with is not None:
+            raise self.fails_with
+        self.reports.append((current, total, message))
+
+
+def run_of(queue: FairQueue, function: Callable[..., Any], *args: Any, **services: Any) -> Run:
+    work = task(name="work", timeout=60)(function)
+    work.enqueue(*args)
+    lease = queue.pop("w")
+    assert lease is not None
+    run = prepare(lease, Services(queue.name, queue.config, **{"send_progress": Recorder(), **services}))
+    assert isinstance(run, Run)
+    return run
+
+
+def test_outside_a_worker_it_is_inert() -> None:
+    me = current_task()
+    assert (me.id, me.name, me.queue, me.user_id) == ("", "", "", "")
+    assert (me.attempt, me.retries_left, me.fence, me.deadline, me.cancelled, me.batch) == (1, 0, 0, None, False, ())
+    me.progress(1, 2, "half")
+    me.raise_if_cancelled()
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        (("1", 2), "current must be a finite number, got '1'"),
+        ((1, float("nan")), "total must be a finite number, got nan"),
+        ((1, float("inf")), "total must be"),
+        ((True, 2), "current must be"),
+        ((None, 2), "current must be"),
+        ((1, 2, 3), "message must be text, got 3"),
+    ],
+)
+def test_a_wrong_report_is_a_mistake_inside_and_outside(queue: FairQueue, report: Any, expected: str) -> None:
+    with pytest.raises(TaskUsageError, match=expected):
+        current_task().progress(*report)
+    outcome = execute(run_of(queue, lambda: current_task().progress(*report)))
+    assert (outcome.kind, b"TaskUsageError: progress: " in outcome.body) == ("fail", True)
+
+
+def test_reports_are_few_and_the_last_is_among_them(queue: FairQueue) -> None:
+    recorder, spent = Recorder(), 0.0
+
+    def work() -> None:
+        nonlocal spent
+        started = time.monotonic()
+        for n in range(20_000):
+            current_task().progress(n, 20_000, f"item {n}")
+        spent = time.monotonic() - started
+
+    execute(run_of(queue, work, send_progress=recorder))
+    assert recorder.reports[-1] == (19_999, 20_000, "item 19999")
+    assert len(recorder.reports) <= 2 + spent / INTERVAL
+    assert recorder.reports == sorted(recorder.reports)
+
+
+def test_a_report_is_sent_while_the_task_goes_on(queue: FairQueue) -> None:
+    recorder = Recorder()
+
+    def work() -> bool:
+        me = current_task()
+        for n in range(3):  # the first at once, the others a moment later by themselves
+            me.progress(n, 3)
+        deadline = time.monotonic() + 30
+        while (2, 3, "") not in recorder.reports and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return (2, 3, "") in recorder.reports
+
+    outcome = execute(run_of(queue, work, send_progress=recorder))
+    assert outcome.body == b"true"
+    assert threading.get_ident() not in recorder.threads
+
+
+async def test_a_coroutine_reports_without_blocking_its_loop(queue: FairQueue) -> None:
+    recorder = Recorder()
+
+    async def work() -> str:
+        current_task().progress(1, 2)
+        await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: current_task().progress(2, 2, "from a thread"))
+        return current_task().id
+
+    run = run_of(queue, work, send_progress=recorder)
+    outcome = await asyncio.create_task(aexecute(run))
+    assert outcome.body.decode() == f'"{run.lease.task_id}"'
+    assert recorder.reports[-1] == (2, 2, "from a thread")
+    assert threading.get_ident() not in recorder.threads
+    assert current_task().id == ""
+
+
+async def test_coroutines_do_not_see_each_other(queue: FairQueue) -> None:
+    everyone_runs = asyncio.Barrier(3) if hasattr(asyncio, "Barrier") else None
+
+    async def work() -> str:
+        if everyone_runs is not None:
+            await everyone_runs.wait()
+        await asyncio.sleep(0)
+        return current_task().id
+
+    runs = [run_of(queue, work) for _ in range(3)]
+    outcomes = await asyncio.gather(*(asyncio.create_task(aexecute(run)) for run in runs))
+    assert [outcome.body.decode() for outcome in outcomes] == [f'"{run.lease.task_id}"' for run in runs]
+
+
+def test_threads_do_not_see_each_other(queue: FairQueue) -> None:
+    together = threading.Barrier(3)
+
+    def work() -> str:
+        together.wait(30)
+        return current_task().id
+
+    runs = [run_of(queue, work) for _ in range(3)]
+    bodies: dict[str, bytes] = {}
+    threads = [
+        threading.Thread(target=lambda run=run: bodies.update({run.lease.task_id: execute(run).body})) for run in runs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {task_id: f'"{task_id}"'.encode() for task_id in bodies} == bodies
+    assert len(bodies) == 3
+
+
+def test_a_task_that_calls_another_stays_itself(queue: FairQueue) -> None:
+    @task(name="inner")
+    def inner() -> str:
+        return current_task().name
+
+    assert execute(run_of(queue, inner.function)).body == b'"work"'
+    assert current_task().name == ""
+
+
+def test_a_report_that_fails_costs_no_task(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+    run = run_of(queue, lambda: current_task().progress(1, 2), send_progress=Recorder(fails_with=FairQueueError("no")))
+    with caplog.at_level(logging.WARNING):
+        assert execute(run).kind == "finish"
+    assert f"the progress of task {run.lease.task_id} could not be recorded" in caplog.text
+
+
+def test_a_report_for_a_lost_lease_tells_the_task(queue: FairQueue) -> None:
+    recorder = Recorder(fails_with=StaleLeaseError("lost"))
+
+    def work() -> None:
+        me = current_task()
+        me.raise_if_cancelled()
+        me.progress(1, 2)
+        deadline = time.monotonic() + 30
+        while not me.cancelled and time.monotonic() < deadline:
+            time.sleep(0.001)
+        me.raise_if_cancelled()
+        raise AssertionError("it was not told")
+
+    outcome = execute(run_of(queue, work, send_progress=recorder))
+    assert (outcome.kind, outcome.body) == ("discard", b"canceled while it ran")
+
+
+def test_a_task_canceled_under_its_worker_is_told(queue: FairQueue) -> None:
+    revoked: set[str] = set()
+
+    def work() -> None:
+        me = current_task()
+        assert not me.cancelled
+        revoked.add(me.id)
+        assert me.cancelled
+        me.raise_if_cancelled()
+
+    assert execute(run_of(queue, work, revoked=revoked)).kind == "discard"
+
+
+def test_a_batch_has_the_context_of_each_item(queue: FairQueue) -> None:
+    recorder = Recorder()
+    seen: list[Any] = []
+
+    @task(name="batch", batch=10)
+    def work(items: list[int]) -> None:
+        me = current_task()
+        seen.extend((each.id, each.user_id, each.fence) for each in me.batch)
+        assert me.id == me.batch[0].id
+        for each, item in zip(me.batch, items, strict=True):
+            each.progress(item, 3)
+
+    sent = [work.using(user_id=f"u{n}").enqueue(n).id for n in range(3)]
+    services = Services(queue.name, queue.config, recorder)
+    runs = [run for run in (prepare(lease, services) for lease in queue.pop_batch(3, "w")) if isinstance(run, Run)]
+    assert [outcome.kind for outcome in run_batch(runs)] == ["finish"] * 3
+    assert seen == [(run.lease.task_id, run.lease.user_id, run.lease.token) for run in runs]
+    assert {task_id for task_id, *_ in seen} == set(sent)
+    assert {report[0] for report in recorder.reports} == {0, 1, 2}

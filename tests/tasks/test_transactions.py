@@ -1,0 +1,316 @@
+"""When a task is sent that was enqueued inside a database transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connection, transaction
+from django.test import TestCase
+
+from django_fairque import (
+    BacklogFullError,
+    RedisConnectionError,
+    TaskNotFinishedError,
+    TaskNotFoundError,
+    TaskResult,
+    TaskState,
+    TaskUsageError,
+    get_queue,
+    task,
+)
+from django_fairque.conf import aclose_queues
+
+if TYPE_CHECKING:
+    from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+in_transactions = pytest.mark.django_db(transaction=True)
+
+
+def enqueue(n: Any = 0, *, customer: str = "acme", **options: Any) -> TaskResult:
+    @task(name="work", user="customer")
+    def work(customer: str, n: Any) -> None: ...
+
+    return work.using(**options).enqueue(customer, n)
+
+
+def pushes(redis: Redis) -> int:
+    """Script calls since `config_resetstat`; a script that the server did not know is called again."""
+    stats = redis.info("commandstats")
+    called = [int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("evalsha", "eval")]
+    return sum(called) - int(stats.get("cmdstat_evalsha", {}).get("failed_calls", 0))
+
+
+def arrived(queue: FairQueue) -> list[Any]:
+    return [lease.payload["args"][1] for lease in queue.pop_batch(1000, "w")]
+
+
+@in_transactions
+def test_a_transaction_sends_when_it_commits(queue: FairQueue) -> None:
+    with transaction.atomic():
+        result = enqueue()
+        sent_id = result.id
+        assert result.state is None
+        assert queue.get_queue_sizes("acme").ready == 0
+    assert result.state is TaskState.QUEUED
+    assert result.id == sent_id
+
+
+@in_transactions
+def test_a_rollback_leaves_no_trace(queue: FairQueue, redis: Redis) -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+        result = enqueue()
+        raise ZeroDivisionError
+    assert redis.dbsize() == 0
+    assert result.state is None
+    with pytest.raises(TaskNotFinishedError, match="database 'default' commits; it has not, or it was rolled back"):
+        result.result()
+
+
+@in_transactions
+def test_a_savepoint_that_is_rolled_back_takes_only_its_own(queue: FairQueue) -> None:
+    with transaction.atomic():
+        first = enqueue(1)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            lost = enqueue(2)
+            raise ZeroDivisionError
+        with transaction.atomic():
+            inner = enqueue(3)
+        last = enqueue(4)
+    assert arrived(queue) == [1, 3, 4]
+    assert lost.state is None
+    assert {first.state, inner.state, last.state} == {TaskState.STARTED}
+
+
+@in_transactions
+def test_an_outer_savepoint_takes_the_inner_ones_along(queue: FairQueue) -> None:
+    with transaction.atomic():
+        enqueue(1)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            with transaction.atomic():
+                enqueue(2)
+            enqueue(3)
+            raise ZeroDivisionError
+        enqueue(4)
+    assert arrived(queue) == [1, 4]
+
+
+@in_transactions
+def test_a_transaction_makes_one_call_for_each_queue(queue: FairQueue, redis: Redis, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
+    get_queue("mail").is_paused()
+    redis.config_resetstat()
+    with transaction.atomic():
+        for n in range(100):
+            enqueue(n, queue=("default", "mail")[n % 2])
+    assert pushes(redis) == 2
+    assert arrived(get_queue()) == list(range(0, 100, 2))
+    assert arrived(get_queue("mail")) == list(range(1, 100, 2))
+
+
+@in_transactions
+def test_what_was_to_happen_before_a_task_is_sent_still_does(queue: FairQueue) -> None:
+    seen: list[int] = []
+    with transaction.atomic():
+        enqueue(1)
+        transaction.on_commit(lambda: seen.append(queue.get_queue_sizes("acme").ready))
+        enqueue(2)
+    assert seen == [1]
+    assert arrived(queue) == [1, 2]
+
+
+@in_transactions
+@pytest.mark.parametrize("hidden", ["run_on_commit", "savepoint_ids", "atomic_blocks"])
+def test_it_works_where_django_hides_its_hooks(queue: FairQueue, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+    from django_fairque.tasks import sending
+
+    class Hiding:
+        def __init__(self, connection: Any) -> None:
+            self.connection = connection
+
+        def __getattr__(self, name: str) -> Any:
+            if name == hidden:
+                raise AttributeError(name)
+            return getattr(self.connection, name)
+
+    own = sending._connection
+    monkeypatch.setattr(sending, "_connection", lambda alias: Hiding(own(alias)))
+    with transaction.atomic():
+        results = [enqueue(n) for n in range(3)]
+    assert arrived(queue) == [0, 1, 2]
+    assert {result.state for result in results} == {TaskState.STARTED}
+
+
+@in_transactions
+def test_a_later_change_of_an_argument_changes_nothing(queue: FairQueue) -> None:
+    order = {"lines": [1]}
+    with transaction.atomic():
+        enqueue(order)
+        order["lines"].append(2)
+    assert arrived(queue) == [{"lines": [1]}]
+
+
+@in_transactions
+def test_a_bad_call_fails_at_the_call_not_at_the_commit(queue: FairQueue, redis: Redis) -> None:
+    with transaction.atomic():
+        with pytest.raises(TaskUsageError):
+            enqueue({1, 2}, unknown=3)
+        with pytest.raises(ValueError, match="not JSON"):
+            enqueue({1, 2})
+    assert redis.dbsize() == 0
+
+
+@in_transactions
+def test_on_commit_can_be_turned_off(queue: FairQueue, settings: Settings) -> None:
+    with transaction.atomic():
+        assert enqueue(on_commit=False).state is TaskState.QUEUED
+        settings.FAIRQUE = {**settings.FAIRQUE, "ENQUEUE_ON_COMMIT": False}
+        assert enqueue().state is TaskState.QUEUED
+        assert enqueue(on_commit=True).state is None
+
+
+@in_transactions
+def test_a_duplicate_has_the_id_of_the_task_that_is_there(queue: FairQueue) -> None:
+    first = enqueue(unique_for=60)
+    with transaction.atomic():
+        second = enqueue(unique_for=60)
+    assert second.id == first.id
+
+
+@in_transactions
+def test_what_waits_for_a_commit_can_be_canceled(queue: FairQueue) -> None:
+    with transaction.atomic():
+        result, kept = enqueue(1), enqueue(2)
+        assert result.cancel() is True
+    assert result.state is None
+    assert arrived(queue) == [2]
+    assert kept.cancel() is True
+
+
+@in_transactions
+def test_nobody_waits_for_a_task_that_is_not_sent(queue: FairQueue) -> None:
+    with transaction.atomic():
+        result = enqueue()
+        with pytest.raises(TaskNotFinishedError, match="is sent when the transaction on database 'default' commits"):
+            result.wait()
+
+
+@in_transactions
+def test_a_server_that_is_gone_at_commit_is_an_error_with_the_ids(
+    queue: FairQueue, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
+    with pytest.raises(RedisConnectionError), transaction.atomic():
+        results = [enqueue(), enqueue()]
+    assert all(result.id in caplog.text for result in results)
+
+
+@in_transactions
+def test_a_refusal_at_commit_keeps_nothing_else_back(
+    queue: FairQueue, redis: Redis, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
+    get_queue().user("full").set_max_backlog(1)
+    with pytest.raises(BacklogFullError), transaction.atomic():  # noqa: PT012
+        results = [enqueue(n, customer="full") for n in range(2)]
+        results += [enqueue(2), enqueue(3, queue="mail")]
+    assert [result.state for result in results] == [TaskState.QUEUED, None, TaskState.QUEUED, TaskState.QUEUED]
+    assert results[1].id in caplog.text
+    assert results[2].id not in caplog.text
+    redis.flushall()
+    with pytest.raises(TaskNotFoundError, match="forgotten"):
+        results[0].result()
+    with pytest.raises(TaskNotFinishedError, match="the server refused"):
+        results[1].result()
+
+
+@in_transactions
+def test_an_unknown_database_is_named(queue: FairQueue) -> None:
+    with pytest.raises(TaskUsageError, match="expected one of 'default', got 'defautl'"):
+        enqueue(database="defautl")
+
+
+@in_transactions
+def test_without_autocommit_nobody_can_tell_when_to_send(queue: FairQueue, redis: Redis) -> None:
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(TaskUsageError, match="autocommit of database 'default' is off"):
+            enqueue()
+        assert redis.dbsize() == 0
+        assert enqueue(on_commit=False).state is TaskState.QUEUED
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@in_transactions
+def test_a_coroutine_inside_a_transaction_waits_for_its_commit(queue: FairQueue) -> None:
+    async def send() -> TaskResult:
+        @task(name="other")
+        async def work() -> None: ...
+
+        result = await work.aenqueue()
+        assert await result.astate() is None
+        await aclose_queues()
+        return result
+
+    with transaction.atomic():
+        result = async_to_sync(send)()
+    assert result.state is TaskState.QUEUED
+
+
+@in_transactions
+def test_a_coroutine_sends_what_its_synchronous_part_left_to_the_commit(queue: FairQueue) -> None:
+    def save() -> TaskResult:
+        with transaction.atomic():
+            result = enqueue()
+            assert result.state is None
+        connection.close()  # the thread's own
+        return result
+
+    async def view() -> TaskState | None:
+        result = await sync_to_async(save)()
+        state = await result.astate()
+        await aclose_queues()
+        return state
+
+    assert asyncio.run(view()) is TaskState.QUEUED
+
+
+class TestInsideATestCase:
+    """Its transaction never commits; tests run the hooks of a moment themselves."""
+
+    pytestmark = pytest.mark.django_db
+
+    def test_the_hooks_of_a_moment_are_its_own(
+        self, queue: FairQueue, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+    ) -> None:
+        enqueue(1)
+        with django_capture_on_commit_callbacks(execute=True):
+            enqueue(2)
+        assert arrived(queue) == [2]
+        with django_capture_on_commit_callbacks(execute=True):
+            enqueue(3)
+        assert arrived(queue) == [3]
+
+    def test_a_block_inside_is_like_any(
+        self, queue: FairQueue, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+    ) -> None:
+        with django_capture_on_commit_callbacks(execute=True) as callbacks, transaction.atomic():
+            enqueue(1)
+            enqueue(2)
+        assert len(callbacks) == 1
+        assert arrived(queue) == [1, 2]
+
+    def test_hooks_that_were_run_take_nothing_in(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            with TestCase.captureOnCommitCallbacks(execute=True):
+                enqueue(1)
+            with TestCase.captureOnCommitCallbacks(execute=True):
+                enqueue(2)
+        assert arrived(queue) == [1, 2]
