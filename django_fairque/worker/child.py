@@ -21,8 +21,9 @@ SWITCH_INTERVAL = 0.001
 """Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
 server waits longer for its turn than for the server."""
 
-READY, RETIRING = "ready", "retiring"
-"""What the child says: ``(READY,)``, ``(RETIRING, reason)``. It is told ``("stop",)`` and ``("revoked", ids)``."""
+READY, RETIRING, DONE = "ready", "retiring", "done"
+"""What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(DONE,)`` when all that is left is to exit. It is told
+``("stop",)`` and ``("revoked", ids)``."""
 
 UNUSABLE = 3
 """Exit code of a child that could not begin, and said why."""
@@ -39,6 +40,7 @@ def main(options: WorkerOptions, board: Board, line: Connection, supervisor: int
     _say(line, READY)
     core.start()
     core.join()
+    _say(line, DONE)
 
 
 def _made(options: WorkerOptions, board: Board, line: Connection) -> Core:

@@ -51,7 +51,8 @@ class Police:
             child.kill("its leases could not be renewed")
         elif child.deadline is not None and now > child.deadline:
             count = sum(len(running.tasks) for running in child.board.running())
-            logger.warning("worker process %s is ended; %d running tasks are given back", child.worker_id, count)
+            words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
+            logger.warning("worker process %s %s", child.worker_id, words)
             child.kill("worker stopped")
         elif self._stands_still(child, now):
             logger.error("worker process %s is replaced: its loop stands still", child.worker_id)

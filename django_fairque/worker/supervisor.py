@@ -6,6 +6,7 @@ them die and gives back what they had, ends what must not go on (`policing`), an
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from multiprocessing import get_context
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 
-from .child import READY, RETIRING
+from .child import DONE, READY, RETIRING
 from .health import HealthFile
 from .identity import version
 from .keeper import Keeper, Member
@@ -37,6 +38,8 @@ QUIET = 6.0
 """Seconds beyond its longest pause for which the keeper may be silent before the worker is unhealthy."""
 GIVE_BACK_WITHIN = 5.0
 """Seconds for giving everything back at the end; after that the leases end by themselves."""
+EXIT_WITHIN = 5.0
+"""Seconds that a child has for its exit handlers, and for threads that its tasks have left."""
 TRIES = 3
 """Children in a row that could not begin, before any could, after which the worker gives up."""
 LONGEST_BACKOFF = 30.0
@@ -128,6 +131,15 @@ class Supervisor:
                 child.is_leaving = True
                 if not self.is_stopping:
                     self._vacant[child.index] = 0.0
+            elif message[0] == DONE:
+                self._let_go(child)
+
+    def _let_go(self, child: ChildProcess) -> None:
+        """It has settled everything. Who was told to stop by someone else is replaced."""
+        if not (child.is_leaving or self.is_stopping or self.options.burst):
+            self._vacant[child.index] = 0.0
+        child.is_leaving = True
+        child.deadline = min(child.deadline or math.inf, monotonic() + EXIT_WITHIN)
 
     def _follow_signals(self) -> None:
         if self._notices.stops == self._stops_seen:

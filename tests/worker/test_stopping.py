@@ -92,3 +92,11 @@ def test_a_change_of_code_replaces_the_children(
     eventually(lambda: {each.pid for each in worker.children()} - {child.pid})
     eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
     assert len(told(redis, STARTED)) == 1
+
+
+def test_a_child_that_does_not_exit_is_ended(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    task_id = push("leaves_a_thread")
+    worker = start_worker("--burst")
+    assert worker.wait() == 0
+    assert queue.get_task(task_id).state is TaskState.FINISHED
+    assert "has not exited" in worker.log

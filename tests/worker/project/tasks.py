@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import threading
 import time
 from typing import Any
 
@@ -166,6 +167,12 @@ def spawns(depth: int) -> None:
     """Enqueue more while it runs."""
     if depth:
         spawns.using(user_id="spawner").enqueue(depth - 1)
+
+
+@task(name="leaves_a_thread")
+def leaves_a_thread() -> None:
+    """Start a thread that never ends, and that Python waits for at exit."""
+    threading.Thread(target=threading.Event().wait, daemon=False).start()
 
 
 @task(name="nap_local")
