@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.models import Task
 from django_fairque.engine.units import moment
 
 from .errors import TaskUsageError
@@ -19,6 +18,7 @@ from .options import TaskOptions, user_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from django_fairque.engine.models import Task
     from django_fairque.engine.options import QueueConfig
 
 DEFAULT_USER = "default"
@@ -81,6 +81,8 @@ class Caller:
         Raises:
             TaskUsageError, TaskValidationError, TaskSerializationError: with the task's name.
         """
+        from django_fairque.engine.models import Task
+
         bound = self.bind(args, kwargs)
         due, expiry = self._times(options)
         window = options.unique_for if options.unique_for is not None else options.debounce

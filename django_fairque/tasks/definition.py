@@ -8,22 +8,22 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
-
-from typing_extensions import ParamSpec, Self, Unpack
-
-from django_fairque.conf import get_config
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from . import registry, sending
 from .calls import Caller
 from .errors import TaskUsageError
-from .options import DECLARABLE, SENDABLE, DeclaredOptions, SendOptions, TaskOptions, changed
+from .options import DECLARABLE, SENDABLE, TaskOptions, changed
+from .queues import get_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from typing_extensions import Self, Unpack
+
     from django_fairque.engine.models import Task
 
+    from .options import DeclaredOptions, SendOptions
     from .results import TaskResult
 
 P = ParamSpec("P")

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Union
-
-from typing_extensions import TypedDict
+from typing import Any, TypedDict, Union
 
 from django_fairque.engine.errors import TaskValidationError
 from django_fairque.engine.ids import check_id
-from django_fairque.engine.options import nearest
 from django_fairque.engine.priority import Priority
 from django_fairque.engine.units import duration, moment
 
@@ -144,6 +141,8 @@ def user_id(value: object, name: str) -> str:
 
 
 def _unknown(name: str, allowed: frozenset[str]) -> str:
+    from django_fairque.engine.options import nearest
+
     near = nearest(name, allowed)
     return f"unknown option {name!r}; " + (
         f"did you mean {near!r}?" if near else f"expected one of {', '.join(sorted(allowed))}"

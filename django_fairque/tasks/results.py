@@ -7,12 +7,12 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.conf import aget_queue, get_queue
 from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.records import TaskState
 from django_fairque.engine.units import duration
 
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
+from .queues import aget_queue, get_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,11 +14,11 @@ from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_fairque.conf import aget_queue, get_config, get_queue
 from django_fairque.engine.errors import BacklogFullError
 from django_fairque.engine.records import PushResult
 
 from .errors import TaskUsageError
+from .queues import aget_queue, get_config, get_queue
 from .results import TaskResult
 
 if TYPE_CHECKING:

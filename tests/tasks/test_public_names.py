@@ -34,10 +34,19 @@ def test_every_error_can_be_caught_by_its_public_name() -> None:
     assert {kind.__name__ for kind in kinds} - set(django_fairque.__all__) == set()
 
 
-def test_importing_the_package_imports_nothing_of_weight() -> None:
-    program = "import sys, django_fairque; print(*{name.split('.')[0] for name in sys.modules})"
+def modules_after(program: str) -> set[str]:
+    program += "; import sys; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) & {"django", "pydantic", "redis", "yaml", "asyncio"} == set()
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_imports_nothing_of_weight() -> None:
+    assert modules_after("import django_fairque") & {"django", "pydantic", "redis", "yaml", "asyncio"} == set()
+
+
+def test_declaring_a_task_imports_nothing_but_django() -> None:
+    program = "import django_fairque; exec('def work(): ...'); django_fairque.task(work)"
+    assert modules_after(program) & {"pydantic", "redis", "yaml"} == set()
 
 
 def test_the_version_is_the_packages() -> None:
