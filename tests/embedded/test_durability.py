@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 WRITERS = 3
 KILLS = 12
+BUSY_DISK = "fsync is taking too long"
 
 # Writes until its standard input ends, then says how many writes were acknowledged and which of them are missing.
 _WRITER = """
@@ -35,8 +36,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from django_fairque.embedded import connection_pool_kwargs
 
-directory, name = sys.argv[1:]
-pool = redis.ConnectionPool(retry=Retry(NoBackoff(), 0), protocol=2, **connection_pool_kwargs(directory))
+directory, name, appendfsync = sys.argv[1:]
+kwargs = connection_pool_kwargs(directory, appendfsync=appendfsync)  # whoever starts it again starts it so
+pool = redis.ConnectionPool(retry=Retry(NoBackoff(), 0), protocol=2, **kwargs)
 client = redis.Redis(connection_pool=pool)
 acknowledged, number = [], 0
 while not select.select([sys.stdin], [], [], 0)[0]:
@@ -51,8 +53,8 @@ print(json.dumps([len(acknowledged), len(set(acknowledged) - kept)]))
 """
 
 
-def start_writer(directory: Path, name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _WRITER, str(directory), name]
+def start_writer(directory: Path, name: str, appendfsync: str = "everysec") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, str(directory), name, appendfsync]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -72,7 +74,7 @@ def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfs
     embedded = make_embedded(appendfsync=appendfsync)
     embedded.ensure()
     names = [f"writer-{number}" for number in range(WRITERS)]
-    writers = [start_writer(embedded.directory, name) for name in names]
+    writers = [start_writer(embedded.directory, name, appendfsync) for name in names]
     kwargs = connection_pool_kwargs(embedded.directory, appendfsync=appendfsync)
     kwargs |= {"retry": Retry(NoBackoff(), 5), "retry_on_error": [redis.ConnectionError]}
     watcher = redis.Redis.from_pool(redis.ConnectionPool(protocol=2, **kwargs))
@@ -91,6 +93,8 @@ def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfs
             os.kill(only_server_of(embedded.directory), signal.SIGKILL)
         wait_until_all_go_on()
         reports = [json.loads(writer.communicate(timeout=60)[0]) for writer in writers]
+    if appendfsync == "everysec" and BUSY_DISK in (embedded.directory / "server.log").read_text():
+        pytest.skip("a sync took more than a second: then the server may say yes before it writes (docs/embedded.md)")
     for acknowledged, lost in reports:
         assert acknowledged > KILLS * 20
         assert lost == 0
