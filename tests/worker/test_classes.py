@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from .conftest import Push
 
+# The workers run in this process, and look after the connections that other tests have left open here.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 HANDLED: list[Any] = []
 
 
