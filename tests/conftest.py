@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +25,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("fairque")
+
+
+def pytest_configure() -> None:
+    # Before Python 3.12 asking for a loop in a main thread that never had one makes one. pytest-asyncio 1.3 asks before
+    # each coroutine test and nobody closes it: collected later, it failed whichever test was running then.
+    asyncio.set_event_loop(None)
 
 
 def pytest_report_header() -> str:
