@@ -20,7 +20,12 @@ local function default_sla(priority) return tonumber(ARGV[10 + priority]) end
 local A = 17 -- the command's own arguments start here
 
 -- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
-local function exact(number) return string.format('%.17g', number) end
+-- Whole numbers, which most are, take the conversion that costs half as much.
+local format = string.format
+local function exact(number)
+  if number % 1 == 0 and number < 9e15 and number > -9e15 then return format('%d', number) end
+  return format('%.17g', number)
+end
 
 local function task_key(id) return P .. 'task:' .. id end
 local function payload_key(id) return P .. 'payload:' .. id end
