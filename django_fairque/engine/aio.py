@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import leasing, lookup, maintenance, pushing
+from . import dependencies, leasing, lookup, maintenance, pushing, runs
+from .alerts import take_alerts
 from .commands import Commands
 from .dlq import AsyncDeadLetters
-from .invariants import Violation, check_invariants
+from .ids import check_id
+from .invariants import check_invariants
 from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
@@ -15,15 +17,20 @@ from .outcomes import Outcome, Settled
 from .statistics import Health, QueueStats, health, stats
 from .transport import AsyncClient, AsyncTransport
 from .users import AsyncUserQueue
+from .xcom import AsyncXCom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from .alerts import Alert
+    from .dependencies import DependencyView
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
     from .records import Attempt, PushResult, TaskState
+    from .runs import RunView
+    from .snapshot import Violation
     from .steps import Steps
 
 T = TypeVar("T")
@@ -61,6 +68,13 @@ class AsyncFairQueue:
 
     async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
         return await self._run(pushing.push_batch(self._commands, tasks, now))
+
+    async def push_graph(
+        self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
+    ) -> list[PushResult]:
+        return await self._run(
+            pushing.push_graph(self._commands, tasks, check_id(run_id, "run_id") if run_id else "", now)
+        )
 
     async def pop(
         self,
@@ -184,6 +198,24 @@ class AsyncFairQueue:
 
     async def position(self, task_id: str) -> int | None:
         return await self._run(lookup.position(self._commands, task_id))
+
+    async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
+        return await self._run(dependencies.view(self._commands, task_id, nodes))
+
+    async def parent_results(self, task_id: str) -> dict[str, Any]:
+        return await self._run(dependencies.parent_results(self._commands, task_id))
+
+    async def run(self, run_id: str) -> RunView:
+        return await self._run(runs.view(self._commands, run_id))
+
+    async def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
+        return await self._run(runs.cancel(self._commands, run_id, reason, now))
+
+    def xcom(self, namespace: str) -> AsyncXCom:
+        return AsyncXCom(self._commands, self._run, namespace)
+
+    async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
+        return await self._run(take_alerts(self._commands, limit, now))
 
     async def tasks(
         self,

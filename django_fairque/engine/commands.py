@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import TaskNotFoundError
 from .keys import Keys
+from .options import STARVING
 from .priority import Priority
 from .scripts import load
 from .steps import Call
@@ -42,6 +43,8 @@ class Commands:
             config.sweep_batch_size,
             config.max_backlog,
             *(to_us(value) for value in sla),
+            to_us(config.sla_at_risk_seconds),
+            *(to_us(config.starvation.get(name, 0)) for name in STARVING),
         ]
 
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:

@@ -65,7 +65,11 @@ class StaleLeaseError(FairQueueError):
 
 
 class DependencyCycleError(TaskValidationError):
-    """A task would, directly or not, wait for itself."""
+    """A task would, directly or not, wait for itself. ``cycle`` names the tasks, the first one again at the end."""
+
+    def __init__(self, message: str, cycle: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.cycle = tuple(cycle)
 
 
 class RedisConnectionError(FairQueueError):

@@ -7,51 +7,19 @@ looks may straddle a change; a violation is reported only if it is seen in three
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .edges import check_dependencies, check_runs
 from .records import TaskState
-from .steps import Read, Steps
+from .snapshot import Snapshot, Violation, name_of, take_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from .commands import Commands
+    from .steps import Steps
 
 LOOKS = 3
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen."""
-
-    invariant: str
-    key: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.invariant}: {self.key}: {self.detail}"
-
-
-@dataclass
-class Snapshot:
-    """Everything of one shard."""
-
-    tasks: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
-    payloads: set[str] = field(default_factory=set)
-    histories: set[str] = field(default_factory=set)
-    users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
-    normal: dict[str, dict[str, float]] = field(default_factory=dict)
-    critical: dict[str, list[str]] = field(default_factory=dict)
-    states: dict[str, dict[str, float]] = field(default_factory=dict)
-    leases: dict[str, set[str]] = field(default_factory=dict)
-    members: dict[str, dict[str, float]] = field(default_factory=dict)
-    counters: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
-    others: list[str] = field(default_factory=list)
-
-    def registry(self, name: str) -> dict[str, float]:
-        """The ring, the throttled users, or all users, with their scores."""
-        return self.members.get(name, {})
 
 
 def check_invariants(commands: Commands) -> Steps[list[Violation]]:
@@ -65,94 +33,14 @@ def check_invariants(commands: Commands) -> Steps[list[Violation]]:
     return list(found)
 
 
-def take_snapshot(commands: Commands) -> Steps[Snapshot]:
-    prefix = str(commands.keys)
-    keys: set[str] = set()
-    cursor: Any = 0
-    pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
-    while True:
-        (reply,) = yield Read([("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)])
-        cursor = reply[0]
-        keys.update(key.decode("utf-8", "surrogateescape")[len(prefix) :] for key in reply[1])
-        if int(cursor) == 0:
-            break
-    snapshot = Snapshot()
-    ordered = sorted(keys)
-    for first in range(0, len(ordered), 500):
-        yield from _read(commands, snapshot, ordered[first : first + 500])
-    return snapshot
-
-
-def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Steps[None]:
-    prefix = str(commands.keys)
-    wanted = [(name, *place) for name in names if (place := _place(snapshot, name))]
-    if wanted:
-        reply = yield Read([_COMMANDS[kind](prefix + name) for name, kind, _, _ in wanted])
-        for (_, kind, into, at), value in zip(wanted, reply, strict=True):
-            into[at] = _SHAPES[kind](value)
-
-
-_COMMANDS: dict[str, Callable[[str], tuple[Any, ...]]] = {
-    "hash": lambda key: ("HGETALL", key),
-    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
-    "list": lambda key: ("LRANGE", key, 0, -1),
-    "set": lambda key: ("SMEMBERS", key),
-}
-_SHAPES: dict[str, Callable[[Any], Any]] = {
-    "hash": lambda reply: reply,
-    "zset": lambda reply: dict(_scores(reply)),
-    "list": lambda reply: [_name(item) for item in reply],
-    "set": lambda reply: {_name(item) for item in reply},
-}
-_OWNERLESS = ("stats", "wake", "workers", "worker", "revoked", "reply", "unique")
-"""Kinds of keys that belong to the shard or end by themselves."""
-
-
-def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | None:
-    """How to read a key and where its value goes; None for a key whose name is all that matters."""
-    kind, _, rest = name.partition(":")
-    if name.startswith("queue:user:"):
-        user, _, lane = rest.removeprefix("user:").rpartition(":")
-        return ("zset", snapshot.normal, user) if lane == "normal" else ("list", snapshot.critical, user)
-    if name in ("ring", "throttled", "users"):
-        return "zset", snapshot.members, name
-    places: dict[str, tuple[str, dict[str, Any]]] = {
-        "task": ("hash", snapshot.tasks),
-        "user": ("hash", snapshot.users),
-        "state": ("zset", snapshot.states),
-        "leases": ("set", snapshot.leases),
-    }
-    if kind in places:
-        return (*places[kind], rest)
-    if name == "stats":
-        return "hash", snapshot.counters, name
-    names = {"payload": snapshot.payloads, "history": snapshot.histories}
-    if kind in names:
-        names[kind].add(rest)
-    elif kind not in _OWNERLESS:
-        snapshot.others.append(name)
-    return None
-
-
-def _name(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
-
-
-def _scores(reply: list[Any]) -> Iterator[tuple[str, float]]:
-    if reply and isinstance(reply[0], (list, tuple)):
-        for member, score in reply:
-            yield _name(member), float(score)
-    else:
-        for index in range(0, len(reply), 2):
-            yield _name(reply[index]), float(reply[index + 1])
-
-
 def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     """Every way in which a snapshot breaks the invariants."""
     yield from _one_state_each(snapshot, prefix)
     yield from _queues_and_leases(snapshot, prefix)
     yield from _users(snapshot, prefix)
     yield from _counters(snapshot, prefix)
+    yield from check_dependencies(snapshot, prefix)
+    yield from check_runs(snapshot, prefix)
     yield from _owners(snapshot, prefix)
 
 
@@ -163,7 +51,7 @@ def _one_state_each(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             at.setdefault(task_id, []).append(state)
     known = {state.value for state in TaskState}
     for task_id, record in snapshot.tasks.items():
-        state = _name(record.get(b"state", b""))
+        state = name_of(record.get(b"state", b""))
         if state not in known:
             yield Violation("one state", f"{prefix}task:{task_id}", f"its state is {state!r}")
         elif at.get(task_id, []) != [state]:
@@ -184,7 +72,7 @@ def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     queued = set()
     for task_id, record in snapshot.tasks.items():
         if record.get(b"state") == b"queued":
-            queued.add((task_id, _name(record.get(b"user", b""))))
+            queued.add((task_id, name_of(record.get(b"user", b""))))
     for task_id, user in queued - places.keys():
         yield Violation("queued once", f"{prefix}task:{task_id}", f"queued, but not in a queue of user {user!r}")
     for (task_id, user), times in places.items():
@@ -193,7 +81,7 @@ def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             yield Violation("queued once", f"{prefix}queue:user:{user}", detail)
     held = {(task_id, worker) for worker, ids in snapshot.leases.items() for task_id in ids}
     started = {
-        (task_id, _name(record.get(b"worker", b"")))
+        (task_id, name_of(record.get(b"worker", b"")))
         for task_id, record in snapshot.tasks.items()
         if record.get(b"state") == b"started"
     }
@@ -207,10 +95,10 @@ def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
 def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     waiting: dict[str, Counter[str]] = {}
     for record in snapshot.tasks.values():
-        state, user = _name(record.get(b"state", b"")), _name(record.get(b"user", b""))
+        state, user = name_of(record.get(b"state", b"")), name_of(record.get(b"user", b""))
         field_name = {"scheduled": "sched", "deferred": "deferred", "started": "run"}.get(state)
         if state == "queued":
-            field_name = "ready:" + _name(record.get(b"priority", b""))
+            field_name = "ready:" + name_of(record.get(b"priority", b""))
         if field_name:
             waiting.setdefault(user, Counter())[field_name] += 1
     counted = ("sched", "deferred", "run", *(f"ready:{priority}" for priority in range(1, 7)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 BASE = (
     *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
-    *("state:finished", "state:failed", "state:canceled"),
+    *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
 )
 """What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
 
@@ -57,6 +57,24 @@ class Keys:
 
     def revoked(self, worker: str) -> str:
         return f"{self._prefix}revoked:{worker}"
+
+    def waiting(self, task_id: str) -> str:
+        """Who waits for the task."""
+        return f"{self._prefix}deps:waiting:{task_id}"
+
+    def blocked(self, task_id: str) -> str:
+        """What the task waits for."""
+        return f"{self._prefix}deps:blocked:{task_id}"
+
+    def reacting(self, task_id: str) -> str:
+        """Those of `waiting` that don't wait out a failure."""
+        return f"{self._prefix}deps:reacting:{task_id}"
+
+    def run(self, run_id: str) -> str:
+        return f"{self._prefix}run:{run_id}"
+
+    def xcom(self, namespace: str) -> str:
+        return f"{self._prefix}xcom:{namespace}"
 
     def unique(self, digest: str) -> str:
         return f"{self._prefix}unique:{digest}"

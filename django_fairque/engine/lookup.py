@@ -9,6 +9,7 @@ from . import payload as json_payload
 from .errors import StaleLeaseError
 from .ids import check_id, new_nonce
 from .models import Task
+from .packing import unpack
 from .priority import Priority
 from .records import Attempt, TaskState
 from .steps import Read
@@ -120,14 +121,3 @@ def attempt(line: bytes) -> Attempt:
     """One entry of a history list (`remember` in lua/lib/base.lua packs it)."""
     at, kind, worker, error, trace = (text.decode("utf-8", "replace") for text in unpack(line))
     return Attempt(int(at) / 1_000_000, kind, worker, error, trace)
-
-
-def unpack(data: bytes) -> list[bytes]:
-    """The byte strings that the scripts packed into one: ``3:abc0:…``."""
-    parts, at = [], 0
-    while at < len(data):
-        colon = data.index(b":", at)
-        end = colon + 1 + int(data[at:colon])
-        parts.append(data[colon + 1 : end])
-        at = end
-    return parts

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one bounded maintenance did; ``more`` says to call it again at once."""
+    """What one bounded maintenance did; ``more`` says to call it again at once.
+
+    ``alerts`` wait to be fetched; ``look_at`` is when the next thing is due, ``schedule_at`` the next schedule.
+    """
 
     promoted: int
     reaped: int
@@ -26,14 +29,25 @@ class Sweep:
     more: bool
     look_at: float | None
     now: float
+    at_risk: int = 0
+    risen: int = 0
+    alerts: int = 0
+    schedule_at: float | None = None
 
 
 def sweep(commands: Commands, now: float | None = None) -> Steps[Sweep]:
-    reply = [int(value) for value in (yield commands.call("sweep", [], now))]
-    look = None if reply[8] >= NEVER else reply[8] / 1_000_000
-    promoted, reaped, expired, overdue, freed, forgotten, dropped = reply[:7]
-    more = bool(reply[7])
-    return Sweep(promoted, reaped, expired, overdue, freed, forgotten, dropped, more, look, reply[9] / 1_000_000)
+    reply = [int(float(value)) for value in (yield commands.call("sweep", [], now))]
+    promoted, reaped, expired, overdue, freed, forgotten, dropped, more, look, at, at_risk, risen, alerts, schedule = (
+        reply
+    )
+    return Sweep(
+        *(promoted, reaped, expired, overdue, freed, forgotten, dropped, bool(more), _moment(look), at / 1_000_000),
+        *(at_risk, risen, alerts, _moment(schedule)),
+    )
+
+
+def _moment(us: int) -> float | None:
+    return None if us >= NEVER else us / 1_000_000
 
 
 def set_paused(commands: Commands, now: float | None, *, paused: bool) -> Steps[None]:

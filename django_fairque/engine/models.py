@@ -7,26 +7,32 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from . import payload as json_payload
 from .errors import TaskSerializationError, TaskValidationError
 from .ids import check_id, new_task_id
+from .packing import unpack
 from .priority import Priority
 from .records import TaskState
 from .units import duration, moment, retry_delay, seconds, to_us
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
 MAX_NAME = 200
+MAX_DEPENDENCIES = 5000
+
+Policy = Literal["wait", "cancel", "run"]
+"""What a task does when a dependency fails: wait until it is requeued and finishes, be canceled, or run anyhow."""
+POLICIES: tuple[Policy, ...] = ("wait", "cancel", "run")
 
 LEASE_FIELDS = (
     *("id", "token", "deliveries", "lease", "payload", "user", "name", "priority", "created", "ready"),
-    *("retries", "max_retries", "timeout", "due", "expires", "deadline"),
+    *("retries", "max_retries", "timeout", "due", "expires", "deadline", "run"),
 )
 """What a pop returns for each task, in this order; all of it bytes, an absent value empty."""
 
@@ -72,6 +78,10 @@ class Task(BaseModel):
     result: Any = None
     worker: str = ""
     delivery: int = 0
+    depends_on: tuple[str, ...] = ()
+    on_dependency_failure: Policy = "wait"
+    run_id: str = ""
+    promoted_from: Priority | None = None
 
     _raw: bytes = PrivateAttr(default=b"")
     _chosen: bool = PrivateAttr(default=False)
@@ -93,6 +103,8 @@ class Task(BaseModel):
         unique_key: str = "",
         unique_for: float | timedelta | None = None,
         debounce: float | timedelta | None = None,
+        depends_on: Iterable[str] = (),
+        on_dependency_failure: Policy = "wait",
         max_payload_bytes: int = json_payload.HARD_LIMIT,
         shard: int = 0,
     ) -> Task:
@@ -110,6 +122,10 @@ class Task(BaseModel):
             unique_key, unique_for: within ``unique_for`` seconds of a push the same key is a duplicate.
             debounce: wait this many seconds; the same key pushed meanwhile replaces the payload and starts the
                 wait again.
+            depends_on: ids of tasks that must have finished before; known to the queue, or pushed in the same call.
+            on_dependency_failure: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
+                finishes, ``"cancel"`` this task, or ``"run"`` it anyhow. One that is canceled or given up cancels this
+                task too, unless it is to run anyhow.
 
         Raises:
             TaskValidationError, TaskSerializationError: nothing was sent.
@@ -130,8 +146,14 @@ class Task(BaseModel):
             )
         if unique_key:
             check_id(unique_key, "unique_key")
+        if on_dependency_failure not in POLICIES:
+            raise TaskValidationError(
+                f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {on_dependency_failure!r:.80}"
+            )
         task = cls._made(
             task_id=check_id(task_id, "task_id") if task_id is not None else new_task_id(shard),
+            depends_on=_dependencies(depends_on) if depends_on else (),
+            on_dependency_failure=on_dependency_failure,
             user_id=check_id(user_id, "user_id"),
             priority=level,
             payload=payload,
@@ -273,6 +295,10 @@ class Task(BaseModel):
                 result=json_payload.loads(data["result"], what="result") if data.get("result") else None,
                 worker=data.get("worker", b"").decode(),
                 delivery=int(data.get("deliveries") or 0),
+                depends_on=tuple(part.decode() for part in unpack(data.get("parents", b""))),
+                on_dependency_failure=data.get("policy", b"wait").decode(),
+                run_id=data.get("run", b"").decode(),
+                promoted_from=Priority(int(data["promoted"])) if data.get("promoted") else None,
             )
         except (KeyError, ValueError) as error:
             raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
@@ -286,6 +312,15 @@ class Task(BaseModel):
 
 
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
+
+
+def _dependencies(ids: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(ids, (str, bytes)):
+        raise TaskValidationError(f"depends_on must be a sequence of task ids, got the string {ids!r:.80}")
+    found = tuple(dict.fromkeys(check_id(task_id, "a task id in depends_on") for task_id in ids))
+    if len(found) > MAX_DEPENDENCIES:
+        raise TaskValidationError(f"a task may depend on at most {MAX_DEPENDENCIES:,} others, got {len(found):,}")
+    return found
 
 
 def _text(value: Any) -> str:

@@ -46,6 +46,10 @@ DEFAULT_SLA = {
 }
 """Seconds within which a task of each priority is promised to start."""
 
+DEFAULT_STARVATION = {"VERY_LOW": 86400.0, "LOW": 86400.0, "NORMAL": 14400.0}
+"""Seconds of waiting after which a task of the class moves up: VERY_LOW and LOW to NORMAL, NORMAL to HIGH."""
+STARVING = tuple(DEFAULT_STARVATION)
+
 LONGEST_SHOWN = 80
 
 PROBLEM = "fairque_problem"
@@ -235,6 +239,12 @@ class QueueConfig(Options):
         description="a mapping of priority names to numbers of seconds",
         title="a number of seconds greater than 0",
     )
+    sla_at_risk_seconds: Number = seconds(300, least=0)
+    starvation: dict[PriorityName, Annotated[Number, Field(ge=0, le=MAX_DURATION)]] = Field(
+        default_factory=DEFAULT_STARVATION.copy,
+        description="a mapping of VERY_LOW, LOW and NORMAL to numbers of seconds (0: never)",
+        title="a number of seconds, at least 0",
+    )
     pipeline_batch_size: Whole = whole(300, least=1, most=1000)
     pipeline_timeout: Number = seconds(10, least=0)
     sweep_batch_size: Whole = whole(200, least=1, most=1000)
@@ -248,7 +258,18 @@ class QueueConfig(Options):
             return value
         return {**DEFAULT_SLA, **{str(name).upper(): duration for name, duration in value.items()}}
 
+    @field_validator("starvation", mode="before")
+    @classmethod
+    def _complete_starvation(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {**DEFAULT_STARVATION, **{str(name).upper(): duration for name, duration in value.items()}}
+
     def contradictions(self) -> Iterator[Mistake]:
+        for name in self.starvation.keys() - DEFAULT_STARVATION.keys():
+            yield Mistake(
+                "value", ("starvation", name), "expected one of VERY_LOW, LOW, NORMAL: higher ones don't starve"
+            )
         if self.retry_cap_seconds < self.retry_base_seconds:
             yield Mistake(
                 "conflict",

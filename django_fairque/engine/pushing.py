@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .errors import BacklogFullError, TaskValidationError
+from .graphs import check_graph, check_refusal, dependency_args
 from .ids import new_nonce
 from .records import PushResult
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 def push(commands: Commands, task: Task, now: float | None = None) -> Steps[PushResult]:
+    if task.depends_on:
+        return (yield from push_graph(commands, [task], "", now))[0]
     results = yield from _push_slice(commands, [task], now)
     if results[0].status == "backlog_full":
         raise _backlog_full(commands, results)
@@ -25,6 +28,8 @@ def push(commands: Commands, task: Task, now: float | None = None) -> Steps[Push
 
 def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Steps[list[PushResult]]:
     waiting = list(tasks)
+    if any(task.depends_on for task in waiting):
+        return (yield from push_graph(commands, waiting, "", now))
     results: list[PushResult] = []
     for first in range(0, len(waiting), commands.config.pipeline_batch_size):
         results += yield from _push_slice(commands, waiting[first : first + commands.config.pipeline_batch_size], now)
@@ -33,7 +38,37 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
     return results
 
 
-def _push_slice(commands: Commands, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
+def push_graph(
+    commands: Commands, tasks: Sequence[Task], run_id: str, now: float | None = None
+) -> Steps[list[PushResult]]:
+    """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
+    check_graph(tasks)
+    return (yield from _push_slice(commands, tasks, now, run_id, is_graph=True))
+
+
+def _push_slice(
+    commands: Commands, tasks: Sequence[Task], now: float | None, run_id: str = "", *, is_graph: bool = False
+) -> Steps[list[PushResult]]:
+    if not tasks:
+        return []
+    args = push_args(commands, tasks, run_id, is_graph=is_graph)
+    reply = yield commands.call("push", args, now, reply=new_nonce())
+    if is_graph:
+        check_refusal(commands, tasks, reply)
+    others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
+    words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full"}
+    return [
+        PushResult(others.get(index, task.task_id), words[code])
+        for index, (task, code) in enumerate(zip(tasks, reply[1], strict=True), 1)
+    ]
+
+
+def push_args(commands: Commands, tasks: Sequence[Task], run_id: str = "", *, is_graph: bool = False) -> list[Any]:
+    """The arguments of ``push.lua`` behind the options.
+
+    Raises:
+        TaskValidationError: a task is beyond what this queue is configured to take.
+    """
     limit = commands.config.max_payload_bytes
     args: list[Any] = []
     kept = 0
@@ -51,15 +86,8 @@ def _push_slice(commands: Commands, tasks: Sequence[Task], now: float | None) ->
         if task.has_chosen_id or task.unique_key:
             kept = 1
         args += task.to_lua_args()
-    if not tasks:
-        return []
-    reply = yield commands.call("push", [kept, len(tasks), *args], now, reply=new_nonce())
-    others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
-    words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full"}
-    return [
-        PushResult(others.get(index, task.task_id), words[code])
-        for index, (task, code) in enumerate(zip(tasks, reply[1], strict=True), 1)
-    ]
+    tail = dependency_args(tasks) if is_graph else []
+    return [kept, run_id, int(is_graph), len(tasks), *args, *tail]
 
 
 def _backlog_full(commands: Commands, results: Sequence[PushResult]) -> BacklogFullError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import leasing, lookup, maintenance, pushing
+from . import dependencies, leasing, lookup, maintenance, pushing, runs
+from .alerts import take_alerts
 from .commands import Commands
 from .dlq import DeadLetters
-from .invariants import Violation, check_invariants
+from .ids import check_id
+from .invariants import check_invariants
 from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
@@ -15,15 +17,20 @@ from .outcomes import Outcome, Settled
 from .statistics import Health, QueueStats, health, stats
 from .transport import SyncClient, Transport
 from .users import UserQueue
+from .xcom import XCom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from .alerts import Alert
+    from .dependencies import DependencyView
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
     from .records import Attempt, PushResult, TaskState
+    from .runs import RunView
+    from .snapshot import Violation
     from .steps import Steps
 
 T = TypeVar("T")
@@ -76,6 +83,21 @@ class FairQueue:
         and `BacklogFullError` is raised at the end with all results.
         """
         return self._run(pushing.push_batch(self._commands, tasks, now))
+
+    def push_graph(
+        self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
+    ) -> list[PushResult]:
+        """Push tasks that depend on each other: all of them or, with an error, none.
+
+        Args:
+            tasks: at most 2,000, in any order, with at most 10,000 dependencies.
+            run_id: keeps them together for `run` and `cancel_run`; a run of this id that exists is added to.
+
+        Raises:
+            DependencyCycleError: names the cycle. TaskNotFoundError: a dependency is neither known nor among them.
+            BacklogFullError: a user has too many tasks.
+        """
+        return self._run(pushing.push_graph(self._commands, tasks, check_id(run_id, "run_id") if run_id else "", now))
 
     def pop(
         self,
@@ -231,6 +253,30 @@ class FairQueue:
     def position(self, task_id: str) -> int | None:
         """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
         return self._run(lookup.position(self._commands, task_id))
+
+    def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
+        """Who waits for a task, what it waits for, and the graph around it (at most ``nodes`` tasks)."""
+        return self._run(dependencies.view(self._commands, task_id, nodes))
+
+    def parent_results(self, task_id: str) -> dict[str, Any]:
+        """What the tasks that it depends on returned, by id, without those that have not finished."""
+        return self._run(dependencies.parent_results(self._commands, task_id))
+
+    def run(self, run_id: str) -> RunView:
+        """The tasks that were pushed together under this id; `TaskNotFoundError` when there are none (any more)."""
+        return self._run(runs.view(self._commands, run_id))
+
+    def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
+        """Cancel what has not ended of a run; returns how many tasks."""
+        return self._run(runs.cancel(self._commands, run_id, reason, now))
+
+    def xcom(self, namespace: str) -> XCom:
+        """The values that tasks pass to each other under a name (a run's id, or one of your own)."""
+        return XCom(self._commands, self._run, namespace)
+
+    def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
+        """Promises at risk or broken and tasks that moved up, each handed out once, the eldest first."""
+        return self._run(take_alerts(self._commands, limit, now))
 
     def tasks(
         self,

@@ -11,7 +11,7 @@ from .ids import check_id
 from .listing import Sizes, sizes
 from .lookup import cancel_many
 from .steps import AsyncRun, Read, Run, Steps
-from .units import to_us
+from .units import duration, to_us
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -30,6 +30,7 @@ class UserStats:
     max_running: int | None
     max_backlog: int | None
     rate: str | None
+    sla: float | None
     paused: bool
     sizes: Sizes
     started: int
@@ -71,6 +72,13 @@ def set_limit(commands: Commands, user_id: str, what: str, value: int | None, no
     yield from change(commands, user_id, {field: "" if value is None else value}, now)
 
 
+def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float | None) -> Steps[None]:
+    length = "" if seconds is None else to_us(duration(seconds, "sla"))
+    if length == 0:
+        raise TaskValidationError(f"sla must be more than 0 seconds, got {seconds!r}; None for each priority's own")
+    yield from change(commands, user_id, {"sla": length}, now)
+
+
 def set_rate(commands: Commands, user_id: str, rate: str | None, now: float | None) -> Steps[None]:
     parsed = parse_rate(rate)
     if parsed is None:
@@ -92,13 +100,20 @@ def purge(commands: Commands, user_id: str, now: float | None) -> Steps[int]:
         total += codes.count(1)
         if 1 not in codes:
             break
-    index = 0
+    for state in ("scheduled", "deferred"):
+        total += yield from _purge_registry(commands, state, user_id.encode(), now)
+    return total
+
+
+def _purge_registry(commands: Commands, state: str, user: bytes, now: float | None) -> Steps[int]:
+    """Cancel a user's tasks in a registry of everybody's: in slices, each task looked at once."""
+    keys, index, total = commands.keys, 0, 0
     while True:
-        (ids,) = yield Read([("ZRANGE", keys.state("scheduled"), index, index + 499)])
+        (ids,) = yield Read([("ZRANGE", keys.state(state), index, index + 499)])
         if not ids:
             return total
         owners = yield Read([("HGET", keys.task(i.decode()), "user") for i in ids])
-        mine = [i.decode() for i, owner in zip(ids, owners, strict=True) if owner == user_id.encode()]
+        mine = [i.decode() for i, owner in zip(ids, owners, strict=True) if owner == user]
         done = 0
         if mine:
             codes = yield from cancel_many(commands, mine, "purged", now)
@@ -121,6 +136,7 @@ def user_stats(commands: Commands, user_id: str) -> Steps[UserStats]:
         weight=number("weight") or 1.0,
         max_running=int(number("cap")) or None,
         max_backlog=int(number("backlog")) or None,
+        sla=number("sla") / 1_000_000 or None,
         rate=rate,
         paused=b"paused" in record,
         sizes=sizes(record),
@@ -159,6 +175,13 @@ class UserQueue:
         """At most so many starts per unit of time (``"100/m"``), with bursts of as many; None for no limit."""
         self._run(set_rate(self._commands, self.user_id, rate, now))
 
+    def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
+        """Seconds within which this user's tasks are promised to start, in place of their priority's; None: those.
+
+        For tasks that become ready from now on; a task's own ``sla`` comes first.
+        """
+        self._run(set_sla(self._commands, self.user_id, seconds, now))
+
     def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
         self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
@@ -192,6 +215,9 @@ class AsyncUserQueue:
 
     async def set_rate(self, rate: str | None, *, now: float | None = None) -> None:
         await self._run(set_rate(self._commands, self.user_id, rate, now))
+
+    async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
+        await self._run(set_sla(self._commands, self.user_id, seconds, now))
 
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))

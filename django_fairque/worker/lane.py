@@ -7,8 +7,9 @@ in different directions: few calls, no slot without work, and no task held back.
 - an outcome has waited `HOLD` seconds while the buffer is still full (something long got in its way).
 
 So the last outcome of a burst goes out at once, and with long tasks every outcome does; short tasks are reported and
-fetched in batches while three quarters of a buffer are left, so that the server works while the slots do. Slots take from `buffer` and append to `outcomes` from any thread; both are
-single operations of the interpreter. Everything else belongs to the thread that calls `plan`.
+fetched in batches while three quarters of a buffer are left, so that the server works while the slots do. Slots take
+from `buffer` and append to `outcomes` from any thread; both are single operations of the interpreter. Everything else
+belongs to the thread that calls `plan`.
 """
 
 from __future__ import annotations

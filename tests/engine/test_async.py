@@ -14,13 +14,14 @@ from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.users import AsyncUserQueue, UserQueue
+from django_fairque.engine.xcom import AsyncXCom, XCom
 
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as AsyncRedis
 
-PAIRS = [(FairQueue, AsyncFairQueue), (DeadLetters, AsyncDeadLetters), (UserQueue, AsyncUserQueue)]
+PAIRS = [(FairQueue, AsyncFairQueue), (DeadLetters, AsyncDeadLetters), (UserQueue, AsyncUserQueue), (XCom, AsyncXCom)]
 
 
 def public(kind: type) -> dict[str, list[tuple[str, object, object]]]:
@@ -35,7 +36,7 @@ def public(kind: type) -> dict[str, list[tuple[str, object, object]]]:
 def test_both_have_the_same_methods(sync: type, awaited: type) -> None:
     assert public(sync) == public(awaited)
     for name in public(awaited):
-        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name == "user"
+        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name in ("user", "xcom")
 
 
 async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:

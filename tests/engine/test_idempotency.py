@@ -8,6 +8,7 @@ import pytest
 
 from django_fairque.engine import dlq, leasing, lookup, pushing
 from django_fairque.engine.leasing import Fetch
+from django_fairque.engine.models import LEASE_FIELDS
 from django_fairque.engine.outcomes import Outcome
 
 from .conftest import NOW, push_many, task
@@ -65,7 +66,7 @@ def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> N
     request = next(steps)
     reply = queue._transport.send(request)
     queue.cancel(reply[2].decode(), now=NOW)
-    assert len(queue._transport.send(request)) == 2 + 16
+    assert len(queue._transport.send(request)) == 2 + len(LEASE_FIELDS)
 
 
 @pytest.mark.parametrize("kind", ["finish", "fail", "later", "dead", "discard", "release", "crash", "poison"])

@@ -13,7 +13,7 @@ from django_fairque.engine.models import Task
 from django_fairque.engine.priority import Priority, calculate_score
 from django_fairque.engine.records import TaskState
 
-from .conftest import NOW, push_many, task
+from .conftest import NOW, MakeQueue, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
 HEAD_START = 6 * 3600
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> FairQueue:
+    """Here nobody moves up: test_promises.py is about that."""
+    return make_queue(fair_by="tasks", starvation={"VERY_LOW": 0, "LOW": 0, "NORMAL": 0})
 
 
 @pytest.mark.parametrize("priority", [3, 6])

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Cancel tasks that have not ended.
+-- Cancel tasks that have not ended, and with them what depends on them (unless its policy is to run anyhow).
 --
 -- KEYS    base reply
 -- ARGV    options, reason, n (1..1000), then n ids
 -- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before
 -- COST    9 commands a task
--- include base user task leave
+-- include base user task deps leave
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[A], tonumber(ARGV[A + 1])
@@ -30,6 +30,7 @@ if #tasks > 0 then touch_minute() end
 touch_all()
 for _, t in ipairs(tasks) do cancel(t, reason) end
 commit()
+resolve(sweep_limit)
 wake_if(ring_grew)
 local reply = table.concat(codes)
 redis.call('SET', K.reply, reply, 'PX', 120000)

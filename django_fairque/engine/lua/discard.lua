@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Give dead letters up: FAILED becomes CANCELED.
+-- Give dead letters up: FAILED becomes CANCELED, and so does what depends on them (unless its policy is to run anyhow).
 --
 -- KEYS    base reply
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died)
 -- REPLY   one digit per entry: 0 no such dead letter (any more), 1 discarded
 -- COST    5 commands an entry
--- include base user task
+-- include base user task deps
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local size, codes, tasks = tonumber(ARGV[A]), {}, {}
@@ -25,6 +25,8 @@ for _, t in ipairs(tasks) do
   count('discarded', 1)
 end
 commit()
+resolve(sweep_limit)
+wake_if(ring_grew)
 local reply = table.concat(codes)
 redis.call('SET', K.reply, reply, 'PX', 120000)
 return reply

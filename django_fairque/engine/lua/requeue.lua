@@ -28,9 +28,10 @@ for _, t in ipairs(tasks) do
   remember(t.id, 'requeued', '', '', '')
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1))
   t.ready = EPOCH + stat.stamp
+  t.raw.told = nil
   t.expires = nil -- its moment has passed or may pass again: whoever requeues wants it run
   to_queued(t.u, t, false, 'retries', 0, 'deliveries', 0, 'token', 0)
-  redis.call('HDEL', task_key(t.id), 'expires', 'failure', 'reason', 'ended', 'due')
+  redis.call('HDEL', task_key(t.id), 'expires', 'failure', 'reason', 'ended', 'due', 'told')
   zrem(K['state:failed'], t.id)
   count('requeued', 1)
 end

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- Bounded maintenance: start what is due, take back ended leases, expire, forget what has ended long ago.
 --
--- KEYS    base workers
+-- KEYS    base workers schedules:due
 -- ARGV    options
--- REPLY   promoted, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us)
+-- REPLY   promoted, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
+--         at risk, risen a class, alerts to fetch, when the next schedule is due (us)
 -- COST    16 commands when nothing is due; at most the options' sweep limit of each kind
--- include base user task leave maintain
+-- include base user task deps leave maintain
 start_due(sweep_limit)
 for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
   local ids = due_members(K['state:' .. state], sweep_limit)
@@ -38,5 +39,6 @@ else
 end
 return {
   swept.promoted, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
-  more_to_sweep and 1 or 0, exact(stat.look), exact(now),
+  more_to_sweep and 1 or 0, exact(stat.look), exact(now), swept.at_risk, swept.risen, redis.call('LLEN', K.alerts),
+  redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or exact(NEVER),
 }

@@ -3,7 +3,7 @@
 --
 -- KEYS    base
 -- ARGV    options, user, n, then n × (field, value or '' to remove it)
---         fields: weight (> 0), cap (running at once), paused (1), gap (us between tasks), burst (tasks), backlog
+--         fields: weight (> 0), cap (running at once), paused (1), gap (us between tasks), burst (tasks), backlog, sla (us)
 -- REPLY   1
 -- COST    10 commands
 -- include base user

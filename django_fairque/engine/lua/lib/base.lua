@@ -17,7 +17,9 @@ local minute_ttl = tonumber(ARGV[8])
 local sweep_limit = tonumber(ARGV[9])
 local max_backlog = tonumber(ARGV[10])
 local function default_sla(priority) return tonumber(ARGV[10 + priority]) end
-local A = 17 -- the command's own arguments start here
+local at_risk = tonumber(ARGV[17])
+local function starves_after(priority) return tonumber(ARGV[17 + priority]) end -- 0: never; priorities 1 to 3
+local A = 21 -- the command's own arguments start here
 
 -- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
 -- Whole numbers, which most are, take the conversion that costs half as much.
@@ -35,6 +37,10 @@ local function normal_key(user) return P .. 'queue:user:' .. user .. ':normal' e
 local function critical_key(user) return P .. 'queue:user:' .. user .. ':critical' end
 local function leases_key(worker) return P .. 'leases:' .. worker end
 local function revoked_key(worker) return P .. 'revoked:' .. worker end
+local function waiting_key(id) return P .. 'deps:waiting:' .. id end
+local function blocked_key(id) return P .. 'deps:blocked:' .. id end
+local function reacting_key(id) return P .. 'deps:reacting:' .. id end
+local function run_key(run) return P .. 'run:' .. run end
 local function unique_key(digest) return P .. 'unique:' .. digest end
 
 -- The shard's counters. Those named here are read at once and written back at once; any other is added to.
@@ -182,6 +188,13 @@ local function unpack_list(text)
     at = colon + size + 1
   end
   return list
+end
+
+-- Something that people should hear of; workers fetch it. Nobody fetching, the eldest are dropped.
+local MOST_ALERTS = 10000
+local function alert(kind, t, detail)
+  redis.call('RPUSH', K.alerts, pack({ now_text, kind, t.id, t.user, t.raw.name or '', exact(t.priority), exact(detail) }))
+  redis.call('LTRIM', K.alerts, -MOST_ALERTS, -1)
 end
 
 -- One line of a task's history; what Python's `Attempt` reads.

@@ -178,7 +178,7 @@ local function append_lease(reply, t, payload, lease_end)
   reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(t.created)
   reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(t.ready), raw.retries or '', raw.max_retries or ''
   reply[n + 13], reply[n + 14], reply[n + 15] = raw.timeout or '', raw.due or '', raw.expires or ''
-  reply[n + 16] = exact(deadline_of(t))
+  reply[n + 16], reply[n + 17] = exact(deadline_of(t)), raw.run or ''
 end
 
 local function payloads_of(tasks)
@@ -249,7 +249,11 @@ local function fetch(reply, limit, at)
     redis.call('HSET', task_key(t.id), 'state', 'started', 'token', t.token_text, 'worker', worker,
       'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost))
     append_lease(reply, t, payloads[i], lease_end_text)
-    if deadline_of(t) < now then count('sla_violated', 1) end
+    if deadline_of(t) < now then
+      count('sla_violated', 1)
+      tally('violated', 1)
+      alert('violated', t, deadline_of(t))
+    end
   end
   if #taken > 0 then
     count('started', #taken)

@@ -15,17 +15,37 @@ local function cancel(t, reason)
   count('canceled', 1)
 end
 
--- Nothing of an ended task is left.
+-- Of ended tasks nothing is left. Two kinds are not forgotten yet: a dead letter that tasks wait for is given up first
+-- (they can't run any more), and one whose dependents are being told comes again in a second.
 local function forget(state, ids)
   if #ids == 0 then return end
-  local keys = {}
+  local keys, lost = {}, {}
   for _, id in ipairs(ids) do
-    keys[#keys + 1] = task_key(id)
-    keys[#keys + 1] = payload_key(id)
-    keys[#keys + 1] = history_key(id)
+    local found = redis.call('HMGET', task_key(id), 'run', 'waited')
+    local is_waited = found[2] and redis.call('EXISTS', waiting_key(id)) == 1
+    if is_waited then touch(history_key(id)) end
+    if found[1] then touch(run_key(found[1])) end
+    lost[#lost + 1] = { id = id, run = found[1], is_waited = is_waited }
+  end
+  touch_all()
+  for _, one in ipairs(lost) do
+    local id = one.id
+    if not one.is_waited then
+      keys[#keys + 1] = task_key(id)
+      keys[#keys + 1] = payload_key(id)
+      keys[#keys + 1] = history_key(id)
+      zrem(K['state:' .. state], id)
+      if one.run then srem(run_key(one.run), id) end
+    elseif state == 'failed' then
+      remember(id, 'discarded', '', 'kept long enough', '')
+      to_ended({ id = id, raw = { waited = '1' } }, 'canceled', result_ttl)
+      zrem(K['state:failed'], id)
+      count('discarded', 1)
+    else
+      zadd(K['state:' .. state], now + 1000000, id)
+    end
   end
   for first = 1, #keys, CHUNK do
     redis.call('DEL', unpack(keys, first, math.min(first + CHUNK - 1, #keys)))
   end
-  for _, id in ipairs(ids) do zrem(K['state:' .. state], id) end
 end

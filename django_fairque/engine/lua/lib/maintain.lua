@@ -1,7 +1,9 @@
--- "Take at most N members whose moment has passed, hand each to its state's handler": promotion, reaping, expiry,
--- users whose rate allows another task. Each kind is one consistent step (read all, write all, commit).
+-- "Take at most N members whose moment has passed, hand each to its state's handler": promotion, reaping, promises,
+-- expiry, users whose rate allows another task, dependents of what has ended. Each kind is one consistent step (read all, write all, commit).
 
-local swept = { promoted = 0, reaped = 0, expired = 0, overdue = 0, freed = 0, forgotten = 0, dropped = 0 }
+local swept = {
+  promoted = 0, reaped = 0, expired = 0, overdue = 0, freed = 0, forgotten = 0, dropped = 0, at_risk = 0, risen = 0,
+}
 local more_to_sweep = false
 
 local function due_members(key, limit)
@@ -55,17 +57,56 @@ local function reap(limit)
   commit()
 end
 
-local function expire(limit)
+-- A starving task moves up, keeping its place in time: the rescue can be seen, and it competes with its elders' weight.
+local function move_up(t)
+  local from = t.priority
+  t.sla = t.sla or default_sla(from) -- what was promised stays promised
+  t.raw.promoted, t.priority = exact(from), PROMOTED[from]
+  zadd(normal_key(t.user), t.priority * BAND + math.max(0, t.ready - EPOCH), t.id)
+  add_ready(t.u, from, -1)
+  add_ready(t.u, t.priority, 1)
+  redis.call('HSET', task_key(t.id), 'priority', exact(t.priority), 'promoted', exact(from), 'sla', exact(t.sla))
+  alert('promoted', t, from)
+  count('promoted', 1)
+  count('promoted:' .. from, 1)
+  tally('promoted', 1)
+  swept.risen = swept.risen + 1
+end
+
+-- Queued tasks whose moment has come: at risk, overdue, starving, expired. What was told is not told again.
+local function attend(limit)
   for _, t in ipairs(due_tasks('queued', limit)) do
     if t.expires and t.expires <= now then
       leave_waiting(t.u, t)
       to_dead(t.u, t, 'expired', 'not started in time', '')
       swept.expired = swept.expired + 1
-    else -- its promise to start is broken; nothing more to look at but its expiry
-      zadd(K['state:queued'], t.expires or NEVER, t.id)
-      count('sla_overdue', 1)
-      swept.overdue = swept.overdue + 1
+    else
+      local told = t.raw.told
+      if told ~= 'late' and deadline_of(t) <= now then
+        t.raw.told = 'late'
+        count('sla_overdue', 1)
+        swept.overdue = swept.overdue + 1
+      end
+      if not told and risk_of(t) <= now then
+        t.raw.told = t.raw.told or 'risk'
+        alert('at_risk', t, deadline_of(t))
+        count('sla_at_risk', 1)
+        swept.at_risk = swept.at_risk + 1
+      end
+      if t.raw.told ~= told then redis.call('HSET', task_key(t.id), 'told', t.raw.told) end
+      local starving = starving_at(t)
+      if starving and starving <= now then move_up(t) end
+      zadd(K['state:queued'], queued_look(t), t.id)
     end
+  end
+  commit()
+end
+
+local function expire_deferred(limit)
+  for _, t in ipairs(due_tasks('deferred', limit)) do
+    leave_waiting(t.u, t)
+    to_dead(t.u, t, 'expired', 'not started in time', '')
+    swept.expired = swept.expired + 1
   end
   commit()
 end
@@ -85,15 +126,17 @@ end
 local function start_due(limit)
   promote(limit)
   reap(limit)
-  expire(limit)
+  attend(limit)
+  expire_deferred(limit)
   free_throttled(limit)
+  if resolve(limit) then more_to_sweep = true end
 end
 
 -- What can't start work (forgetting) is not in it: no pop should be held up for that.
 local function set_next_look()
-  if more_to_sweep then return set_stat('look', now) end
+  if more_to_sweep or redis.call('EXISTS', K.resolving) == 1 then return set_stat('look', now) end
   local earliest = NEVER
-  for _, name in ipairs({ 'state:scheduled', 'state:started', 'state:queued', 'throttled' }) do
+  for _, name in ipairs({ 'state:scheduled', 'state:started', 'state:queued', 'state:deferred', 'throttled' }) do
     local head = redis.call('ZRANGE', K[name], 0, 0, 'WITHSCORES')
     if head[2] then earliest = math.min(earliest, tonumber(head[2])) end
   end

@@ -28,14 +28,38 @@ end
 
 local function deadline_of(t) return t.ready + (t.sla or default_sla(t.priority)) end
 
--- When a queued task must be looked at: its promise to start, or its expiry.
+-- From when a queued task is at risk to break its promise: the configured time before, at most half of the promise.
+local function risk_of(t)
+  local promise = t.sla or default_sla(t.priority)
+  return t.ready + promise - math.min(at_risk, promise / 2)
+end
+
+local PROMOTED = { 3, 3, 4 } -- what a starving task of priority 1, 2, 3 becomes
+
+-- When it has waited too long for its class, or nil. Once a task: then it competes as one of its new class.
+local function starving_at(t)
+  if t.priority > 3 or t.raw.promoted then return nil end
+  local threshold = starves_after(t.priority)
+  return threshold > 0 and t.ready + threshold or nil
+end
+
+-- When a queued task must be looked at: at risk, overdue (both told once), starving, expired.
 local function queued_look(t)
-  local moment = deadline_of(t)
-  if t.expires and t.expires < moment then moment = t.expires end
-  return moment
+  local told = t.raw.told
+  local moment = t.expires or NEVER
+  if not told then
+    moment = math.min(moment, risk_of(t))
+  elseif told == 'risk' then
+    moment = math.min(moment, deadline_of(t))
+  end
+  return math.min(moment, starving_at(t) or NEVER)
 end
 
 local function queue_up(u, t, at_front)
+  if u.sla and not t.sla then -- the user's own promise; fixed now, as any task's is when it becomes ready
+    t.sla = u.sla
+    redis.call('HSET', task_key(t.id), 'sla', exact(t.sla))
+  end
   zadd(K['state:queued'], queued_look(t), t.id)
   look_at(queued_look(t))
   if t.priority == 6 then
@@ -63,6 +87,10 @@ end
 local function to_ended(t, state, ttl, ...)
   redis.call('HSET', task_key(t.id), 'state', state, 'ended', now_text, ...)
   zadd(K['state:' .. state], now + ttl, t.id)
+  if t.raw.waited then -- its dependents are told next (lib/deps.lua)
+    zadd(K.resolving, now, t.id)
+    look_at(now)
+  end
 end
 
 -- A dead letter of one of the three types; `kind` is what the history calls it.
@@ -80,6 +108,15 @@ local function leave_waiting(u, t)
   if t.state == 'scheduled' then
     zrem(K['state:scheduled'], t.id)
     add(u, 'sched', -1)
+  elseif t.state == 'deferred' then
+    zrem(K['state:deferred'], t.id)
+    add(u, 'deferred', -1)
+    for _, blocker in ipairs(t.blockers) do
+      srem(waiting_key(blocker), t.id)
+      srem(reacting_key(blocker), t.id)
+      srem(blocked_key(t.id), blocker)
+    end
+    count('edges', -#t.blockers)
   elseif t.state == 'queued' then
     zrem(K['state:queued'], t.id)
     if t.priority == 6 then
@@ -131,4 +168,11 @@ local function touch_moves(t)
   touch(history_key(t.id))
   touch(t.priority == 6 and critical_key(t.user) or normal_key(t.user))
   if t.state == 'started' then touch_lease(t) end
+  if t.state == 'deferred' then
+    t.blockers = redis.call('SMEMBERS', blocked_key(t.id))
+    for _, blocker in ipairs(t.blockers) do
+      touch(waiting_key(blocker))
+      touch(reacting_key(blocker))
+    end
+  end
 end

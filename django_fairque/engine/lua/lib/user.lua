@@ -23,7 +23,7 @@ end
 
 local function is_idle(u)
   return u.ready == 0 and u.sched == 0 and u.deferred == 0 and u.run == 0
-    and not (u.paused or u.cap or u.gap or u.backlog or u.weight ~= 1)
+    and not (u.paused or u.cap or u.gap or u.backlog or u.sla or u.weight ~= 1)
 end
 
 local function note_before(u)

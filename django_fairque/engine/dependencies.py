@@ -1,0 +1,139 @@
+"""Who waits for whom: one task's dependencies, the graph around it, and what its parents returned."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import payload as json_payload
+from .ids import check_id
+from .packing import unpack
+from .records import TaskState
+from .steps import Read, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .commands import Commands
+
+MOST_SHOWN = 1000
+"""Ids in one list of a view."""
+MOST_NODES = 200
+
+
+@dataclass(frozen=True)
+class Node:
+    """A task of a graph; ``state`` None when it is forgotten."""
+
+    task_id: str
+    name: str
+    user_id: str
+    state: TaskState | None
+
+
+@dataclass(frozen=True)
+class DependencyGraph:
+    """What is connected with a task: ``edges`` lead from a task to one that depends on it.
+
+    ``is_whole`` is False when there is more than was looked at.
+    """
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: tuple[tuple[str, str], ...] = ()
+    is_whole: bool = True
+
+
+@dataclass(frozen=True)
+class DependencyView:
+    """A task's place among the others, at one moment.
+
+    ``waiting`` are tasks that wait for it, ``blocked`` those that block it (at most 1,000 of each; the counts are
+    exact), ``parents`` what it was declared to depend on, finished or not.
+    """
+
+    task_id: str
+    waiting: tuple[str, ...]
+    waiting_count: int
+    blocked: tuple[str, ...]
+    blocked_count: int
+    parents: tuple[str, ...]
+    graph: DependencyGraph
+
+
+def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[DependencyView]:
+    check_id(task_id, "task_id")
+    keys = commands.keys
+    sets = (keys.waiting(task_id), keys.blocked(task_id))
+    found = yield Read(
+        [
+            ("HMGET", keys.task(task_id), "state", "parents"),
+            *(("SCARD", key) for key in sets),
+            *(("SRANDMEMBER", key, MOST_SHOWN) for key in sets),
+        ]
+    )
+    (state, parents), waiting_count, blocked_count, waiting, blocked = found
+    if state is None:
+        raise commands.unknown(task_id)
+    graph = yield from _graph(commands, task_id, nodes)
+    return DependencyView(
+        task_id,
+        tuple(sorted(each.decode() for each in waiting)),
+        int(waiting_count),
+        tuple(sorted(each.decode() for each in blocked)),
+        int(blocked_count),
+        tuple(each.decode() for each in unpack(parents or b"")),
+        graph,
+    )
+
+
+def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
+    """Breadth first from ``start`` along parents and waiting tasks, in one round trip per layer."""
+    keys = commands.keys
+    nodes: dict[str, Node] = {}
+    edges: dict[tuple[str, str], None] = {}
+    is_whole = True
+    layer, queued = deque([start]), {start}
+    while layer:
+        ids = [layer.popleft() for _ in range(len(layer))]
+        reply = yield Read(
+            [("HMGET", keys.task(each), "state", "name", "user", "parents") for each in ids]
+            + [("SRANDMEMBER", keys.waiting(each), most + 1) for each in ids]
+        )
+        for task_id, (state, name, user, parents), waiting in zip(
+            ids, reply[: len(ids)], reply[len(ids) :], strict=True
+        ):
+            known = None if state is None else TaskState(state.decode())
+            nodes[task_id] = Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
+            for other, edge in [
+                *((each.decode(), (each.decode(), task_id)) for each in unpack(parents or b"")),
+                *((each.decode(), (task_id, each.decode())) for each in sorted(waiting)),
+            ]:
+                if other not in queued:
+                    if len(queued) >= most:
+                        is_whole = False
+                        continue
+                    queued.add(other)
+                    layer.append(other)
+                edges[edge] = None
+    return DependencyGraph(nodes, tuple(edges), is_whole)
+
+
+def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]]:
+    """What these tasks returned, by id; without those that have not finished, or are forgotten."""
+    if not task_ids:
+        return {}
+    found = yield Read([("HMGET", commands.keys.task(each), "state", "result") for each in task_ids])
+    return {
+        task_id: json_payload.loads(result, what="result") if result else None
+        for task_id, (state, result) in zip(task_ids, found, strict=True)
+        if state == b"finished"
+    }
+
+
+def parent_results(commands: Commands, task_id: str) -> Steps[dict[str, Any]]:
+    """As `results`, of the tasks that one depends on, in the order of its declaration."""
+    (found,) = yield Read([("HMGET", commands.keys.task(check_id(task_id, "task_id")), "state", "parents")])
+    if found[0] is None:
+        raise commands.unknown(task_id)
+    return (yield from results(commands, [each.decode() for each in unpack(found[1] or b"")]))

@@ -1,0 +1,67 @@
+"""The checker's rules about dependencies and runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .snapshot import Snapshot, Violation, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
+    """Both directions agree; who is DEFERRED waits for something that can still end; who is not, does not."""
+    edges = {
+        kind: {(blocker, waiter) for blocker, waiter in _edges(snapshot, kind)}
+        for kind in ("waiting", "blocked", "reacting")
+    }
+    for blocker, waiter in sorted(edges["waiting"] ^ edges["blocked"]):
+        side = "waiting" if (blocker, waiter) in edges["waiting"] else "blocked"
+        key = f"{prefix}deps:{side}:{blocker if side == 'waiting' else waiter}"
+        yield Violation("dependencies", key, f"{waiter!r} waits for {blocker!r} on this side only")
+    for blocker, waiter in sorted(edges["reacting"] - edges["waiting"]):
+        yield Violation("dependencies", f"{prefix}deps:reacting:{blocker}", f"{waiter!r} does not wait for it")
+    says = int(float(snapshot.counters.get("stats", {}).get(b"edges", 0)))
+    if says != len(edges["blocked"]):
+        yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {len(edges['blocked'])}")
+    yield from _blocked_tasks(snapshot, prefix, edges["blocked"])
+
+
+def _blocked_tasks(snapshot: Snapshot, prefix: str, edges: set[tuple[str, str]]) -> Iterator[Violation]:
+    resolving = snapshot.registry("resolving")
+    blockers: dict[str, list[str]] = {}
+    for blocker, waiter in edges:
+        blockers.setdefault(waiter, []).append(blocker)
+    deferred = {task_id for task_id, record in snapshot.tasks.items() if record.get(b"state") == b"deferred"}
+    for task_id in sorted(deferred - blockers.keys()):
+        yield Violation("deferred", f"{prefix}task:{task_id}", "deferred, but nothing blocks it")
+    for task_id in sorted(blockers.keys() - deferred):
+        yield Violation("deferred", f"{prefix}deps:blocked:{task_id}", "blocked, but not deferred")
+    for task_id in sorted(deferred & blockers.keys()):
+        for blocker in sorted(blockers[task_id]):
+            record = snapshot.tasks.get(blocker)
+            gone = record is None or record.get(b"state") in (b"finished", b"canceled")
+            if gone and blocker not in resolving:
+                yield Violation("orphan", f"{prefix}deps:blocked:{task_id}", f"waits for {blocker!r}, which is over")
+            elif record is not None and b"waited" not in record:
+                yield Violation(
+                    "dependencies", f"{prefix}task:{blocker}", f"does not know that {task_id!r} waits for it"
+                )
+
+
+def check_runs(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
+    """The members of a run are the tasks that say so."""
+    said = {(name_of(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record}
+    members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
+    for run, task_id in sorted(said ^ members):
+        yield Violation("run", f"{prefix}run:{run}", f"{task_id!r} and its run disagree")
+
+
+def _edges(snapshot: Snapshot, kind: str) -> Iterator[tuple[str, str]]:
+    """(blocker, waiter) of one of the three kinds of sets."""
+    for name, members in snapshot.deps.items():
+        found, _, task_id = name.partition(":")
+        if found == kind:
+            for member in members:
+                yield (member, task_id) if kind == "blocked" else (task_id, member)

@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- Hand out what people should hear of, each once.
+--
+-- KEYS    base reply
+-- ARGV    options, limit (1..1000)
+-- REPLY   packed alerts, the eldest first: moment (us), kind (at_risk violated promoted), task, user, name, priority,
+--         detail (the promise's end in us; of a promotion the priority before)
+-- COST    6 commands
+-- include base
+local stored = redis.call('GET', K.reply)
+if stored then return unpack_list(stored) end
+local found = redis.call('LPOP', K.alerts, tonumber(ARGV[A])) or {}
+if #found > 0 then redis.call('SET', K.reply, pack(found), 'PX', 120000) end
+return found

@@ -1,0 +1,303 @@
+-- Accept tasks, each into the state it belongs to. Everything is read and decided first; then all of it is written.
+
+local STRIDE = 14
+local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
+
+local items, codes, others, accepted, moved = {}, {}, {}, {}, {}
+local accepted_by_id, alias, seen, uniques, pending = {}, {}, {}, {}, {}
+
+local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
+
+local function is_duplicate(item, some_exist)
+  if seen[item.id] then return true end
+  seen[item.id] = true
+  if not some_exist then return false end
+  local t = read_task(item.id)
+  if not t then return false end
+  if ARGV[item.at + 5] ~= '1' then
+    item.is_repeat = true
+    return true
+  end
+  if not is_ended(t.state) then return true end
+  -- Ended: the id is free again and what is kept of the old task goes; but not while its dependents are being told.
+  if t.raw.waited and redis.call('ZSCORE', K.resolving, t.id) then return true end
+  item.before = t
+  return false
+end
+
+-- The task under which this work is known already, if its window is still open and the task was not canceled.
+local function known_as(item)
+  local digest = ARGV[item.at + 11]
+  if digest == '' then return nil end
+  local stored = uniques[digest]
+  if not stored then
+    local value = redis.call('GET', unique_key(digest))
+    stored = value and unpack_list(value)
+  end
+  local until_moment = stored and tonumber(stored[2])
+  if not stored or until_moment <= now then return nil end
+  local earlier = accepted_by_id[stored[1]]
+  local t = not earlier and read_task(stored[1])
+  if not earlier and (not t or t.state == 'canceled') then return nil end
+  if ARGV[item.at + 13] ~= '' then -- debounce: the last one counts, if the first has not begun
+    if earlier then
+      earlier.payload = ARGV[item.at + 4]
+    elseif t.state == 'scheduled' then
+      item.moves = stored[1]
+    else
+      return nil
+    end
+  end
+  return stored[1]
+end
+
+local function decide(item, some_exist)
+  local u = load_user(item.user)
+  local waiting = u.ready + u.sched + u.deferred + (pending[u] or 0)
+  local limit = u.backlog or (max_backlog > 0 and max_backlog)
+  if is_duplicate(item, some_exist) then return item.is_repeat and 1 or 2 end
+  local other, code = known_as(item), 1
+  if other then
+    code = 2
+    alias[item.id] = other
+    others[#others + 1] = tostring(item.index)
+    others[#others + 1] = other
+    if item.moves then moved[#moved + 1] = item end
+  elseif limit and waiting >= limit then
+    return 3
+  else
+    item.u = u
+    pending[u] = (pending[u] or 0) + 1
+    accepted[#accepted + 1] = item
+    accepted_by_id[item.id] = item
+    touch(critical_key(item.user))
+    touch(normal_key(item.user))
+  end
+  local digest = ARGV[item.at + 11]
+  if digest ~= '' then
+    touch(unique_key(digest))
+    local window = tonumber(ARGV[item.at + 12]) or tonumber(ARGV[item.at + 13]) or 0
+    if code == 1 or item.moves then uniques[digest] = { other or item.id, exact(now + window), window } end
+  end
+  return code
+end
+
+local function read_items(at, size)
+  local keys = {}
+  for i = 1, size do
+    local first = at + (i - 1) * STRIDE
+    local item = { index = i, id = ARGV[first], user = ARGV[first + 1], at = first }
+    items[i] = item
+    keys[2 * i - 1], keys[2 * i] = task_key(item.id), payload_key(item.id)
+  end
+  local some_exist = false
+  for first = 1, #keys, CHUNK do
+    some_exist = redis.call('EXISTS', unpack(keys, first, math.min(first + CHUNK - 1, #keys))) > 0 or some_exist
+  end
+  for _, item in ipairs(items) do codes[item.index] = decide(item, some_exist) end
+end
+
+-- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal, or nil.
+local function read_dependencies(at)
+  local states = {}
+  local function state_of(id)
+    if states[id] == nil then states[id] = redis.call('HGET', task_key(id), 'state') end
+    return states[id]
+  end
+  local lists = tonumber(ARGV[at])
+  at = at + 1
+  for _ = 1, lists do
+    local item, policy, size = items[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
+    if codes[item.index] == 1 and item.u then
+      item.policy, item.blockers, item.parents = policy, {}, {}
+      local known = {}
+      for i = 1, size do
+        local id = alias[ARGV[at + 2 + i]] or ARGV[at + 2 + i]
+        if not known[id] then
+          known[id] = true
+          item.parents[#item.parents + 1] = id
+          local new = accepted_by_id[id]
+          local state = not new and state_of(id)
+          if not new and not state then return { 'missing', tostring(item.index), id } end
+          if new or not is_ended(state) or (state == 'failed' and policy == POLICY_WAIT) then
+            item.blockers[#item.blockers + 1] = id
+            if new then new.waited = true end
+          elseif policy ~= POLICY_RUN and state ~= 'finished' then
+            item.dropped = 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled')
+          end
+        end
+      end
+    end
+    at = at + 3 + size
+  end
+  return nil
+end
+
+-- Only through an id that lives again (it had ended, and tasks wait for it) can a cycle close outside this call.
+local function find_cycle(limit)
+  local function blockers_of(id)
+    local item = accepted_by_id[id]
+    if item then return item.blockers or {} end
+    return redis.call('SMEMBERS', blocked_key(id))
+  end
+  for _, item in ipairs(accepted) do
+    if item.blockers and item.before and redis.call('EXISTS', waiting_key(item.id)) == 1 then
+      local came_from, stack, looked = {}, { item.id }, 0
+      while #stack > 0 do
+        local id = table.remove(stack)
+        for _, blocker in ipairs(blockers_of(id)) do
+          if blocker == item.id then
+            local path = { item.id }
+            while id ~= item.id do
+              table.insert(path, 2, id)
+              id = came_from[id]
+            end
+            path[#path + 1] = item.id
+            return { 'cycle', unpack(path) }
+          end
+          if not came_from[blocker] then
+            came_from[blocker] = id
+            stack[#stack + 1] = blocker
+          end
+          looked = looked + 1
+          if looked > limit then return { 'size', item.id } end
+        end
+      end
+    end
+  end
+  return nil
+end
+
+local function touch_dependencies(run)
+  if run ~= '' then touch(run_key(run)) end
+  for _, item in ipairs(accepted) do
+    if item.before and item.before.raw.waited and redis.call('EXISTS', waiting_key(item.id)) == 1 then item.waited = true end
+    if item.dropped then touch(history_key(item.id)) end
+    if item.blockers and not item.dropped and #item.blockers > 0 then
+      item.is_blocked = true
+      touch(blocked_key(item.id))
+      for _, id in ipairs(item.blockers) do
+        touch(waiting_key(id))
+        touch(reacting_key(id))
+      end
+    end
+  end
+end
+
+local function fields_of(item, run, state, due)
+  local at = item.at
+  local fields = {
+    'state', state, 'user', item.user, 'priority', ARGV[at + 3], 'created', exact(item.created), 'max_retries', ARGV[at + 8],
+  }
+  local function put(field, value)
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  for field, offset in pairs({ name = 2, expires = 7, timeout = 9, sla = 10 }) do
+    if ARGV[at + offset] ~= '' then put(field, ARGV[at + offset]) end
+  end
+  if due then put('due', exact(due)) end
+  if run ~= '' then put('run', run) end
+  if item.parents and #item.parents > 0 then put('parents', pack(item.parents)) end
+  if item.is_blocked and item.policy ~= POLICY_WAIT then put('policy', item.policy) end
+  if item.waited then put('waited', '1') end
+  return fields
+end
+
+local function write_edges(item)
+  for _, id in ipairs(item.blockers) do
+    sadd(blocked_key(item.id), id)
+    sadd(waiting_key(id), item.id)
+    if item.policy ~= POLICY_WAIT then sadd(reacting_key(id), item.id) end
+    if not accepted_by_id[id] then redis.call('HSET', task_key(id), 'waited', '1') end
+  end
+  count('edges', #item.blockers)
+end
+
+-- Writes one accepted task; returns whether an idle worker must hear of it although nobody joined the ring.
+local function write_item(item, run, payloads)
+  local at, u = item.at, item.u
+  set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1)) -- strictly growing: exact FIFO within one bulk push
+  item.created = EPOCH + stat.stamp
+  local t = {
+    id = item.id, priority = tonumber(ARGV[at + 3]), ready = item.created, raw = {},
+    expires = tonumber(ARGV[at + 7]), sla = tonumber(ARGV[at + 10]), died = 0,
+  }
+  if item.before then
+    redis.call('DEL', task_key(item.id))
+    zrem(K['state:' .. item.before.state], item.id)
+  end
+  payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.id), item.payload or ARGV[at + 4]
+  if run ~= '' then sadd(run_key(run), item.id) end
+  local due = tonumber(ARGV[at + 6])
+  if ARGV[at + 13] ~= '' then due = now + tonumber(ARGV[at + 13]) end
+  if item.dropped then
+    redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'canceled', due)))
+    remember(item.id, 'canceled', '', item.dropped, '')
+    t.raw.waited = item.waited
+    to_ended(t, 'canceled', result_ttl)
+    count('canceled', 1)
+    return item.waited
+  elseif item.is_blocked then
+    redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'deferred', due)))
+    zadd(K['state:deferred'], t.expires or NEVER, item.id)
+    if t.expires then look_at(t.expires) end
+    write_edges(item)
+    add(u, 'deferred', 1)
+    return false
+  elseif due and due > now then
+    redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'scheduled', due)))
+    zadd(K['state:scheduled'], due, item.id)
+    local is_first = stat.look == 0 or due < stat.look -- an idle worker must sleep less long
+    look_at(due)
+    add(u, 'sched', 1)
+    return is_first
+  end
+  redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'queued', due)))
+  queue_up(u, t, false)
+  return false
+end
+
+-- Arguments from `at` on as push.lua says; the reply is a list of strings. Writes nothing when it refuses.
+local function accept(at)
+  local kept, run, is_graph, size = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] == '1', tonumber(ARGV[at + 3])
+  if kept then
+    local stored = redis.call('GET', K.reply)
+    if stored then return unpack_list(stored) end
+  end
+  read_items(at + 4, size)
+  if is_graph then
+    for i = 1, size do
+      if codes[i] == 3 then return { 'full', tostring(i) } end
+    end
+    local refusal = read_dependencies(at + 4 + size * STRIDE) or find_cycle(10000)
+    if refusal then return refusal end
+  end
+  touch_dependencies(run)
+  touch_all()
+  touch_minute()
+
+  local payloads, wakes = {}, false
+  for _, item in ipairs(moved) do -- debounce: the last payload counts, and the wait starts again
+    local due = now + tonumber(ARGV[item.at + 13])
+    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.moves), ARGV[item.at + 4]
+    redis.call('HSET', task_key(item.moves), 'due', exact(due))
+    zadd(K['state:scheduled'], due, item.moves)
+  end
+  for _, item in ipairs(accepted) do wakes = write_item(item, run, payloads) or wakes end
+  for first = 1, #payloads, CHUNK do
+    redis.call('MSET', unpack(payloads, first, math.min(first + CHUNK - 1, #payloads)))
+  end
+  for digest, stored in pairs(uniques) do
+    redis.call('SET', unique_key(digest), pack({ stored[1], stored[2] }), 'PX', exact(math.ceil(stored[3] / 1000) + 1000))
+  end
+  if #accepted > 0 then
+    count('pushed', #accepted)
+    tally('pushed', #accepted)
+  end
+  commit()
+  if ring_grew or wakes then redis.call('ZADD', K.wake, 0, 'ready') end
+  local reply = { table.concat(codes), unpack(others) }
+  if kept then redis.call('SET', K.reply, pack(reply), 'PX', 120000) end
+  return reply
+end

@@ -1,0 +1,94 @@
+-- What the end of a task means for those that wait for it.
+--
+-- An edge is in two sets, `deps:waiting:{A}` (who waits for A) and `deps:blocked:{B}` (what B waits for); those whose
+-- policy is not to wait out a failure are in `deps:reacting:{A}` too. A task with dependents that ends goes into
+-- `resolving`; from there its dependents are taken in slices, in the call that ended it and in later ones.
+
+local function remove_edge(blocker, t)
+  srem(waiting_key(blocker), t.id)
+  srem(reacting_key(blocker), t.id)
+  srem(blocked_key(t.id), blocker)
+  count('edges', -1)
+end
+
+-- DEFERRED is over: nothing blocks the task any more.
+local function release(t)
+  zrem(K['state:deferred'], t.id)
+  add(t.u, 'deferred', -1)
+  local due = tonumber(t.raw.due)
+  if t.expires and t.expires <= now then
+    to_dead(t.u, t, 'expired', 'not started in time', '')
+  elseif due and due > now then
+    to_scheduled(t.u, t, due)
+  else
+    set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1))
+    t.ready = EPOCH + stat.stamp
+    to_queued(t.u, t, false)
+  end
+end
+
+local function cancel_dependent(t, reason)
+  leave_waiting(t.u, t)
+  remember(t.id, 'canceled', '', reason, '')
+  to_ended(t, 'canceled', result_ttl)
+  count('canceled', 1)
+end
+
+-- Those dependents of an ended task that are to be told next: at most `limit`, the eldest first.
+local function dependents(source, ended, limit)
+  local tasks = {}
+  for _, id in ipairs(redis.call('SRANDMEMBER', source, limit)) do
+    local t = read_task(id)
+    if t and t.state == 'deferred' then
+      t.u = load_user(t.user)
+      touch_moves(t)
+      tasks[#tasks + 1] = t
+    else
+      srem(source, id) -- left over
+    end
+  end
+  touch(waiting_key(ended))
+  touch(reacting_key(ended))
+  if #tasks > 0 then touch_minute() end
+  touch_all()
+  table.sort(tasks, function(a, b)
+    if a.created ~= b.created then return a.created < b.created end
+    return a.id < b.id
+  end)
+  return tasks
+end
+
+local function tell(t, blocker)
+  local state, id = blocker.state, blocker.id
+  if state == 'finished' or t.raw.policy == 'run' then
+    remove_edge(id, t)
+    if #t.blockers <= 1 then
+      release(t)
+      count('resolved', 1)
+      tally('resolve:' .. bucket(now - (tonumber(blocker.raw.ended) or now)), 1)
+    end
+  else
+    cancel_dependent(t, 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled'))
+  end
+end
+
+-- Tell at most `limit` dependents; returns whether there are more.
+local function resolve(limit)
+  while limit > 0 do
+    local id = redis.call('ZRANGE', K.resolving, 0, 0)[1]
+    if not id then return false end
+    local blocker = read_task(id) or { id = id, state = 'canceled', raw = {} }
+    local source
+    if blocker.state == 'failed' then
+      source = reacting_key(id)
+    elseif blocker.state == 'finished' or blocker.state == 'canceled' then
+      source = waiting_key(id)
+    end
+    local tasks = source and dependents(source, id, limit) or {}
+    for _, t in ipairs(tasks) do tell(t, blocker) end
+    limit = limit - math.max(1, #tasks)
+    commit() -- written, so that the next look at the sets is true
+    if not source or redis.call('EXISTS', source) == 0 then redis.call('ZREM', K.resolving, id) end
+  end
+  return redis.call('ZCARD', K.resolving) > 0
+end

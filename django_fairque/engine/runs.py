@@ -1,0 +1,77 @@
+"""Runs: the tasks of one graph that were pushed together under one run id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .commands import MAX_BATCH
+from .errors import TaskNotFoundError
+from .ids import check_id
+from .lookup import cancel_many, get_tasks
+from .records import TaskState
+from .steps import Read, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .commands import Commands
+    from .models import Task
+
+SLICE = 200
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run at one moment. ``tasks`` are those not forgotten, in the order of their push.
+
+    ``state``: "running" while anything can go on by itself; "failed" when only a dead letter's requeueing could;
+    else "finished" when all tasks did, "canceled" when some were canceled.
+    """
+
+    run_id: str
+    tasks: tuple[Task, ...]
+
+    @property
+    def states(self) -> Mapping[TaskState, int]:
+        return Counter(task.state for task in self.tasks)
+
+    @property
+    def state(self) -> str:
+        states = self.states
+        if any(states.get(state) for state in (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.STARTED)):
+            return "running"
+        if states.get(TaskState.FAILED):
+            return "failed"
+        if states.get(TaskState.DEFERRED):
+            return "running"  # on tasks outside the run
+        return "canceled" if states.get(TaskState.CANCELED) else "finished"
+
+
+def view(commands: Commands, run_id: str) -> Steps[RunView]:
+    tasks = yield from _tasks(commands, run_id)
+    return RunView(run_id, tuple(tasks))
+
+
+def cancel(commands: Commands, run_id: str, reason: str, now: float | None) -> Steps[int]:
+    """The last of the graph first, so that nothing of it is released meanwhile; returns how many were canceled."""
+    tasks = yield from _tasks(commands, run_id)
+    ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
+    before = len(ids)
+    for first in range(0, len(ids), MAX_BATCH):
+        yield from cancel_many(commands, ids[first : first + MAX_BATCH], reason or f"run {run_id} was canceled", now)
+    after = yield from get_tasks(commands, ids)
+    return before - sum(task is not None and task.state is not TaskState.CANCELED for task in after)
+
+
+def _tasks(commands: Commands, run_id: str) -> Steps[list[Task]]:
+    (members,) = yield Read([("SMEMBERS", commands.keys.run(check_id(run_id, "run_id")))])
+    if not members:
+        raise TaskNotFoundError(f"queue {commands.name!r} knows no run {run_id!r}; one is forgotten with its last task")
+    ids = sorted(member.decode() for member in members)
+    tasks: list[Task] = []
+    for first in range(0, len(ids), SLICE):
+        found = yield from get_tasks(commands, ids[first : first + SLICE])
+        tasks += [task for task in found if task is not None]
+    return sorted(tasks, key=lambda task: (task.created_at, task.task_id))

@@ -1,0 +1,132 @@
+"""Everything that a queue holds, read for the checker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .steps import Read, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from .commands import Commands
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen."""
+
+    invariant: str
+    key: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.key}: {self.detail}"
+
+
+@dataclass
+class Snapshot:
+    """Everything of one shard."""
+
+    tasks: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    payloads: set[str] = field(default_factory=set)
+    histories: set[str] = field(default_factory=set)
+    users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    normal: dict[str, dict[str, float]] = field(default_factory=dict)
+    critical: dict[str, list[str]] = field(default_factory=dict)
+    states: dict[str, dict[str, float]] = field(default_factory=dict)
+    leases: dict[str, set[str]] = field(default_factory=dict)
+    members: dict[str, dict[str, float]] = field(default_factory=dict)
+    counters: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    deps: dict[str, set[str]] = field(default_factory=dict)
+    runs: dict[str, set[str]] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+    def registry(self, name: str) -> dict[str, float]:
+        """The ring, the throttled users, or all users, with their scores."""
+        return self.members.get(name, {})
+
+
+def take_snapshot(commands: Commands) -> Steps[Snapshot]:
+    prefix = str(commands.keys)
+    keys: set[str] = set()
+    cursor: Any = 0
+    pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
+    while True:
+        (reply,) = yield Read([("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)])
+        cursor = reply[0]
+        keys.update(key.decode("utf-8", "surrogateescape")[len(prefix) :] for key in reply[1])
+        if int(cursor) == 0:
+            break
+    snapshot = Snapshot()
+    ordered = sorted(keys)
+    for first in range(0, len(ordered), 500):
+        yield from _read(commands, snapshot, ordered[first : first + 500])
+    return snapshot
+
+
+def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Steps[None]:
+    prefix = str(commands.keys)
+    wanted = [(name, *place) for name in names if (place := _place(snapshot, name))]
+    if wanted:
+        reply = yield Read([_COMMANDS[kind](prefix + name) for name, kind, _, _ in wanted])
+        for (_, kind, into, at), value in zip(wanted, reply, strict=True):
+            into[at] = _SHAPES[kind](value)
+
+
+_COMMANDS: dict[str, Callable[[str], tuple[Any, ...]]] = {
+    "hash": lambda key: ("HGETALL", key),
+    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
+    "list": lambda key: ("LRANGE", key, 0, -1),
+    "set": lambda key: ("SMEMBERS", key),
+}
+_SHAPES: dict[str, Callable[[Any], Any]] = {
+    "hash": lambda reply: reply,
+    "zset": lambda reply: dict(_scores(reply)),
+    "list": lambda reply: [name_of(item) for item in reply],
+    "set": lambda reply: {name_of(item) for item in reply},
+}
+_OWNERLESS = ("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules")
+"""Kinds of keys that belong to the shard or end by themselves."""
+
+
+def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | None:
+    """How to read a key and where its value goes; None for a key whose name is all that matters."""
+    kind, _, rest = name.partition(":")
+    if name.startswith("queue:user:"):
+        user, _, lane = rest.removeprefix("user:").rpartition(":")
+        return ("zset", snapshot.normal, user) if lane == "normal" else ("list", snapshot.critical, user)
+    if name in ("ring", "throttled", "users", "resolving"):
+        return "zset", snapshot.members, name
+    places: dict[str, tuple[str, dict[str, Any]]] = {
+        "task": ("hash", snapshot.tasks),
+        "user": ("hash", snapshot.users),
+        "state": ("zset", snapshot.states),
+        "leases": ("set", snapshot.leases),
+        "deps": ("set", snapshot.deps),
+        "run": ("set", snapshot.runs),
+    }
+    if kind in places:
+        return (*places[kind], rest)
+    if name == "stats":
+        return "hash", snapshot.counters, name
+    names = {"payload": snapshot.payloads, "history": snapshot.histories}
+    if kind in names:
+        names[kind].add(rest)
+    elif kind not in _OWNERLESS:
+        snapshot.others.append(name)
+    return None
+
+
+def name_of(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _scores(reply: list[Any]) -> Iterator[tuple[str, float]]:
+    if reply and isinstance(reply[0], (list, tuple)):
+        for member, score in reply:
+            yield name_of(member), float(score)
+    else:
+        for index in range(0, len(reply), 2):
+            yield name_of(reply[index]), float(reply[index + 1])
