@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         TaskUsageError,
         TaskWaitTimeoutError,
     )
+    from .tasks.pipelines import Pipeline, PipelineResult, Step, chain, group
     from .tasks.results import TaskResult
     from .worker import AsyncWorker, Worker
 
@@ -67,6 +68,8 @@ __all__ = [
     "Lease",
     "LuaScriptError",
     "Outcome",
+    "Pipeline",
+    "PipelineResult",
     "Priority",
     "PushResult",
     "RedisConnectionError",
@@ -74,6 +77,7 @@ __all__ = [
     "ServerRefusedError",
     "SoftTimeLimitExceeded",
     "StaleLeaseError",
+    "Step",
     "Task",
     "TaskCanceledError",
     "TaskFailedError",
@@ -92,8 +96,10 @@ __all__ = [
     "__version__",
     "aget_queue",
     "calculate_score",
+    "chain",
     "current_task",
     "get_queue",
+    "group",
     "task",
 ]
 
@@ -119,6 +125,7 @@ _MODULES = {
         *("SoftTimeLimitExceeded", "TaskCanceledError", "TaskFailedError", "TaskNotFinishedError"),
         *("TaskNotRegisteredError", "TaskTimeoutError", "TaskUsageError", "TaskWaitTimeoutError"),
     ),
+    "tasks.pipelines": ("Pipeline", "PipelineResult", "Step", "chain", "group"),
     "tasks.results": ("TaskResult",),
     "worker": ("AsyncWorker", "Worker"),
 }

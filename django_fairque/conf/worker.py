@@ -73,6 +73,14 @@ class WorkerConfig(Options):
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
         description='the dotted path of a callable, such as "shop.tasks.handle"',
     )
+    alert_handler: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description='the dotted path of a callable, such as "shop.alerts.tell"',
+    )
+    alert_email: list[str] = Field(
+        default_factory=list, description="a list of e-mail addresses", title="an e-mail address"
+    )
     max_tasks: Whole = Field(
         default=0, ge=0, le=10**12, description="a whole number of tasks, at least 0 (0: no limit)"
     )

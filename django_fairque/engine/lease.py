@@ -58,6 +58,16 @@ class Lease:
         return self._values[6].decode()
 
     @property
+    def run_id(self) -> str:
+        """The run that it was pushed with, or empty."""
+        return self._values[16].decode()
+
+    @property
+    def deadline(self) -> float:
+        """Until when it was promised to start."""
+        return int(self._values[15] or 0) / 1_000_000
+
+    @property
     def retry_count(self) -> int:
         return int(self._values[10] or 0)
 

@@ -105,6 +105,7 @@ class Task(BaseModel):
         debounce: float | timedelta | None = None,
         depends_on: Iterable[str] = (),
         on_dependency_failure: Policy = "wait",
+        run_id: str = "",
         max_payload_bytes: int = json_payload.HARD_LIMIT,
         shard: int = 0,
     ) -> Task:
@@ -126,6 +127,7 @@ class Task(BaseModel):
             on_dependency_failure: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
                 finishes, ``"cancel"`` this task, or ``"run"`` it anyhow. One that is canceled or given up cancels this
                 task too, unless it is to run anyhow.
+            run_id: keeps tasks together that are pushed in one call (`FairQueue.run`, `FairQueue.cancel_run`).
 
         Raises:
             TaskValidationError, TaskSerializationError: nothing was sent.
@@ -154,6 +156,7 @@ class Task(BaseModel):
             task_id=check_id(task_id, "task_id") if task_id is not None else new_task_id(shard),
             depends_on=_dependencies(depends_on) if depends_on else (),
             on_dependency_failure=on_dependency_failure,
+            run_id=check_id(run_id, "run_id") if run_id else "",
             user_id=check_id(user_id, "user_id"),
             priority=level,
             payload=payload,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def push(commands: Commands, task: Task, now: float | None = None) -> Steps[PushResult]:
-    if task.depends_on:
+    if task.depends_on or task.run_id:
         return (yield from push_graph(commands, [task], "", now))[0]
     results = yield from _push_slice(commands, [task], now)
     if results[0].status == "backlog_full":
@@ -28,8 +28,8 @@ def push(commands: Commands, task: Task, now: float | None = None) -> Steps[Push
 
 def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Steps[list[PushResult]]:
     waiting = list(tasks)
-    if any(task.depends_on for task in waiting):
-        return (yield from push_graph(commands, waiting, "", now))
+    if any(task.depends_on or task.run_id for task in waiting):
+        return (yield from _push_runs(commands, waiting, now))
     results: list[PushResult] = []
     for first in range(0, len(waiting), commands.config.pipeline_batch_size):
         results += yield from _push_slice(commands, waiting[first : first + commands.config.pipeline_batch_size], now)
@@ -38,12 +38,25 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
     return results
 
 
+def _push_runs(commands: Commands, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
+    """A graph for each run, in the order in which they begin."""
+    runs: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        runs.setdefault(task.run_id, []).append(index)
+    results: dict[int, PushResult] = {}
+    for run_id, indexes in runs.items():
+        pushed = yield from push_graph(commands, [tasks[index] for index in indexes], run_id, now)
+        results.update(zip(indexes, pushed, strict=True))
+    return [results[index] for index in range(len(tasks))]
+
+
 def push_graph(
     commands: Commands, tasks: Sequence[Task], run_id: str, now: float | None = None
 ) -> Steps[list[PushResult]]:
     """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
     check_graph(tasks)
-    return (yield from _push_slice(commands, tasks, now, run_id, is_graph=True))
+    run = run_id or (tasks[0].run_id if tasks else "")
+    return (yield from _push_slice(commands, tasks, now, run, is_graph=True))
 
 
 def _push_slice(

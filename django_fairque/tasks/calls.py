@@ -102,6 +102,8 @@ class Caller:
                 unique_key="" if window is None else self._unique_key(user, bound, args),
                 unique_for=options.unique_for,
                 debounce=options.debounce,
+                depends_on=options.depends_on,
+                on_dependency_failure=options.on_dependency_failure,  # type: ignore[arg-type] # checked with the options
                 max_payload_bytes=config.max_payload_bytes,
             )
         except TaskValidationError as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import progress
 from .control import Discard
 
 if TYPE_CHECKING:
     from django_fairque.engine.lease import Lease
+    from django_fairque.engine.xcom import XCom
 
     from .services import Services
 
@@ -68,6 +69,30 @@ class TaskContext:
     def batch(self) -> tuple[TaskContext, ...]:
         """In a batch task, the context of each item, in the items' order."""
         return ()
+
+    @property
+    def run_id(self) -> str:
+        """The id of the pipeline's run that it belongs to, or empty."""
+        return ""
+
+    def parent_results(self) -> dict[str, Any]:
+        """What the tasks that it depends on returned: by id, in the order of its declaration. Blocks.
+
+        Without those that have not finished (it may run anyhow, see ``on_dependency_failure``).
+        """
+        return {}
+
+    def parent_result(self) -> Any:
+        """What the one task that it depends on returned; `LookupError` if that is not exactly one. Blocks."""
+        results = self.parent_results()
+        if len(results) != 1:
+            raise LookupError(f"task {self.id!r} has {len(results)} parents with a result; use parent_results()")
+        return next(iter(results.values()))
+
+    @property
+    def xcom(self) -> XCom:
+        """Values shared with the other tasks of its run (or for itself alone): ``push(key, value)``, ``pull(key)``."""
+        raise RuntimeError("there is no xcom outside of a worker; use get_queue().xcom(namespace)")
 
     def raise_if_cancelled(self) -> None:
         """End the task here (with `Discard`) if it was canceled."""
@@ -135,6 +160,17 @@ class RunningTask(TaskContext):
     @property
     def batch(self) -> tuple[TaskContext, ...]:
         return self._batch
+
+    @property
+    def run_id(self) -> str:
+        return self._lease.run_id
+
+    def parent_results(self) -> dict[str, Any]:
+        return self._services.parent_results(self._lease.task_id)
+
+    @property
+    def xcom(self) -> XCom:
+        return self._services.xcom(self._lease.run_id or self._lease.task_id)
 
     def lead(self, batch: tuple[RunningTask, ...]) -> None:
         """Stand for all items of a batch; it is the first of them itself."""

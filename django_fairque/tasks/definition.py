@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task
 
     from .options import DeclaredOptions, SendOptions
+    from .pipelines import Step
     from .results import TaskResult
 
 P = ParamSpec("P")
@@ -76,6 +77,19 @@ class Sendable(Generic[P]):
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
         return (await sending.asend(self.options, [self._build(args, kwargs)]))[0]
 
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
+        """The call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
+
+        The arguments are checked now, and are JSON when the step is sent.
+        """
+        from .pipelines import Step
+
+        self.caller.bind(args, kwargs)
+        return Step(self._step, self.name, self.options, args, dict(kwargs))
+
+    def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
+        return self.caller.build(options, args, kwargs, get_config().queue_config(options.queue))
+
     def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
         """Send many calls, each ``(args, kwargs)``, in as few round trips as they fit; one result for each.
 
@@ -87,7 +101,7 @@ class Sendable(Generic[P]):
         return await sending.asend(self.options, self._build_many(calls))
 
     def _build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
-        return self.caller.build(self.options, args, kwargs, get_config().queue_config(self.options.queue))
+        return self._step(self.options, args, kwargs)
 
     def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
         config = get_config().queue_config(self.options.queue)
@@ -150,7 +164,8 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Args:
         name: what it is known by in the queue; ``module.qualname`` by default. Keep it when the function moves.
-        priority, queue, max_retries, timeout, delay, expires, sla: of each of its tasks, unless `using` says else.
+        priority, queue, max_retries, timeout, delay, expires, sla, on_dependency_failure: of each of its tasks, unless
+            `using` says else.
         user: whom a task is for: the name of an argument, or a callable of the arguments.
         retry_on: the exceptions that are worth another attempt; all by default.
         backoff: base, cap and jitter of the delay between attempts, or a function of (retries so far, error).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Union
@@ -15,6 +15,8 @@ from django_fairque.engine.units import duration, moment
 from .errors import TaskUsageError
 
 MAX_BATCH = 1000
+POLICIES = ("wait", "cancel", "run")
+"""Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
 
 Seconds = Union[float, timedelta]  # noqa: UP007 - evaluated on 3.10 too
 Moment = Union[float, datetime, timedelta]  # noqa: UP007
@@ -45,6 +47,7 @@ class DeclaredOptions(TypedDict, total=False):
     delay: Seconds | None
     expires: Seconds | None
     sla: Seconds | None
+    on_dependency_failure: str
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     backoff: Backoff | OwnBackoff | None
     unique_for: Seconds | None
@@ -67,6 +70,8 @@ class SendOptions(TypedDict, total=False):
     sla: Seconds | None
     unique_for: Seconds | None
     debounce: Seconds | None
+    depends_on: Iterable[object]
+    on_dependency_failure: str
     on_commit: bool | None
     database: str | None
 
@@ -93,6 +98,8 @@ class TaskOptions:
     batch: int = 0
     batch_wait: float = 0.0
     task_id: str | None = None
+    depends_on: tuple[str, ...] = ()
+    on_dependency_failure: str = "wait"
     on_commit: bool | None = None
     database: str | None = None
 
@@ -233,6 +240,21 @@ def _backoff(value: Any, name: str) -> Any:
     return checked
 
 
+def _dependencies(value: Any, name: str) -> tuple[str, ...]:
+    """Ids, or whatever has one: the results of what was enqueued before."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise ValueError(  # noqa: TRY004
+            f"{name} must be a sequence of task ids or results of enqueue(), got {value!r:.80}"
+        )
+    return tuple(check_id(getattr(each, "id", each), f"a task id in {name}") for each in value)
+
+
+def _policy(value: Any, name: str) -> str:
+    if value not in POLICIES:
+        raise ValueError(f"{name} must be one of {', '.join(POLICIES)}, got {value!r:.80}")
+    return str(value)
+
+
 def _flag(value: Any, name: str) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{name} must be True, False or None (as configured), got {value!r}")
@@ -258,6 +280,8 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "batch": lambda value, name: _whole(value, name, 1, MAX_BATCH),
     "batch_wait": duration,
     "task_id": _chosen_id,
+    "depends_on": _dependencies,
+    "on_dependency_failure": _policy,
     "on_commit": _flag,
     "database": _optional_text,
 }

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .definition import handler_definition
+from .queues import get_queue
 from .unknown import UnknownTasks
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.lease import Lease
     from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.xcom import XCom
 
     from .definition import AnyDefinition
 
@@ -29,6 +32,7 @@ class Services:
             loop's thread and may raise any error of the engine.
         handler: called with the payload of tasks that are bare payloads (``WorkerConfig.handler``).
         timeout: seconds a task may run that has no limit of its own.
+        own_queue: the queue to read from; by default the configured one of this name.
         revoked: the ids of tasks canceled under this worker; may change at any time, from any thread.
     """
 
@@ -38,9 +42,21 @@ class Services:
     handler: Callable[[Any], Any] | None = None
     timeout: float | None = None
     revoked: Container[str] = frozenset()
+    own_queue: FairQueue | None = None
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
 
     @cached_property
     def bare(self) -> AnyDefinition | None:
         """What runs tasks that are bare payloads."""
         return None if self.handler is None else handler_definition(self.handler)
+
+    def parent_results(self, task_id: str) -> dict[str, Any]:
+        """What the tasks that this one depends on returned; blocks."""
+        return self._reader.parent_results(task_id)
+
+    def xcom(self, namespace: str) -> XCom:
+        return self._reader.xcom(namespace)
+
+    @property
+    def _reader(self) -> FairQueue:
+        return self.own_queue or get_queue(self.queue)

@@ -6,7 +6,6 @@ The decisions are those of the threaded worker (`lane`, `budget`, `collector`); 
 from __future__ import annotations
 
 import asyncio
-import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -24,8 +23,9 @@ from django_fairque.tasks.execution import aexecute, arun_batch, execute, prepar
 
 from . import database
 from .budget import Budget
+from .herald import Herald
 from .identity import worker_info
-from .keeper import RECORD_TTL
+from .keeper import MOST_ALERTS, RECORD_TTL, pause_after
 from .lane import Lane
 from .limits import Guard, TaskRevoked, guarded
 from .log import Reporter, logger
@@ -61,6 +61,7 @@ class AsyncWorker:
         self.options = WorkerOptions.from_arguments(given, arguments)
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
+        self.herald = Herald(self.options)
         self._given = queues
         self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
         self._desks: list[_Desk] = []
@@ -94,6 +95,7 @@ class AsyncWorker:
         finally:
             await _cancel([*pullers, *helpers, *(task for desk in self._desks for task in desk.all_tasks())])
             threads.shutdown(wait=False)
+            self.herald.end(0.0)
             for desk in self._desks:
                 await desk.leave()
 
@@ -258,12 +260,15 @@ class _Desk:
     async def sweep(self) -> None:
         while True:
             try:
-                more = (await self.queue.sweep()).more
+                sweep = await self.queue.sweep()
+                if sweep.alerts:
+                    self._worker.herald.announce(await self.queue.take_alerts(MOST_ALERTS))
+                if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
+                    await self.queue.schedules.fire_due()
             except FairQueueError as error:
                 await asyncio.sleep(self._outage.met(error))
                 continue
-            pause = self.queue.config.queue_cleanup_interval * random.uniform(0.5, 1.5)  # noqa: S311 - spreads sweeps
-            await asyncio.sleep(0 if more else pause)
+            await asyncio.sleep(pause_after(sweep, self.queue.config.queue_cleanup_interval))
 
     async def leave(self) -> None:
         self._reporter.flush()

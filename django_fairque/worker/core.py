@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .bell import Bell
 from .budget import Budget
+from .herald import Herald
 from .lane import Lane
 from .limits import Clock
 from .log import Reporter, logger
@@ -56,6 +57,7 @@ class Core:
             Desk(self._lane(index), services(queue, options, revoked, handler, queue.set_progress), Bell())
             for index, queue in enumerate(queues)
         ]
+        self.herald = Herald(options)
         self._crew = Crew(desks, options.slots, board, revoked)
         self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)
         self._pullers = [
@@ -102,6 +104,7 @@ class Core:
         self._clock.end()
         self._crew.end()
         self._reporter.flush()
+        self.herald.end(1.0)
 
     def _changed(self) -> None:
         """A puller has made a call."""

@@ -1,7 +1,8 @@
 """Keeps what workers hold: renews their leases, gives back what dead ones had, and sweeps the queues.
 
-One thread, for any number of workers (a supervisor's children, or the one worker of a process without supervisor).
-Giving back comes first, then renewing, then sweeping: each of these is one short call, so none waits for long.
+It fires schedules and fetches alerts as well, which others announce: no user code runs here. One thread, for any number of
+workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then
+renewing, then sweeping: each of these is one short call, so none waits for long.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from .puller import patient
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from django_fairque.engine.alerts import Alert
+    from django_fairque.engine.maintenance import Sweep
     from django_fairque.engine.outcomes import Outcome
     from django_fairque.engine.queue import FairQueue
 
@@ -34,6 +37,9 @@ OVERDUE = 1.0
 """Seconds by which a renewal may be late; beyond, it comes before giving back (which may fail again and again)."""
 RECORD_TTL = 60.0
 """Seconds for which the record of a worker outlives its last heartbeat."""
+
+MOST_ALERTS = 100
+"""Fetched at once."""
 
 
 @dataclass
@@ -66,12 +72,19 @@ class Return:
 class Keeper(threading.Thread):
     """See the module."""
 
-    def __init__(self, queues: Sequence[FairQueue], options: WorkerOptions, outage: Outage) -> None:
+    def __init__(
+        self,
+        queues: Sequence[FairQueue],
+        options: WorkerOptions,
+        outage: Outage,
+        on_alerts: Callable[[Sequence[Alert]], object],
+    ) -> None:
         super().__init__(name="fairque-keeper", daemon=True)
         self._queues = {queue.name: patient(queue, PATIENCE) for queue in queues}
         self._lease = options.lease
         self._every = options.renew_every
         self._outage = outage
+        self._on_alerts = on_alerts
         self._changed = threading.Condition()
         self._members: dict[str, Member] = {}
         self._returns: deque[Return] = deque()
@@ -176,6 +189,19 @@ class Keeper(threading.Thread):
 
     def _sweep(self, name: str) -> None:
         queue = self._queues[name]
-        more = queue.sweep().more
-        pause = queue.config.queue_cleanup_interval * random.uniform(0.5, 1.5)  # noqa: S311 - not all workers at once
-        self._sweep_due[name] = monotonic() + (0.0 if more else pause)
+        sweep = queue.sweep()
+        if sweep.alerts:
+            self._on_alerts(queue.take_alerts(MOST_ALERTS))
+        if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
+            queue.schedules.fire_due()
+        self._sweep_due[name] = monotonic() + pause_after(sweep, queue.config.queue_cleanup_interval)
+
+
+def pause_after(sweep: Sweep, interval: float) -> float:
+    """Seconds until the next sweep: none when there is more to do, at most until the next schedule is due."""
+    if sweep.more or sweep.alerts > MOST_ALERTS:
+        return 0.0
+    pause = interval * random.uniform(0.5, 1.5)  # noqa: S311 - not all workers at once
+    if sweep.schedule_at is not None and sweep.schedule_at > sweep.now:
+        pause = min(pause, sweep.schedule_at - sweep.now)
+    return pause

@@ -59,6 +59,8 @@ class WorkerOptions:
     max_memory_mb: int = 0
     processes: int = 1
     handler: str | None = None
+    alert_handler: str | None = None
+    alert_email: tuple[str, ...] = ()
     overrides: dict[str, Any] = field(default_factory=dict)
     """What the command was given, for the children's own configuration."""
 
@@ -81,6 +83,8 @@ class WorkerOptions:
             "max_memory_mb": config.max_memory_mb,
             "processes": config.processes,
             "handler": config.handler,
+            "alert_handler": config.alert_handler,
+            "alert_email": tuple(config.alert_email),
         }
         options.update((name, value) for name, value in changes.items() if value is not None)
         return cls(**options)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnContext
 
+    from django_fairque.engine.alerts import Alert
+
     from .board import Running
     from .options import WorkerOptions
 
@@ -102,6 +104,11 @@ class ChildProcess:
         """Have it stop these tasks. In portions that fit into the line whole."""
         for first in range(0, len(task_ids), 100):
             self.tell("revoked", list(task_ids[first : first + 100]))
+
+    def announce(self, alerts: Sequence[Alert]) -> None:
+        """Have it announce these: here no user code runs. In portions that fit into the line whole."""
+        for first in range(0, len(alerts), 20):
+            self.tell("alerts", list(alerts[first : first + 20]))
 
     def leave(self, deadline: float | None) -> None:
         """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""

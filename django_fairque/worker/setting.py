@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import failed
 from django_fairque.tasks.services import Services
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.aio import AsyncFairQueue
     from django_fairque.engine.outcomes import Outcome
-    from django_fairque.engine.queue import FairQueue
     from django_fairque.tasks.execution import Run
 
     from .options import WorkerOptions
@@ -35,6 +35,7 @@ def services(
         handler=handler,
         timeout=options.timeout,
         revoked=revoked,
+        own_queue=queue if isinstance(queue, FairQueue) else None,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections import deque
 from multiprocessing import get_context
 from multiprocessing.connection import wait
 from time import monotonic
@@ -19,6 +20,7 @@ from django_fairque.engine.errors import ConfigurationError, RedisConnectionErro
 
 from .child import DONE, READY, RETIRING
 from .health import HealthFile
+from .herald import MOST_WAITING
 from .identity import version
 from .keeper import Keeper, Member
 from .log import logger
@@ -30,6 +32,8 @@ from .process import ChildProcess
 from .reload import Reloader
 
 if TYPE_CHECKING:
+    from django_fairque.engine.alerts import Alert
+
     from .options import WorkerOptions
 
 TICK = 0.1
@@ -61,7 +65,9 @@ class Supervisor:
         self._queues = [get_queue(name) for name in options.queues]
         self._context = get_context("spawn")
         self._outage = Outage()
-        self._keeper = Keeper(self._queues, options, self._outage)
+        self._alerts: deque[Alert] = deque(maxlen=MOST_WAITING)
+        """To be announced by a child, as soon as one is ready."""
+        self._keeper = Keeper(self._queues, options, self._outage, self._alerts.extend)
         self._police = Police(options, self._outage)
         self._notices = Notices()
         self._health = HealthFile(health_file)
@@ -114,6 +120,7 @@ class Supervisor:
         if self._reloader is not None and self._reloader.take() and not self.is_stopping:
             self._replace_all("the code has changed")
         self._police.enforce(self._children, {key: member.confirmed_at() for key, member in self._members.items()})
+        self._pass_alerts_on()
         for child in self._children:
             child.flush()
         self._tell_health()
@@ -133,6 +140,11 @@ class Supervisor:
                     self._vacant[child.index] = 0.0
             elif message[0] == DONE:
                 self._let_go(child)
+
+    def _pass_alerts_on(self) -> None:
+        child = next((child for child in self._children if child.is_ready and not child.is_leaving), None)
+        if self._alerts and child is not None:
+            child.announce([self._alerts.popleft() for _ in range(len(self._alerts))])
 
     def _let_go(self, child: ChildProcess) -> None:
         """It has settled everything. Who was told to stop by someone else is replaced."""

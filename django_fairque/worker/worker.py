@@ -52,7 +52,7 @@ class Worker:
         )
         self.queues = given or [get_queue(name) for name in self.options.queues]
         self._core = Core(self.options, self.queues, Board.private(self.options.slots, len(self.queues)))
-        self._keeper = Keeper(self.queues, self.options, self._core.outage)
+        self._keeper = Keeper(self.queues, self.options, self._core.outage, self._core.herald.announce)
         self._deadline: float | None = None
 
     def run(self) -> None:

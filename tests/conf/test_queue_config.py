@@ -41,6 +41,8 @@ def test_the_defaults() -> None:
         "failed_ttl": 604800,
         "user_ttl": 3600,
         "sla": {"CRITICAL": 300, "VERY_HIGH": 1800, "HIGH": 1800, "NORMAL": 7200, "LOW": 86400, "VERY_LOW": 86400},
+        "sla_at_risk_seconds": 300,
+        "starvation": {"VERY_LOW": 86400, "LOW": 86400, "NORMAL": 14400},
         "pipeline_batch_size": 300,
         "pipeline_timeout": 10,
         "sweep_batch_size": 200,

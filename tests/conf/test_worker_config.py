@@ -30,6 +30,8 @@ def test_the_defaults() -> None:
         "lease_seconds": 30,
         "processes": 1,
         "handler": None,
+        "alert_handler": None,
+        "alert_email": [],
         "max_tasks": 0,
         "max_memory_mb": 0,
     }

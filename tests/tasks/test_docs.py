@@ -1,4 +1,4 @@
-"""The examples of docs/tasks.md run, in their order, and the page names every option."""
+"""The examples of docs/tasks.md and docs/pipelines.md run, in their order, and the page names every option."""
 
 from __future__ import annotations
 
@@ -15,15 +15,38 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
     from django_fairque.tasks.services import Services
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "tasks.md").read_text()
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE = (DOCS / "tasks.md").read_text()
+
+
+def names_after(page: str, module: str) -> dict[str, Any]:
+    """What the page's examples define, run one after the other."""
+    names: dict[str, Any] = {"__name__": module}
+    for example in re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
+        exec(compile(example, f"docs/{page}", "exec"), names)
+    return names
+
+
+def run_all(queue: FairQueue, services: Services) -> None:
+    while lease := queue.pop("w"):
+        run = prepare(lease, services)
+        assert isinstance(run, Run)
+        queue.settle([execute(run)])
+
+
+def test_the_examples_of_pipelines_run(queue: FairQueue, services: Services) -> None:
+    names = names_after("pipelines.md", "shop.pipelines")
+    run_all(queue, services)
+    assert names["run"].wait(0) == names["other"].wait(0) == "finished"
+    assert names["run"].results[-1].result() == [[1, 2, 3], 3]
+    states = queue.get_stats().states
+    assert (states["finished"], sum(states.values())) == (12, 12)
+    assert "17 rows" in [each.result for each in queue.tasks("finished").items]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_examples_run(queue: FairQueue, services: Services) -> None:
-    names: dict[str, Any] = {"__name__": "shop.tasks"}
-    for example in EXAMPLES:
-        exec(compile(example, "docs/tasks.md", "exec"), names)
+    names = names_after("tasks.md", "shop.tasks")
     for parcel in ("lost", "on its way", "here"):
         names["collect"].enqueue("acme", parcel)
     names["index"].enqueue({"owner": "acme"})

@@ -1,0 +1,262 @@
+"""Pipelines: calls put together with ``>>``, ``<<`` and ``|``, sent as one graph under one run id.
+
+A `Step` is one call that has not been sent. Putting steps together makes a `Pipeline`, which is a step itself as far
+as ``>>``, ``<<`` and ``|`` are concerned; all are immutable, and a step that is used in several places is one task.
+Each `enqueue` is a new run with new tasks, so one pipeline may run many times at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.graphs import check_graph, cycle_error, find_cycle
+from django_fairque.engine.ids import new_task_id
+from django_fairque.engine.units import duration
+
+from . import sending
+from .errors import TaskUsageError, TaskWaitTimeoutError
+from .options import SENDABLE, changed
+from .queues import aget_queue, get_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from typing_extensions import Unpack
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.runs import RunView
+
+    from .options import SendOptions, TaskOptions
+    from .results import TaskResult
+
+PAUSE = 0.05
+"""Seconds between two looks of `PipelineResult.wait`."""
+
+
+class Pipeline:
+    """Steps and the order between them."""
+
+    def __init__(
+        self, steps: Iterable[Step], edges: Iterable[tuple[Step, Step]], heads: Iterable[Step], tails: Iterable[Step]
+    ) -> None:
+        self.steps = tuple(dict.fromkeys(steps))
+        self.edges = tuple(dict.fromkeys(edges))
+        """``(before, after)``."""
+        self._heads = tuple(dict.fromkeys(heads))
+        self._tails = tuple(dict.fromkeys(tails))
+
+    def __repr__(self) -> str:
+        return f"<Pipeline of {len(self.steps)} steps>"
+
+    def __rshift__(self, after: Pipeline) -> Pipeline:
+        """``a >> b``: b runs when a has finished; every end of a before every beginning of b."""
+        if not isinstance(after, Pipeline):
+            return NotImplemented
+        between = [(tail, head) for tail in self._tails for head in after._heads]
+        return Pipeline([*self.steps, *after.steps], [*self.edges, *between, *after.edges], self._heads, after._tails)
+
+    def __lshift__(self, before: Pipeline) -> Pipeline:
+        """``b << a``: the same as ``a >> b``."""
+        return NotImplemented if not isinstance(before, Pipeline) else before >> self
+
+    def __or__(self, beside: Pipeline) -> Pipeline:
+        """``a | b``: side by side."""
+        if not isinstance(beside, Pipeline):
+            return NotImplemented
+        return Pipeline(
+            [*self.steps, *beside.steps],
+            [*self.edges, *beside.edges],
+            [*self._heads, *beside._heads],
+            [*self._tails, *beside._tails],
+        )
+
+    def enqueue(
+        self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
+    ) -> PipelineResult:
+        """Send the whole graph, or nothing of it; inside a database transaction, when that commits.
+
+        Args:
+            run_id: the run's id; a new one by default.
+            on_commit, database: as of a single task.
+
+        Raises:
+            DependencyCycleError, TaskUsageError, TaskValidationError: it can't be sent as it is.
+            BacklogFullError, RedisConnectionError: it was not accepted.
+        """
+        options, tasks = self._build(run_id, on_commit, database)
+        return self._result(options, tasks, sending.send(options, tasks))
+
+    async def aenqueue(
+        self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
+    ) -> PipelineResult:
+        options, tasks = self._build(run_id, on_commit, database)
+        return self._result(options, tasks, await sending.asend(options, tasks))
+
+    def _result(self, options: TaskOptions, tasks: Sequence[Task], results: Sequence[TaskResult]) -> PipelineResult:
+        return PipelineResult(tasks[0].run_id, options.queue, dict(zip(self.steps, results, strict=True)))
+
+    def _build(
+        self, run_id: str | None, on_commit: bool | None, database: str | None
+    ) -> tuple[TaskOptions, list[Task]]:
+        queues = sorted({step.options.queue for step in self.steps})
+        if len(queues) > 1:
+            raise TaskUsageError(
+                f"a pipeline runs in one queue, these steps name {', '.join(queues)}: use using(queue=…)"
+            )
+        ids = {step: step.options.task_id or new_task_id() for step in self.steps}
+        before: dict[Step, list[Step]] = {step: [] for step in self.steps}
+        for first, then in self.edges:
+            before[then].append(first)
+        if cycle := find_cycle({step.label: [each.label for each in before[step]] for step in self.steps}):
+            raise cycle_error(cycle)
+        run = run_id or new_task_id()
+        tasks = [step.build(ids[step], [ids[each] for each in before[step]], run) for step in self.steps]
+        check_graph(tasks)
+        options = changed(
+            self.steps[0].options, {"on_commit": on_commit, "database": database}, SENDABLE, "Pipeline.enqueue()"
+        )
+        return options, tasks
+
+
+class Step(Pipeline):
+    """One call of a task, not sent yet: ``send_receipt.s("acme", 42)``."""
+
+    def __init__(
+        self,
+        build: Callable[[TaskOptions, Sequence[Any], Mapping[str, Any]], Task],
+        name: str,
+        options: TaskOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.name, self.options, self.args, self.kwargs = name, options, args, kwargs
+        self._call = build
+        super().__init__([self], [], [self], [self])
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.args), *(f"{key}={value!r}" for key, value in self.kwargs.items())]
+        return f"<step {self.name}({', '.join(given)[:200]})>"
+
+    @property
+    def label(self) -> str:
+        """Names the step among those of its pipeline."""
+        return self.options.task_id or f"{self.name}#{id(self):x}"
+
+    def using(self, **options: Unpack[SendOptions]) -> Step:
+        """Another step: the same call, sent with other options."""
+        changes = changed(self.options, options, SENDABLE, f"{self.name}.s().using()")
+        return Step(self._call, self.name, changes, self.args, self.kwargs)
+
+    def to_task(self) -> Task:
+        """The engine's task for this call alone."""
+        return self._call(self.options, self.args, self.kwargs)
+
+    def build(self, task_id: str, depends_on: Sequence[str], run_id: str) -> Task:
+        """The engine's task for this step of a run."""
+        parents = tuple(dict.fromkeys((*self.options.depends_on, *depends_on)))
+        task = self._call(self.options, self.args, self.kwargs)
+        copy = task.model_copy(update={"task_id": task_id, "depends_on": parents, "run_id": run_id})
+        return copy.carrying(task.payload_bytes, self.options.task_id)
+
+
+class PipelineResult:
+    """A run that was sent: ``id``, a `TaskResult` for each step (``run[step]``), and the run as a whole."""
+
+    def __init__(self, run_id: str, queue: str, results: Mapping[Step, TaskResult]) -> None:
+        self.id = run_id
+        self.queue = queue
+        self._results = dict(results)
+
+    def __repr__(self) -> str:
+        return f"<PipelineResult {self.id!r} of {len(self._results)} tasks>"
+
+    def __getitem__(self, step: Step) -> TaskResult:
+        return self._results[step]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    @property
+    def results(self) -> list[TaskResult]:
+        """In the order in which the steps were put together."""
+        return list(self._results.values())
+
+    def view(self) -> RunView:
+        """The run's tasks at this moment; `TaskNotFoundError` before the commit, and when all are forgotten."""
+        return get_queue(self.queue).run(self.id)
+
+    @property
+    def state(self) -> str:
+        """running, finished, failed (until its dead letters are requeued or discarded) or canceled."""
+        return self.view().state
+
+    def cancel(self) -> int:
+        """Cancel what has not ended; returns how many tasks."""
+        return get_queue(self.queue).cancel_run(self.id)
+
+    def wait(self, timeout: float | timedelta | None = None) -> str:
+        """Wait until nothing of it can go on by itself; returns its `state`."""
+        for pause in self._pauses(timeout):
+            if (state := self.state) != "running":
+                return state
+            time.sleep(pause)
+        raise self._too_late(timeout)
+
+    async def aview(self) -> RunView:
+        return await (await aget_queue(self.queue)).run(self.id)
+
+    async def astate(self) -> str:
+        return (await self.aview()).state
+
+    async def acancel(self) -> int:
+        return await (await aget_queue(self.queue)).cancel_run(self.id)
+
+    async def await_(self, timeout: float | timedelta | None = None) -> str:
+        for pause in self._pauses(timeout):
+            if (state := await self.astate()) != "running":
+                return state
+            await asyncio.sleep(pause)
+        raise self._too_late(timeout)
+
+    def _pauses(self, timeout: float | timedelta | None) -> Iterator[float]:
+        end = math.inf if timeout is None else time.monotonic() + duration(timeout, "timeout")
+        while time.monotonic() < end:
+            yield PAUSE
+        yield 0.0
+
+    def _too_late(self, timeout: float | timedelta | None) -> TaskWaitTimeoutError:
+        return TaskWaitTimeoutError(f"run {self.id!r} of {len(self)} tasks had not ended after {timeout} s")
+
+
+def chain(*pipelines: Pipeline) -> Pipeline:
+    """One after the other: ``chain(a, b, c)`` is ``a >> b >> c``."""
+    return _reduced("chain", pipelines, lambda left, right: left >> right)
+
+
+def group(pipelines: Iterable[Pipeline]) -> Pipeline:
+    """Side by side, as ``a | b | c``, for any number of them."""
+    given = _checked("group", list(pipelines))
+    return Pipeline(
+        [step for each in given for step in each.steps],
+        [edge for each in given for edge in each.edges],
+        [head for each in given for head in each._heads],  # noqa: SLF001 - of its own kind
+        [tail for each in given for tail in each._tails],  # noqa: SLF001
+    )
+
+
+def _reduced(what: str, pipelines: Sequence[Pipeline], both: Callable[[Pipeline, Pipeline], Pipeline]) -> Pipeline:
+    return reduce(both, _checked(what, pipelines))
+
+
+def _checked(what: str, pipelines: Sequence[Pipeline]) -> Sequence[Pipeline]:
+    for each in pipelines:
+        if not isinstance(each, Pipeline):
+            raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {each!r:.100}")
+    if not pipelines:
+        raise TaskUsageError(f"{what}() needs at least one step")
+    return pipelines

@@ -1,0 +1,189 @@
+"""Pipelines: calls put together, sent as a whole, run in order, with values passed on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+
+from django_fairque import Step, chain, current_task, group, task
+from django_fairque.engine.errors import DependencyCycleError, TaskNotFoundError
+from django_fairque.engine.records import TaskState
+from django_fairque.tasks.errors import TaskUsageError, TaskWaitTimeoutError
+from django_fairque.tasks.execution import execute, prepare
+from django_fairque.tasks.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.pipelines import Pipeline
+    from django_fairque.tasks.services import Services
+
+Steps = dict[str, Step]
+
+
+@pytest.fixture
+def steps() -> Steps:
+    @task
+    def work(name: str) -> str:
+        context = current_task()
+        context.xcom.push(name, sorted(context.parent_results().values()))
+        return name
+
+    return {name: work.s(name) for name in "abcde"}
+
+
+@pytest.fixture
+def run_all(queue: FairQueue, services: Services) -> Callable[[], list[Any]]:
+    """Run everything that becomes ready; the results in the order of their run."""
+
+    def run() -> list[Any]:
+        done = []
+        while lease := queue.pop("w"):
+            run = prepare(lease, services)
+            assert isinstance(run, Run)
+            outcome = execute(run)
+            queue.settle([outcome])
+            done.append(queue.get_task(lease.task_id).result)
+        return done
+
+    return run
+
+
+def edges(pipeline: Pipeline) -> set[str]:
+    return {f"{before.args[0]}{after.args[0]}" for before, after in pipeline.edges}
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda a, b, c, d, e: a >> b, "ab"),
+        (lambda a, b, c, d, e: b << a, "ab"),
+        (lambda a, b, c, d, e: a >> (b | c) >> d, "ab ac bd cd"),
+        (lambda a, b, c, d, e: d << (b | c) << a, "ab ac bd cd"),
+        (lambda a, b, c, d, e: a >> ((b >> c) | d) >> e, "ab bc ad ce de"),
+        (lambda a, b, c, d, e: (a | b) >> (c | d), "ac ad bc bd"),
+        (lambda a, b, c, d, e: (a >> c) | (b >> c), "ac bc"),
+        (lambda a, b, c, d, e: chain(a, group([b, c]), d), "ab ac bd cd"),
+    ],
+)
+def test_what_comes_before_what(steps: Steps, build: Callable[..., Pipeline], expected: str) -> None:
+    assert edges(build(*steps.values())) == set(expected.split())
+
+
+def test_a_run_from_end_to_end(steps: Steps, queue: FairQueue, run_all: Callable[[], list[Any]]) -> None:
+    a, b, c, d, _ = steps.values()
+    run = (a >> (b | c) >> d).enqueue()
+    assert (run.state, len(run), run[d].state) == ("running", 4, TaskState.DEFERRED)
+    assert run_all() == ["a", "b", "c", "d"]
+    assert (run.state, run.wait(0)) == ("finished", "finished")
+    assert queue.xcom(run.id).items() == {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+    assert run[d].result() == "d"
+
+
+def test_one_pipeline_may_run_many_times_at_once(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
+    pipeline = steps["a"] >> steps["b"]
+    first, second, third = (pipeline.enqueue() for _ in range(3))
+    assert second.cancel() == 2
+    assert run_all() == ["a", "a", "b", "b"]
+    assert [run.state for run in (first, second, third)] == ["finished", "canceled", "finished"]
+
+
+def test_a_run_that_fails_waits_for_its_dead_letter(queue: FairQueue, run_all: Callable[[], list[Any]]) -> None:
+    broken = True
+
+    @task(max_retries=0)
+    def first() -> int:
+        if broken:
+            raise ValueError("not yet")
+        return 1
+
+    @task
+    def then() -> Any:
+        return current_task().parent_result()
+
+    run = (first.s() >> then.s()).enqueue()
+    run_all()
+    assert run.state == "failed"
+    broken = False
+    assert queue.dlq.requeue_all() == 1
+    run_all()
+    assert (run.state, run.results[1].result()) == ("finished", 1)
+
+
+async def test_awaited(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
+    from django_fairque.conf import aclose_queues
+
+    run = await (steps["a"] >> steps["b"]).aenqueue()
+    with pytest.raises(TaskWaitTimeoutError, match="2 tasks had not ended"):
+        await run.await_(0)
+    run_all()
+    assert await run.await_(1) == await run.astate() == "finished"
+    assert (await run.aview()).states == {TaskState.FINISHED: 2}
+    assert await run.acancel() == 0
+    await aclose_queues()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_sent_when_the_transaction_commits(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
+    pipeline = steps["a"] >> steps["b"]
+    with transaction.atomic():
+        run, other = pipeline.enqueue(), pipeline.enqueue()
+        with pytest.raises(TaskNotFoundError):
+            run.view()
+    assert run.state == other.state == "running"
+    assert run_all() == ["a", "a", "b", "b"]
+
+
+def test_dependencies_of_a_single_task(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
+    @task(on_dependency_failure="cancel")
+    def last() -> int:
+        return len(current_task().parent_results())
+
+    results = [steps["a"].enqueue().results[0], steps["b"].enqueue().results[0]]
+    sent = last.using(depends_on=results).enqueue()
+    assert sent.state is TaskState.DEFERRED
+    assert run_all() == ["a", "b", 2]
+    assert last.using(depends_on=[sent.id]).enqueue().state is TaskState.QUEUED
+
+
+class TestMistakes:
+    def test_a_cycle(self, steps: Steps) -> None:
+        a, b, *_ = steps.values()
+        with pytest.raises(DependencyCycleError, match="→"):
+            ((a >> b) | (b >> a)).enqueue()
+
+    def test_two_queues(self, steps: Steps) -> None:
+        with pytest.raises(TaskUsageError, match="one queue, these steps name default, mail"):
+            (steps["a"] >> steps["b"].using(queue="mail")).enqueue()
+
+    def test_arguments_that_do_not_fit(self) -> None:
+        @task
+        def work(name: str) -> None: ...
+
+        with pytest.raises(TaskUsageError, match="missing a required argument"):
+            work.s()  # type: ignore[call-arg]
+
+    def test_things_that_are_no_steps(self, steps: Steps) -> None:
+        with pytest.raises(TypeError):
+            steps["a"] >> "b"  # type: ignore[operator]
+        with pytest.raises(TaskUsageError, match=r"group\(\) takes steps"):
+            group(["b"])  # type: ignore[list-item]
+        with pytest.raises(TaskUsageError, match="at least one"):
+            chain()
+
+    @pytest.mark.parametrize("bad", [{"depends_on": "an id"}, {"depends_on": [7]}, {"on_dependency_failure": "maybe"}])
+    def test_options(self, steps: Steps, bad: dict[str, Any]) -> None:
+        with pytest.raises(TaskUsageError):
+            steps["a"].using(**bad)
+
+    def test_parents_that_are_not_one(self, run_all: Callable[[], list[Any]], queue: FairQueue) -> None:
+        @task(max_retries=0)
+        def alone() -> None:
+            current_task().parent_result()
+
+        alone.enqueue()
+        run_all()
+        assert "0 parents" in queue.dlq.list().items[0].reason
