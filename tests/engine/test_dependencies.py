@@ -263,6 +263,14 @@ def test_a_retry_of_the_dependency_changes_nothing(queue: FairQueue) -> None:
     assert states(queue, "b") == "b:deferred"
 
 
+def test_a_canceled_id_that_lives_again_only_to_be_canceled_again(queue: FairQueue) -> None:
+    queue.push_batch([node("a"), node("b")], now=NOW)
+    queue.cancel("a", now=NOW)
+    queue.cancel("b", now=NOW)
+    queue.push(node("b", "a"), now=NOW)
+    assert states(queue, "b") == "b:canceled"
+
+
 class TestCycles:
     def test_of_one(self, queue: FairQueue) -> None:
         with pytest.raises(DependencyCycleError, match="a → a"):

@@ -225,7 +225,8 @@ local function write_item(item, run, payloads)
   }
   if item.before then
     redis.call('DEL', task_key(item.id))
-    zrem(K['state:' .. item.before.state], item.id)
+    -- One that is canceled again stays where it is: removals are written after additions.
+    if not (item.dropped and item.before.state == 'canceled') then zrem(K['state:' .. item.before.state], item.id) end
   end
   payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.id), item.payload or ARGV[at + 4]
   if run ~= '' then sadd(run_key(run), item.id) end
