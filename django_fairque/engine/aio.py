@@ -14,6 +14,7 @@ from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
+from .repairing import Repair, repair
 from .statistics import Health, QueueStats, health, stats
 from .transport import AsyncClient, AsyncTransport
 from .users import AsyncUserQueue
@@ -249,3 +250,6 @@ class AsyncFairQueue:
 
     async def check_invariants(self) -> list[Violation]:
         return await self._run(check_invariants(self._commands))
+
+    async def repair(self, *, now: float | None = None) -> list[Repair]:
+        return await self._run(repair(self._commands, now))

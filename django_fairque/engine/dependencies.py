@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 1000
 """Ids in one list of a view."""
 MOST_NODES = 200
+SLICE = 200
+"""Results read in one round trip."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,16 @@ def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
 
 def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]]:
     """What these tasks returned, by id; without those that have not finished, or are forgotten."""
-    if not task_ids:
-        return {}
-    found = yield Read([("HMGET", commands.keys.task(each), "state", "result") for each in task_ids])
-    return {
-        task_id: json_payload.loads(result, what="result") if result else None
-        for task_id, (state, result) in zip(task_ids, found, strict=True)
-        if state == b"finished"
-    }
+    values: dict[str, Any] = {}
+    for first in range(0, len(task_ids), SLICE):
+        some = task_ids[first : first + SLICE]
+        found = yield Read([("HMGET", commands.keys.task(each), "state", "result") for each in some])
+        values.update(
+            (task_id, json_payload.loads(result, what="result") if result else None)
+            for task_id, (state, result) in zip(some, found, strict=True)
+            if state == b"finished"
+        )
+    return values
 
 
 def parent_results(commands: Commands, task_id: str) -> Steps[dict[str, Any]]:

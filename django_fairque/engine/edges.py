@@ -19,12 +19,17 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     for blocker, waiter in sorted(edges["waiting"] ^ edges["blocked"]):
         side = "waiting" if (blocker, waiter) in edges["waiting"] else "blocked"
         key = f"{prefix}deps:{side}:{blocker if side == 'waiting' else waiter}"
-        yield Violation("dependencies", key, f"{waiter!r} waits for {blocker!r} on this side only")
+        yield Violation(
+            "dependencies", key, f"{waiter!r} waits for {blocker!r} on this side only", ("edge", blocker, waiter)
+        )
     for blocker, waiter in sorted(edges["reacting"] - edges["waiting"]):
-        yield Violation("dependencies", f"{prefix}deps:reacting:{blocker}", f"{waiter!r} does not wait for it")
+        key = f"{prefix}deps:reacting:{blocker}"
+        yield Violation("dependencies", key, f"{waiter!r} does not wait for it", ("edge", blocker, waiter))
     says = int(float(snapshot.counters.get("stats", {}).get(b"edges", 0)))
     if says != len(edges["blocked"]):
-        yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {len(edges['blocked'])}")
+        real = len(edges["blocked"])
+        mend = ("stat", "edges", str(real - says))
+        yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {real}", mend)
     yield from _blocked_tasks(snapshot, prefix, edges["blocked"])
 
 
@@ -35,19 +40,21 @@ def _blocked_tasks(snapshot: Snapshot, prefix: str, edges: set[tuple[str, str]])
         blockers.setdefault(waiter, []).append(blocker)
     deferred = {task_id for task_id, record in snapshot.tasks.items() if record.get(b"state") == b"deferred"}
     for task_id in sorted(deferred - blockers.keys()):
-        yield Violation("deferred", f"{prefix}task:{task_id}", "deferred, but nothing blocks it")
+        yield Violation("deferred", f"{prefix}task:{task_id}", "deferred, but nothing blocks it", ("task", task_id, ""))
     for task_id in sorted(blockers.keys() - deferred):
-        yield Violation("deferred", f"{prefix}deps:blocked:{task_id}", "blocked, but not deferred")
+        for blocker in sorted(blockers[task_id]):
+            key = f"{prefix}deps:blocked:{task_id}"
+            yield Violation("deferred", key, f"blocked by {blocker!r}, but not deferred", ("edge", blocker, task_id))
     for task_id in sorted(deferred & blockers.keys()):
         for blocker in sorted(blockers[task_id]):
             record = snapshot.tasks.get(blocker)
             gone = record is None or record.get(b"state") in (b"finished", b"canceled")
             if gone and blocker not in resolving:
-                yield Violation("orphan", f"{prefix}deps:blocked:{task_id}", f"waits for {blocker!r}, which is over")
+                key = f"{prefix}deps:blocked:{task_id}"
+                yield Violation("orphan", key, f"waits for {blocker!r}, which is over", ("edge", blocker, task_id))
             elif record is not None and b"waited" not in record:
-                yield Violation(
-                    "dependencies", f"{prefix}task:{blocker}", f"does not know that {task_id!r} waits for it"
-                )
+                detail = f"does not know that {task_id!r} waits for it"
+                yield Violation("dependencies", f"{prefix}task:{blocker}", detail, ("edge", blocker, task_id))
 
 
 def check_runs(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
@@ -55,7 +62,7 @@ def check_runs(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     said = {(name_of(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record}
     members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
     for run, task_id in sorted(said ^ members):
-        yield Violation("run", f"{prefix}run:{run}", f"{task_id!r} and its run disagree")
+        yield Violation("run", f"{prefix}run:{run}", f"{task_id!r} and its run disagree", ("run", run, task_id))
 
 
 def _edges(snapshot: Snapshot, kind: str) -> Iterator[tuple[str, str]]:

@@ -56,11 +56,15 @@ def _one_state_each(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             yield Violation("one state", f"{prefix}task:{task_id}", f"its state is {state!r}")
         elif at.get(task_id, []) != [state]:
             registries = ", ".join(sorted(at.get(task_id, []))) or "none"
-            yield Violation("one state", f"{prefix}task:{task_id}", f"state {state}, in the registry of: {registries}")
+            detail = f"state {state}, in the registry of: {registries}"
+            yield Violation("one state", f"{prefix}task:{task_id}", detail, ("task", task_id, ""))
         if task_id not in snapshot.payloads:
-            yield Violation("payload kept", f"{prefix}payload:{task_id}", "missing")
+            yield Violation("payload kept", f"{prefix}payload:{task_id}", "missing", ("task", task_id, ""))
     for task_id in at.keys() - snapshot.tasks.keys():
-        yield Violation("one state", f"{prefix}state:{at[task_id][0]}", f"member {task_id!r} has no task")
+        state = at[task_id][0]
+        yield Violation(
+            "one state", f"{prefix}state:{state}", f"member {task_id!r} has no task", ("index", state, task_id)
+        )
 
 
 def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
@@ -74,11 +78,16 @@ def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         if record.get(b"state") == b"queued":
             queued.add((task_id, name_of(record.get(b"user", b""))))
     for task_id, user in queued - places.keys():
-        yield Violation("queued once", f"{prefix}task:{task_id}", f"queued, but not in a queue of user {user!r}")
+        yield Violation(
+            "queued once",
+            f"{prefix}task:{task_id}",
+            f"queued, but not in a queue of user {user!r}",
+            ("task", task_id, ""),
+        )
     for (task_id, user), times in places.items():
         if (task_id, user) not in queued or times > 1:
             detail = f"{task_id!r} is in it {times} times, and its task is not queued there once"
-            yield Violation("queued once", f"{prefix}queue:user:{user}", detail)
+            yield Violation("queued once", f"{prefix}queue:user:{user}", detail, ("queue", user, task_id))
     held = {(task_id, worker) for worker, ids in snapshot.leases.items() for task_id in ids}
     started = {
         (task_id, name_of(record.get(b"worker", b"")))
@@ -89,7 +98,7 @@ def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         where = (
             "started but not among its worker's leases" if (task_id, worker) in started else "leased but not started"
         )
-        yield Violation("one lease", f"{prefix}leases:{worker}", f"{task_id!r} is {where}")
+        yield Violation("one lease", f"{prefix}leases:{worker}", f"{task_id!r} is {where}", ("lease", worker, task_id))
 
 
 def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
@@ -109,18 +118,20 @@ def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         for field_name in counted:
             says = int(float(record.get(field_name.encode(), 0)))
             if says != real[field_name]:
-                yield Violation("user counts", key, f"{field_name} is {says}, there are {real[field_name]}")
+                detail = f"{field_name} is {says}, there are {real[field_name]}"
+                yield Violation("user counts", key, detail, ("user", user, f"{field_name}:{real[field_name] - says}"))
         ready = sum(number for name, number in real.items() if name.startswith("ready:"))
         cap = record.get(b"cap")
         capped = cap is not None and real["run"] >= float(cap)
         servable = ready > 0 and b"paused" not in record and b"held" not in record and not capped
         if servable != (user in snapshot.registry("ring")):
             word = "can be served but is not in the ring" if servable else "is in the ring but can't be served"
-            yield Violation("ring", key, word)
+            yield Violation("ring", key, word, ("place", user, ""))
         if (b"held" in record) != (user in snapshot.registry("throttled")):
-            yield Violation("throttled", key, "held by its rate limit and the registry of held users disagree")
+            word = "held by its rate limit and the registry of held users disagree"
+            yield Violation("throttled", key, word, ("place", user, ""))
         if user in snapshot.users and user not in snapshot.registry("users"):
-            yield Violation("users", key, "has a record and is not among the users")
+            yield Violation("users", key, "has a record and is not among the users", ("place", user, ""))
 
 
 def _counters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
@@ -132,14 +143,16 @@ def _counters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         name = f"depth:{priority}"
         says = int(float(snapshot.counters.get("stats", {}).get(name.encode(), 0)))
         if says != depth[name.encode()]:
-            yield Violation("counters", f"{prefix}stats", f"{name} is {says}, there are {depth[name.encode()]}")
+            real = depth[name.encode()]
+            mend = ("stat", name, str(real - says))
+            yield Violation("counters", f"{prefix}stats", f"{name} is {says}, there are {real}", mend)
 
 
 def _owners(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     for kind, ids in (("payload", snapshot.payloads), ("history", snapshot.histories)):
         for task_id in ids - snapshot.tasks.keys():
-            yield Violation("owner", f"{prefix}{kind}:{task_id}", "its task is gone")
+            yield Violation("owner", f"{prefix}{kind}:{task_id}", "its task is gone", ("key", f"{kind}:{task_id}", ""))
     for user in snapshot.registry("users").keys() - snapshot.users.keys():
-        yield Violation("owner", f"{prefix}users", f"member {user!r} has no record")
+        yield Violation("owner", f"{prefix}users", f"member {user!r} has no record", ("place", user, ""))
     for name in snapshot.others:
         yield Violation("owner", prefix + name, "nobody's key")

@@ -14,6 +14,7 @@ from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
+from .repairing import Repair, repair
 from .statistics import Health, QueueStats, health, stats
 from .transport import SyncClient, Transport
 from .users import UserQueue
@@ -316,3 +317,7 @@ class FairQueue:
     def check_invariants(self) -> list[Violation]:
         """Compare everything the queue holds with the invariants; reads every key, so not for every minute."""
         return self._run(check_invariants(self._commands))
+
+    def repair(self, *, now: float | None = None) -> list[Repair]:
+        """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not."""
+        return self._run(repair(self._commands, now))

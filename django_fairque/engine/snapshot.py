@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen."""
+    """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen.
+
+    ``mend`` is what ``repair.lua`` is told to do about it; empty when only a person can.
+    """
 
     invariant: str
     key: str
     detail: str
+    mend: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.invariant}: {self.key}: {self.detail}"

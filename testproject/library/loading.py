@@ -53,6 +53,20 @@ def submit(owner: str, texts: dict[str, str]) -> list[str]:
         return enqueue((owner, pk) for pk in stored.values_list("pk", flat=True))
 
 
+def store_files(owner: str, files: Iterable[Path], root: Path) -> list[int]:
+    """Make each file a document of ``owner``, or renew its text, without having it analysed; their keys."""
+    keys: list[int] = []
+    for some in slices(files, SLICE):
+        texts = {path.relative_to(root).as_posix(): read_source(path) for path in some}
+        documents = [Document(owner=owner, title=title, text=text) for title, text in texts.items()]
+        Document.objects.bulk_create(
+            documents, update_conflicts=True, unique_fields=["owner", "title"], update_fields=["text"]
+        )
+        stored = Document.objects.filter(owner=owner, title__in=texts).order_by("title")
+        keys += stored.values_list("pk", flat=True)
+    return keys
+
+
 def submit_again(documents: QuerySet[Document]) -> int:
     """Have documents analysed once more; how many there were."""
     keys = list(documents.values_list("pk", flat=True))

@@ -8,10 +8,11 @@ from typing import TypedDict
 
 from django.utils import timezone
 
-from django_fairque import Discard, task
+from django_fairque import Discard, Priority, current_task, task
 
 from .analysis import analyse
 from .models import Document
+from .outline import Complexity, Imports, Outline, complexity_figures, import_figures, outline
 
 logger = logging.getLogger(__name__)
 
@@ -54,3 +55,36 @@ def run_errand(owner: str, number: int) -> Timing:
     started = time.time()
     logger.debug("errand %d of %s: %d tokens", number, owner, analyse(ERRAND)["tokens"])
     return Timing(started=started, took=time.time() - started)
+
+
+class Report(TypedDict):
+    """What is known about a package in the end."""
+
+    package: str
+    complexity: Complexity
+    imports: Imports
+
+
+@task(user="owner")
+def parse_document(owner: str, pk: int) -> Outline:
+    """What one document defines and imports."""
+    document = Document.objects.filter(pk=pk).only("title", "text").first()
+    if document is None:
+        raise Discard(f"document {pk} of {owner} was deleted")
+    return outline(document.title, document.text)
+
+
+@task(user="owner", priority=Priority.HIGH)
+def complexity_of(owner: str) -> Complexity:  # noqa: ARG001 - whose turn it takes
+    return complexity_figures(current_task().parent_results().values())
+
+
+@task(user="owner", priority=Priority.HIGH)
+def imports_of(owner: str) -> Imports:  # noqa: ARG001
+    return import_figures(current_task().parent_results().values())
+
+
+@task(user="owner", priority=Priority.VERY_HIGH)
+def report_on(owner: str) -> Report:
+    complexity, imports = current_task().parent_results().values()
+    return Report(package=owner, complexity=complexity, imports=imports)

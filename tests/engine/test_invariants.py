@@ -29,6 +29,9 @@ def queue(redis: Redis) -> FairQueue:
         [task(task_id="queued"), task(priority=6, task_id="critical"), task(task_id="later", execute_after=NOW + 9)],
         now=NOW,
     )
+    blocked = task(task_id="blocked", depends_on=["queued", "dead"])
+    reacting = task(task_id="reacting", depends_on=["queued"], on_dependency_failure="run")
+    queue.push_graph([blocked, reacting], "r", now=NOW)
     assert queue.check_invariants() == []
     return queue
 
@@ -51,6 +54,16 @@ DAMAGE: dict[str, Callable[[Redis], Any]] = {
     "throttled": lambda redis: redis.zadd(f"{P}throttled", {"u": 1}),
     "users": lambda redis: redis.zrem(f"{P}users", "u"),
     "counters": lambda redis: redis.hset(f"{P}stats", "depth:3", 9),
+    "dependencies": lambda redis: redis.srem(f"{P}deps:waiting:queued", "blocked"),
+    "dependencies: blocked": lambda redis: redis.srem(f"{P}deps:blocked:blocked", "dead"),
+    "dependencies: reacting": lambda redis: redis.sadd(f"{P}deps:reacting:dead", "nobody"),
+    "dependencies: unknown": lambda redis: redis.hdel(f"{P}task:queued", "waited"),
+    "deferred": lambda redis: redis.delete(f"{P}deps:blocked:reacting", f"{P}deps:waiting:queued"),
+    "deferred: not": lambda redis: redis.sadd(f"{P}deps:blocked:later", "queued"),
+    "orphan": lambda redis: redis.delete(f"{P}task:queued", f"{P}payload:queued"),
+    "run": lambda redis: redis.sadd(f"{P}run:r", "later"),
+    "run: not": lambda redis: redis.srem(f"{P}run:r", "blocked"),
+    "counters: edges": lambda redis: redis.hset(f"{P}stats", "edges", 9),
     "owner": lambda redis: redis.set(f"{P}payload:gone", "1"),
     "owner: history": lambda redis: redis.rpush(f"{P}history:gone", "1"),
     "owner: user": lambda redis: redis.zadd(f"{P}users", {"gone": 1}),
@@ -62,6 +75,37 @@ DAMAGE: dict[str, Callable[[Redis], Any]] = {
 def test_damage_is_found(queue: FairQueue, redis: Redis, name: str) -> None:
     DAMAGE[name](redis)
     assert name.partition(":")[0] in {violation.invariant for violation in queue.check_invariants()}
+
+
+FOR_A_PERSON = {"one state: none", "owner: nobody's"}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_mended(queue: FairQueue, redis: Redis, name: str) -> None:
+    DAMAGE[name](redis)
+    repairs = queue.repair(now=NOW)
+    while queue.sweep(now=NOW).more:
+        pass
+    repairs += queue.repair(now=NOW)
+    assert repairs
+    if name in FOR_A_PERSON:
+        assert any(not repair.mended for repair in repairs)
+    else:
+        assert all(repair.mended for repair in repairs)
+        assert queue.check_invariants() == []
+    assert queue.get_task("later").state.value == "scheduled"
+
+
+def test_everything_at_once(queue: FairQueue, redis: Redis) -> None:
+    for name, damage in DAMAGE.items():
+        if name not in FOR_A_PERSON:
+            damage(redis)
+    for _ in range(3):
+        queue.repair(now=NOW)
+        while queue.sweep(now=NOW).more:
+            pass
+    assert queue.check_invariants() == []
+    assert queue.repair(now=NOW) == []
 
 
 def test_another_queues_keys_are_not_looked_at(queue: FairQueue, redis: Redis) -> None:

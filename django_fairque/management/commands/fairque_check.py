@@ -1,4 +1,4 @@
-"""``manage.py fairque_check``: compare a live queue with the engine's invariants."""
+"""``manage.py fairque_check``: compare a live queue with the engine's invariants, and mend what differs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,30 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.management.base import QueueCommand
 
 if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
     from django_fairque.engine.queue import FairQueue
 
 
 class Command(QueueCommand):
     help = (
         "Read everything that a queue holds and compare it with the engine's invariants: each task in exactly one "
-        "state, queued tasks in their user's queue, leases and counters right. Prints each violation and exits 1 "
-        "when there is one. It reads every key of the queue, so run it now and then, not every minute."
+        "state, queued tasks in their user's queue, leases, dependencies and counters right. Prints each violation and "
+        "exits 1 when there is one. It reads every key of the queue, so run it now and then, not every minute."
     )
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--repair",
+            action="store_true",
+            help="make indexes and counters agree with the tasks' records, say what was done; exits 1 if something is left",
+        )
+
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        if options["repair"]:
+            for repair in queue.repair():
+                self.stdout.write((self.style.WARNING if repair.mended else self.style.ERROR)(str(repair)))
         violations = queue.check_invariants()
         for violation in violations:
             self.stdout.write(self.style.ERROR(str(violation)))

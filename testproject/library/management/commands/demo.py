@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_fairque import FairQueueError
 from library.demonstration import NOISY, Demonstration
 from library.errors import DemonstrationError
+from library.pipeline_demonstration import PipelineDemonstration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +48,11 @@ class Command(BaseCommand):
             help=f"let one more user, {NOISY!r}, send N tasks before all others",
         )
         parser.add_argument(
+            "--pipeline",
+            action="store_true",
+            help="instead: for each package a pipeline, parse every file → (complexity figures | import graph) → report",
+        )
+        parser.add_argument(
             "--packages",
             metavar="A,B",
             type=lambda text: [name for name in text.split(",") if name],
@@ -54,10 +60,15 @@ class Command(BaseCommand):
             help="only these packages (default: all of them)",
         )
 
-    def handle(self, *, noisy: int, processes: int, packages: list[str], **options: Any) -> None:
+    def handle(self, *, noisy: int, processes: int, packages: list[str], pipeline: bool, **options: Any) -> None:
+        if pipeline and noisy:
+            raise CommandError("--noisy and --pipeline are two demonstrations: give one of them")
         try:
             with stopped_like_ctrl_c():
-                Demonstration(self.stdout, processes=processes, noisy=noisy, only=packages).play()
+                if pipeline:
+                    PipelineDemonstration(self.stdout, processes=processes, only=packages).play()
+                else:
+                    Demonstration(self.stdout, processes=processes, noisy=noisy, only=packages).play()
         except (FairQueueError, DemonstrationError) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:

@@ -1,0 +1,156 @@
+#!lua flags=allow-oom
+-- Mend what the checker found: the task's own record is what counts, indexes and counters are made to agree with it.
+--
+-- Each mending looks again first: what is right (by now) is left alone.
+--
+-- KEYS    base workers
+-- ARGV    options, n (1..200), then n × (what, name, detail):
+--         task id '' (its registries, queue, lease, payload); index registry id (a member without a task);
+--         queue user id; lease worker id; edge blocker waiter; run run id; user id field:difference;
+--         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history)
+-- REPLY   one digit each: 0 nothing to mend, 1 mended, 2 can't be mended by a program
+-- COST    25 commands each
+-- include base user task deps
+local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
+local mend = {}
+
+local function registry_score(t)
+  if t.state == 'scheduled' then return tonumber(t.raw.due) or now end
+  if t.state == 'deferred' then return t.expires or NEVER end
+  if t.state == 'queued' then return queued_look(t) end
+  if t.state == 'started' then return now end -- its lease is not known to last: another worker may have it
+  return now + (t.state == 'failed' and failed_ttl or result_ttl)
+end
+
+local function mend_queue(t)
+  local critical, normal = critical_key(t.user), normal_key(t.user)
+  local wanted = t.state == 'queued' and (t.priority == 6 and 'critical' or 'normal') or ''
+  local in_critical = #redis.call('LPOS', critical, t.id, 'COUNT', 0)
+  local in_normal = redis.call('ZSCORE', normal, t.id)
+  if in_critical > 0 and (wanted ~= 'critical' or in_critical > 1) then redis.call('LREM', critical, 0, t.id) end
+  if wanted == 'critical' and in_critical ~= 1 then redis.call('RPUSH', critical, t.id) end
+  if wanted == 'normal' and not in_normal then
+    redis.call('ZADD', normal, exact(t.priority * BAND + math.max(0, t.ready - EPOCH)), t.id)
+  elseif wanted ~= 'normal' and in_normal then
+    redis.call('ZREM', normal, t.id)
+  end
+end
+
+function mend.task(id)
+  local known = redis.call('EXISTS', task_key(id)) == 1
+  local t = read_task(id)
+  if known and not t then return 2 end
+  for _, state in ipairs(STATES) do
+    local key = K['state:' .. state]
+    local there = redis.call('ZSCORE', key, id)
+    if t and t.state == state then
+      if not there then redis.call('ZADD', key, exact(registry_score(t)), id) end
+    elseif there then
+      redis.call('ZREM', key, id)
+    end
+  end
+  if not t then return 1 end
+  if not K['state:' .. t.state] then return 2 end
+  mend_queue(t)
+  if t.state == 'started' then redis.call('SADD', leases_key(t.raw.worker), id) end
+  redis.call('SETNX', payload_key(id), '') -- a lost payload can't be decoded: its task ends as poisoned
+  if t.state == 'deferred' and redis.call('SCARD', blocked_key(id)) == 0 then
+    t.u = load_user(t.user)
+    t.blockers = {}
+    release(t)
+  end
+  look_at(now)
+  return 1
+end
+
+function mend.index(registry, id)
+  return redis.call('EXISTS', task_key(id)) == 0 and redis.call('ZREM', K['state:' .. registry], id) or 0
+end
+
+function mend.queue(user, id)
+  local t = read_task(id)
+  if t and t.user == user then
+    mend_queue(t)
+    return 1
+  end
+  return math.min(1, redis.call('LREM', critical_key(user), 0, id) + redis.call('ZREM', normal_key(user), id))
+end
+
+function mend.lease(worker, id)
+  local t = read_task(id)
+  local is_held = t and t.state == 'started' and t.raw.worker == worker
+  return redis.call(is_held and 'SADD' or 'SREM', leases_key(worker), id)
+end
+
+function mend.edge(blocker, waiter)
+  local t, b = read_task(waiter), read_task(blocker)
+  local is_open = b and b.state ~= 'finished' and b.state ~= 'canceled'
+  local before = redis.call('SISMEMBER', blocked_key(waiter), blocker)
+  if t and t.state == 'deferred' then -- complete it; what is over is told as ever, only later
+    redis.call('SADD', blocked_key(waiter), blocker)
+    redis.call('SADD', waiting_key(blocker), waiter)
+    if (t.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', reacting_key(blocker), waiter) end
+    if b then redis.call('HSET', task_key(blocker), 'waited', '1') end
+    if not is_open or (b.state == 'failed' and t.raw.policy) then zadd(K.resolving, now, blocker) end
+    if before == 0 then count('edges', 1) end
+  else
+    redis.call('SREM', blocked_key(waiter), blocker)
+    redis.call('SREM', waiting_key(blocker), waiter)
+    redis.call('SREM', reacting_key(blocker), waiter)
+    if before == 1 then count('edges', -1) end
+  end
+  look_at(now)
+  return 1
+end
+
+function mend.run(run, id)
+  local belongs = redis.call('HGET', task_key(id), 'run') == run
+  return redis.call(belongs and 'SADD' or 'SREM', run_key(run), id)
+end
+
+function mend.user(user, detail)
+  local field, difference = string.match(detail, '^(.*):(%-?%d+)$')
+  local u = load_user(user)
+  set(u, field, (u[field] or 0) + tonumber(difference))
+  if string.sub(field, 1, 6) == 'ready:' then u.ready = u.ready + tonumber(difference) end
+  return 1
+end
+
+function mend.stat(field, difference)
+  count(field, tonumber(difference))
+  return 1
+end
+
+function mend.place(user)
+  local u = load_user(user)
+  if u.is_new then
+    redis.call('ZREM', K.users, user)
+    redis.call('ZREM', K.throttled, user)
+    return redis.call('ZREM', K.ring, user)
+  end
+  redis.call('ZADD', K.users, 'NX', exact(is_idle(u) and now + user_ttl or NEVER), user)
+  if u.held then redis.call('ZADD', K.throttled, 'NX', exact(u.held), user) else redis.call('ZREM', K.throttled, user) end
+  local is_there = redis.call('ZSCORE', K.ring, user)
+  if can_be_served(u) and not is_there then
+    join_ring(u)
+    set(u, 'tag', u.tag)
+  elseif is_there and not can_be_served(u) then
+    redis.call('ZREM', K.ring, user)
+  end
+  return 1
+end
+
+function mend.key(name)
+  local kind, id = string.match(name, '^(%l+):(.*)$')
+  if kind ~= 'payload' and kind ~= 'history' then return 2 end
+  return redis.call('EXISTS', task_key(id)) == 0 and redis.call('DEL', P .. name) or 0
+end
+
+local codes = {}
+for i = 1, tonumber(ARGV[A]) do
+  local at = A + 1 + (i - 1) * 3
+  codes[i] = mend[ARGV[at]](ARGV[at + 1], ARGV[at + 2])
+  commit()
+end
+wake_if(true)
+return table.concat(codes)
