@@ -23,7 +23,10 @@ _MISTAKES = {
     "unknown": ("fairque.E001", "docs/configuration.md lists every key. Case does not matter."),
     "value": ("fairque.E002", "docs/configuration.md says what each key takes."),
     "conflict": ("fairque.E003", "Change one of the keys that contradict each other."),
-    "file": ("fairque.E004", "CONFIG_FILE names a YAML file with the sections redis, worker, workers, queue, queues."),
+    "file": (
+        "fairque.E004",
+        "CONFIG_FILE names a YAML file with the sections redis, worker, workers, queue, queues, schedules.",
+    ),
     "server": ("fairque.E005", "Name the server in settings, in the file, or as FAIRQUE_REDIS__URL."),
     "cache": ("fairque.E006", "Name the server itself (URL, or HOST and PORT) instead of a cache."),
 }
@@ -43,7 +46,13 @@ def check_configuration(**_: Any) -> list[checks.CheckMessage]:
         config = get_config()
     except InvalidOptionsError as error:
         return [_error(mistake) for mistake in error.mistakes if not _is_fine_in_tests(mistake)]
-    return [*_handlers(config), *_overlooked_variables(), *_shared_databases(config), *_short_leases(config)]
+    return [
+        *_handlers(config),
+        *_schedules(config),
+        *_overlooked_variables(),
+        *_shared_databases(config),
+        *_short_leases(config),
+    ]
 
 
 def _error(mistake: Mistake) -> checks.Error:
@@ -69,6 +78,17 @@ def _handlers(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
                 hint="HANDLER is the dotted path of a callable.",
                 id="fairque.E007",
             )
+
+
+def _schedules(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
+    from django_fairque.tasks.schedules import mistakes_in
+
+    for name, problem in mistakes_in(config.schedules):
+        yield checks.Error(
+            f"the schedule {name!r} can't be used: {problem}",
+            hint="SCHEDULES names registered tasks, with arguments that fit them.",
+            id="fairque.E010",
+        )
 
 
 def _overlooked_variables() -> Iterator[checks.CheckMessage]:

@@ -13,7 +13,7 @@ from .redis import ADDRESSES, RedisConfig
 
 Path = tuple[str, ...]
 
-SECTIONS = ("redis", "worker", "workers", "queue", "queues")
+SECTIONS = ("redis", "worker", "workers", "queue", "queues", "schedules")
 SCALARS = ("enqueue_on_commit", "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
@@ -28,6 +28,9 @@ _NESTING = {
     ("queue", "sla"),
     ("queues", "*"),
     ("queues", "*", "sla"),
+    ("schedules", "*"),
+    ("queue", "starvation"),
+    ("queues", "*", "starvation"),
 }
 
 

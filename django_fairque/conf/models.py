@@ -21,6 +21,7 @@ from django_fairque.engine.options import (
 )
 
 from .redis import RedisConfig
+from .schedule import ScheduleConfig
 from .worker import QUEUE_NAME, QUEUE_NAME_WORDS, WorkerConfig
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class FairQueueConfig(_Switches):
     workers: dict[str, WorkerConfig] = Field(default_factory=dict)
     queue: QueueConfig = Field(default_factory=QueueConfig)
     queues: dict[str, QueueConfig] = Field(default_factory=dict)
+    schedules: dict[str, ScheduleConfig] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -60,6 +62,10 @@ class FairQueueConfig(_Switches):
         return _Builder(cls.model_fields).build(data) if isinstance(data, Mapping) else data
 
     def contradictions(self) -> Iterator[Mistake]:
+        for name, schedule in self.schedules.items():
+            if schedule.queue is not None and schedule.queue not in self.queues:
+                mistake = unknown((schedule.queue,), self.queues, "queue")
+                yield replace(mistake, path=("schedules", name, "queue"))
         named = [(("worker",), self.worker), *((("workers", name), each) for name, each in self.workers.items())]
         for path, worker in named:
             for name in worker.queues:
@@ -154,6 +160,10 @@ class _Builder:
             "queue": self._make(QueueConfig, ("queue",), data.get("queue")),
         }
         built["queues"] = self._queues(built["queue"], data.get("queues") or {})
+        built["schedules"] = {
+            str(name): self._make(ScheduleConfig, ("schedules", str(name)), schedule)
+            for name, schedule in (data.get("schedules") or {}).items()
+        }
         if self._mistakes:
             raise InvalidOptionsError(self._mistakes)
         return built
@@ -190,6 +200,7 @@ def _over(defaults: QueueConfig | None, options: Any) -> Any:
     if defaults is None or not isinstance(options, Mapping):
         return options
     merged = {**defaults.model_dump(), **options}
-    if isinstance(options.get("sla"), Mapping):
-        merged["sla"] = {**defaults.sla, **{str(name).upper(): value for name, value in options["sla"].items()}}
+    for field, known in (("sla", defaults.sla), ("starvation", defaults.starvation)):
+        if isinstance(options.get(field), Mapping):
+            merged[field] = {**known, **{str(name).upper(): value for name, value in options[field].items()}}
     return merged

@@ -15,6 +15,7 @@ from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, worke
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
 from .repairing import Repair, repair
+from .schedules import AsyncSchedules
 from .statistics import Health, QueueStats, health, stats
 from .transport import AsyncClient, AsyncTransport
 from .users import AsyncUserQueue
@@ -51,6 +52,7 @@ class AsyncFairQueue:
         self._commands = Commands(name, self.config)
         self._transport = AsyncTransport(client, self.config.pipeline_timeout)
         self.dlq = AsyncDeadLetters(self._commands, self._run)
+        self.schedules = AsyncSchedules(self._commands, self._run)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -15,6 +15,7 @@ from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, worke
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
 from .repairing import Repair, repair
+from .schedules import Schedules
 from .statistics import Health, QueueStats, health, stats
 from .transport import SyncClient, Transport
 from .users import UserQueue
@@ -60,6 +61,7 @@ class FairQueue:
         self._commands = Commands(name, self.config)
         self._transport = Transport(client, self.config.pipeline_timeout)
         self.dlq = DeadLetters(self._commands, self._run)
+        self.schedules = Schedules(self._commands, self._run)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -13,6 +13,7 @@ from django_fairque.engine.errors import LuaScriptError, RedisConnectionError
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.schedules import AsyncSchedules, Schedules
 from django_fairque.engine.users import AsyncUserQueue, UserQueue
 from django_fairque.engine.xcom import AsyncXCom, XCom
 
@@ -21,7 +22,13 @@ from .conftest import NOW, task
 if TYPE_CHECKING:
     from redis.asyncio import Redis as AsyncRedis
 
-PAIRS = [(FairQueue, AsyncFairQueue), (DeadLetters, AsyncDeadLetters), (UserQueue, AsyncUserQueue), (XCom, AsyncXCom)]
+PAIRS = [
+    (FairQueue, AsyncFairQueue),
+    (DeadLetters, AsyncDeadLetters),
+    (UserQueue, AsyncUserQueue),
+    (XCom, AsyncXCom),
+    (Schedules, AsyncSchedules),
+]
 
 
 def public(kind: type) -> dict[str, list[tuple[str, object, object]]]:

@@ -44,6 +44,12 @@ def test_the_examples_of_pipelines_run(queue: FairQueue, services: Services) -> 
     assert "17 rows" in [each.result for each in queue.tasks("finished").items]
 
 
+def test_the_examples_of_schedules_run(queue: FairQueue) -> None:
+    names = names_after("schedules.md", "shop.schedules")
+    assert [(each.name, each.every) for each in queue.schedules.list()] == [("refresh", 60), ("reports", None)]
+    assert set(names["FAIRQUE"]["SCHEDULES"]) == {"refresh", "reports"}
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_examples_run(queue: FairQueue, services: Services) -> None:
     names = names_after("tasks.md", "shop.tasks")

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.errors import FairQueueError
+from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.worker import log
 from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.supervisor import Supervisor
@@ -49,7 +50,9 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         log.set_up()
         try:
-            code = _supervisor(options).run()
+            supervisor = _supervisor(options)
+            sync_or_log()
+            code = supervisor.run()
         except (FairQueueError, OSError) as error:
             raise CommandError(str(error)) from error
         if code:

@@ -12,6 +12,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
+from django_fairque import signals
 from django_fairque.conf import get_queue
 from django_fairque.tasks.batches import BatchResult
 from django_fairque.tasks.context import current_task
@@ -179,3 +180,26 @@ def leaves_a_thread() -> None:
 def nap_local(seconds: float) -> None:
     """Sleep without asking the server anything."""
     time.sleep(seconds)
+
+
+ALERTS = "tests:alerts"
+
+
+def hear(signal: Any, sender: str, alert: Any, **_: Any) -> None:
+    get_queue().client.execute_command("RPUSH", ALERTS, f"signal {alert.kind} {sender} {alert.task_id} {os.getpid()}")
+
+
+def broken_receiver(**_: Any) -> None:
+    raise RuntimeError("this receiver is broken")
+
+
+for each in (signals.sla_at_risk, signals.sla_violated, signals.task_promoted):
+    each.connect(broken_receiver)
+    each.connect(hear)
+
+
+def handle_alert(alert: Any) -> None:
+    """ALERT_HANDLER of the tests."""
+    get_queue().client.execute_command(
+        "RPUSH", ALERTS, f"handler {alert.kind} {alert.name} {alert.task_id} {os.getpid()}"
+    )

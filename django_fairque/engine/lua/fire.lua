@@ -1,0 +1,23 @@
+#!lua
+-- Fire a schedule at one of its instants, unless that was done already: the instant and the definition that the caller
+-- saw must still be the current ones. So nobody needs a lock, and nobody can fire twice, frozen or killed at any point.
+--
+-- KEYS    base reply schedules schedules:due schedules:last
+-- ARGV    options, name, definition, instant (us), next (us or '' when there is none), what to remember of this firing
+--         (opaque; '' to remember nothing), then what push.lua takes from "nonce kept" on (n may be 0)
+-- REPLY   1 fired, 0 not this instant's turn (any more), 2 not now: the user's backlog is full
+-- COST    6 commands, and those of a push
+-- include base user task accept
+local name, instant = ARGV[A], ARGV[A + 2]
+local due = redis.call('ZSCORE', K['schedules:due'], name)
+if not due or tonumber(due) ~= tonumber(instant) then return 0 end
+if redis.call('HGET', K.schedules, name) ~= ARGV[A + 1] then return 0 end
+local reply = accept(A + 5)
+if string.find(reply[1], '3', 1, true) then return 2 end
+if ARGV[A + 3] == '' then
+  redis.call('ZREM', K['schedules:due'], name)
+else
+  redis.call('ZADD', K['schedules:due'], ARGV[A + 3], name)
+end
+if ARGV[A + 4] ~= '' then redis.call('HSET', K['schedules:last'], name, ARGV[A + 4]) end
+return 1

@@ -1,0 +1,138 @@
+"""One schedule: recurring work as it is kept, and what can be checked about it before it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from . import payload as json_payload
+from .errors import TaskValidationError
+from .ids import check_id
+from .instants import Timing
+from .models import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Missed = Literal["skip", "one", "all"]
+"""What becomes of instants at which no worker lived: none of them, the last one, or all of them are fired."""
+MISSED: tuple[str, ...] = ("skip", "one", "all")
+SOURCES = ("code", "settings", "command")
+GRACE = 60.0
+"""Seconds by which an instant may be late without being missed."""
+MAX_NAME = 200
+
+
+class Template(Protocol):
+    """What makes a task: a call that was not sent, such as ``send_receipt.s("acme", 42)``."""
+
+    def to_task(self) -> Task: ...
+
+
+@dataclass(frozen=True)
+class LastFired:
+    """``instant``: for when; ``at``: when it was fired."""
+
+    instant: float
+    at: float
+    task_id: str
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One recurring piece of work. Moments in seconds since the epoch.
+
+    ``cron`` or ``every`` (seconds, counted from ``start``); ``missed`` says what becomes of instants that are more than
+    ``grace`` seconds late. ``source`` is code, settings or command. ``task`` is what each firing pushes.
+    """
+
+    name: str
+    task: dict[str, Any]
+    cron: str | None = None
+    every: float | None = None
+    timezone: str = "UTC"
+    start: float = 0.0
+    missed: str = "skip"
+    grace: float = GRACE
+    enabled: bool = True
+    source: str = "code"
+    declared: str = ""
+    """Of one from settings: which declaration it was made from."""
+    next_at: float | None = field(default=None, compare=False)
+    last: LastFired | None = field(default=None, compare=False)
+    stored: bytes = field(default=b"", compare=False, repr=False)
+    """The definition as it was read: another version may have written it."""
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(self.cron, self.every, self.timezone, self.start)
+
+    @property
+    def when(self) -> str:
+        """For people: ``*/5 * * * * (Europe/Berlin)`` or ``every 60 s``."""
+        return f"every {self.every:g} s" if self.every is not None else f"{self.cron} ({self.timezone})"
+
+    def to_json(self) -> bytes:
+        fields = asdict(self)
+        for name in ("name", "next_at", "last", "stored"):
+            del fields[name]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+    def make_task(self, task_id: str | None) -> Task:
+        return Task.create(**self.task, task_id=task_id)
+
+    def following(self, moment: float, count: int) -> Iterator[float]:
+        """The next ``count`` instants after a moment."""
+        for _ in range(count):
+            following = self.timing.following(moment)
+            if following is None:
+                return
+            yield following
+            moment = following
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One firing; ``task_id`` is empty when missed instants were passed over, or the user's backlog was full
+    (``is_refused``: it is tried again)."""
+
+    name: str
+    instant: float
+    task_id: str = ""
+    is_refused: bool = False
+
+
+def template_of(task: Task | Template) -> dict[str, Any]:
+    """What a schedule keeps of a task, as the arguments of `Task.create`."""
+    made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
+    if made is None:
+        raise TaskValidationError(f"task must be a Task or a call such as my_task.s(…), got {task!r:.100}")
+    if made.depends_on or made.execute_after is not None or made.expires_at is not None:
+        raise TaskValidationError(
+            "a scheduled task has no depends_on, execute_after or expires_at: its schedule says when"
+        )
+    fields = {
+        "user_id": made.user_id,
+        "priority": int(made.priority),
+        "payload": json_payload.loads(made.payload_bytes),
+        "name": made.name,
+        "max_retries": made.max_retries,
+        "timeout": made.timeout,
+        "sla": made.sla,
+    }
+    return {key: value for key, value in fields.items() if value is not None or key == "payload"}
+
+
+def create(name: str, task: Task | Template, now: float, options: dict[str, Any]) -> Schedule:
+    """A schedule with everything about it checked; `TaskValidationError` says what is wrong."""
+    check_id(name, "a schedule's name")
+    if len(name) > MAX_NAME:
+        raise TaskValidationError(f"a schedule's name has at most {MAX_NAME} characters, got {len(name)}")
+    schedule = Schedule(name, template_of(task), **{"start": now, **options})
+    if schedule.missed not in MISSED:
+        raise TaskValidationError(f"missed must be one of {', '.join(MISSED)}, got {schedule.missed!r}")
+    if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:
+        raise TaskValidationError(f"grace must be a number of seconds, at least 0, got {schedule.grace!r}")
+    Timing.create(schedule.cron, schedule.every, schedule.timezone, schedule.start)
+    return schedule

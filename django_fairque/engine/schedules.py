@@ -1,0 +1,290 @@
+"""Recurring work: schedules kept in Redis, each instant fired once among any number of workers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .errors import TaskNotFoundError, TaskValidationError
+from .ids import check_id, new_nonce
+from .pushing import push, push_args
+from .schedule import Fired, LastFired, Schedule, create
+from .steps import AsyncRun, Read, Run, Steps
+from .units import to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .commands import Commands
+    from .models import Task
+    from .schedule import Template
+
+MOST = 1000
+"""Schedules of one queue."""
+ATTEMPTS = 20
+
+
+def add(
+    commands: Commands, name: str, task: Task | Template, options: dict[str, Any], now: float | None
+) -> Steps[Schedule]:
+    moment = yield from _now(now)
+    schedule = create(name, task, moment, options)
+    for _ in range(ATTEMPTS):
+        known = yield from _find(commands, name)
+        if known is not None and schedule.every == known.every and "start" not in options:
+            schedule = replace(schedule, start=known.start)  # counted on from where it was
+        if known is None and (yield from count(commands)) >= MOST:
+            raise TaskValidationError(f"queue {commands.name!r} has {MOST} schedules already; remove some")
+        following = None
+        if schedule.enabled:
+            same = known is not None and known.enabled and known.timing == schedule.timing
+            following = known.next_at if same and known is not None else schedule.timing.following(moment)
+        if (yield from _set(commands, known, schedule, following, now)):
+            return (yield from get(commands, name))
+    raise _busy(name)
+
+
+def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Steps[None]:
+    moment = yield from _now(now)
+    for _ in range(ATTEMPTS):
+        known = yield from get(commands, name)
+        if known.enabled is enabled:
+            return
+        following = known.timing.following(moment) if enabled else None
+        if (yield from _set(commands, known, replace(known, enabled=enabled), following, now)):
+            return
+    raise _busy(name)
+
+
+def remove(commands: Commands, name: str, now: float | None) -> Steps[bool]:
+    args = ["remove", check_id(name, "a schedule's name"), "*", "", ""]
+    removed = yield commands.call("schedule", args, now, reply=new_nonce())
+    return bool(removed)
+
+
+def run_now(commands: Commands, name: str, now: float | None) -> Steps[str]:
+    schedule = yield from get(commands, name)
+    result = yield from push(commands, schedule.make_task(None), now)
+    return result.task_id
+
+
+def get(commands: Commands, name: str) -> Steps[Schedule]:
+    found = yield from _find(commands, check_id(name, "a schedule's name"))
+    if found is None:
+        raise TaskNotFoundError(f"queue {commands.name!r} has no schedule {name!r}")
+    return found
+
+
+def list_all(commands: Commands) -> Steps[list[Schedule]]:
+    keys = commands.keys
+    definitions, due, last = yield Read(
+        [
+            ("HGETALL", keys("schedules")),
+            ("ZRANGE", keys("schedules:due"), 0, -1, "WITHSCORES"),
+            ("HGETALL", keys("schedules:last")),
+        ]
+    )
+    moments = dict(_pairs(due))
+    return [
+        _schedule(name.decode(), definition, moments.get(name), last.get(name))
+        for name, definition in sorted(definitions.items())
+    ]
+
+
+def count(commands: Commands) -> Steps[int]:
+    (number,) = yield Read([("HLEN", commands.keys("schedules"))])
+    return int(number)
+
+
+def fire_due(commands: Commands, limit: int, now: float | None) -> Steps[list[Fired]]:
+    """Fire what is due, at most ``limit`` times; a schedule whose turn somebody else took is left to them."""
+    moment = yield from _now(now)
+    read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), "-inf", to_us(moment), "LIMIT", 0, limit)
+    (names,) = yield Read([read])
+    fired: list[Fired] = []
+    for name in names:
+        while len(fired) < limit:
+            schedule = yield from _find(commands, name.decode())
+            if schedule is None or schedule.next_at is None or schedule.next_at > moment:
+                break
+            firing = yield from _fire(commands, schedule, moment, now)
+            if firing is None or firing.is_refused:
+                fired += [firing] if firing else []
+                break
+            fired.append(firing)
+    return fired
+
+
+def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Steps[Fired | None]:
+    """One firing, or one step over instants that were missed; None if somebody else was faster."""
+    assert schedule.next_at is not None  # noqa: S101 - it is due
+    instant, timing = schedule.next_at, schedule.timing
+    is_fired = True
+    if moment - instant > schedule.grace and schedule.missed != "all":
+        instant = timing.last_until(moment - schedule.grace - 1e-6, instant)  # what is late by the grace is not missed
+        is_fired = schedule.missed == "one"
+    following = timing.following(instant)
+    tasks = [schedule.make_task(f"schedule:{schedule.name}:{to_us(instant)}")] if is_fired else []
+    last = json.dumps([instant, moment, tasks[0].task_id]) if tasks else ""
+    args = [
+        *(
+            schedule.name,
+            schedule.stored,
+            to_us(schedule.next_at),
+            "" if following is None else to_us(following),
+            last,
+        ),
+        *push_args(commands, tasks),
+    ]
+    code = yield commands.call("fire", args, now, reply=new_nonce())
+    if not code:
+        return None
+    return Fired(schedule.name, instant, tasks[0].task_id if tasks and code == 1 else "", is_refused=code == 2)
+
+
+def _set(
+    commands: Commands, known: Schedule | None, schedule: Schedule, following: float | None, now: float | None
+) -> Steps[bool]:
+    expected = b"" if known is None else known.stored
+    args = ["set", schedule.name, expected, schedule.to_json(), "" if following is None else to_us(following)]
+    done = yield commands.call("schedule", args, now, reply=new_nonce())
+    return bool(done)
+
+
+def _find(commands: Commands, name: str) -> Steps[Schedule | None]:
+    keys = commands.keys
+    definition, due, last = yield Read(
+        [
+            ("HGET", keys("schedules"), name),
+            ("ZSCORE", keys("schedules:due"), name),
+            ("HGET", keys("schedules:last"), name),
+        ]
+    )
+    return None if definition is None else _schedule(name, definition, due, last)
+
+
+def _schedule(name: str, definition: bytes, due: Any, last: bytes | None) -> Schedule:
+    known = {key: value for key, value in json.loads(definition).items() if key in Schedule.__dataclass_fields__}
+    return Schedule(
+        name,
+        **known,
+        stored=definition,
+        next_at=None if due is None else float(due) / 1_000_000,
+        last=None if last is None else LastFired(*json.loads(last)),
+    )
+
+
+def _pairs(reply: list[Any]) -> Iterator[tuple[bytes, float]]:
+    if reply and isinstance(reply[0], (list, tuple)):
+        yield from ((name, score) for name, score in reply)
+    else:
+        yield from zip(reply[::2], reply[1::2], strict=True)
+
+
+def _now(now: float | None) -> Steps[float]:
+    """The engine's moment: the server's clock unless the caller says otherwise."""
+    if now is not None:
+        return now
+    (clock,) = yield Read([("TIME",)])
+    return int(clock[0]) + int(clock[1]) / 1_000_000
+
+
+def _busy(name: str) -> TaskValidationError:
+    return TaskValidationError(f"schedule {name!r} is being changed by somebody else all the time; try again")
+
+
+class Schedules:
+    """The schedules of one queue (``queue.schedules``)."""
+
+    def __init__(self, commands: Commands, run: Run) -> None:
+        self._commands, self._run = commands, run
+
+    def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
+        """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
+
+        Args:
+            task: what to push each time: a call that was not sent (``my_task.s(1)``), or a `Task`.
+            cron: five fields, minute hour day-of-month month day-of-week; or
+            every: seconds between two instants, at least 1, counted from ``start`` (now by default).
+            timezone: the zone in which cron is meant; UTC by default.
+            missed: what becomes of instants that nobody could fire for more than ``grace`` seconds (60): ``"skip"``
+                them, fire ``"one"``, the last, or ``"all"``.
+            enabled: False to add it switched off.
+            source: code, settings or command: who is in charge of it.
+
+        Raises:
+            TaskValidationError: it can't be understood, or would never fire; nothing was changed.
+        """
+        return self._run(add(self._commands, name, task, _checked(options), now))
+
+    def remove(self, name: str, *, now: float | None = None) -> bool:
+        """Whether there was one."""
+        return self._run(remove(self._commands, name, now))
+
+    def enable(self, name: str, *, now: float | None = None) -> None:
+        """Switch it on: from now, what would have been meanwhile is not missed."""
+        self._run(set_enabled(self._commands, name, enabled=True, now=now))
+
+    def disable(self, name: str, *, now: float | None = None) -> None:
+        self._run(set_enabled(self._commands, name, enabled=False, now=now))
+
+    def run_now(self, name: str, *, now: float | None = None) -> str:
+        """Push its task at once, beside its instants; the task's id."""
+        return self._run(run_now(self._commands, name, now))
+
+    def get(self, name: str) -> Schedule:
+        return self._run(get(self._commands, name))
+
+    def list(self) -> Sequence[Schedule]:
+        """All of them, by name."""
+        return self._run(list_all(self._commands))
+
+    def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
+        """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
+        return self._run(fire_due(self._commands, limit, now))
+
+
+class AsyncSchedules:
+    """`Schedules`, awaited."""
+
+    def __init__(self, commands: Commands, run: AsyncRun) -> None:
+        self._commands, self._run = commands, run
+
+    async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
+        return await self._run(add(self._commands, name, task, _checked(options), now))
+
+    async def remove(self, name: str, *, now: float | None = None) -> bool:
+        return await self._run(remove(self._commands, name, now))
+
+    async def enable(self, name: str, *, now: float | None = None) -> None:
+        await self._run(set_enabled(self._commands, name, enabled=True, now=now))
+
+    async def disable(self, name: str, *, now: float | None = None) -> None:
+        await self._run(set_enabled(self._commands, name, enabled=False, now=now))
+
+    async def run_now(self, name: str, *, now: float | None = None) -> str:
+        return await self._run(run_now(self._commands, name, now))
+
+    async def get(self, name: str) -> Schedule:
+        return await self._run(get(self._commands, name))
+
+    async def list(self) -> Sequence[Schedule]:
+        return await self._run(list_all(self._commands))
+
+    async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
+        return await self._run(fire_due(self._commands, limit, now))
+
+
+OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "enabled", "source", "declared")
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    from .options import nearest
+
+    for name in options:
+        if name not in OPTIONS:
+            near = nearest(name, OPTIONS)
+            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(OPTIONS)}"
+            raise TypeError(f"schedules.add() has no argument {name!r}; {hint}")
+    return options

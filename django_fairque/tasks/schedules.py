@@ -1,0 +1,111 @@
+"""Schedules that are declared in the configuration, brought to the queues. Workers do this when they start."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+
+from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.priority import Priority
+
+from . import registry
+from .errors import TaskUsageError
+from .queues import get_config, get_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from django_fairque.conf.schedule import ScheduleConfig
+    from django_fairque.engine.queue import FairQueue
+
+    from .pipelines import Step
+
+logger = logging.getLogger("django_fairque.tasks")
+
+SOURCE = "settings"
+
+
+def sync_schedules() -> None:
+    """Make every queue's schedules agree with the configuration's ``SCHEDULES``.
+
+    Declared ones are added or changed, those that are not declared any more are removed; schedules from code or from a
+    command are left alone. What an operator has switched on or off stays so until the declaration changes.
+
+    Raises:
+        TaskUsageError: a task is not registered, or the arguments don't fit it; the other schedules are kept all the same.
+        RedisConnectionError: the server can't be reached.
+    """
+    config = get_config()
+    mistakes = mistakes_in(config.schedules)
+    wrong = {name for name, _ in mistakes}
+    for queue_name in config.queues:
+        mine = {
+            name: declared
+            for name, declared in config.schedules.items()
+            if name not in wrong and queue_of(declared) == queue_name
+        }
+        _sync(get_queue(queue_name), mine, keep=wrong)
+    if mistakes:
+        raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes))
+
+
+def mistakes_in(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]]:
+    """``(name, what is wrong)`` of those whose task can't be made."""
+    return [(name, problem) for name, declared in schedules.items() if (problem := _problem(declared))]
+
+
+def _problem(declared: ScheduleConfig) -> str:
+    try:
+        step_of(declared).to_task()
+    except FairQueueError as error:
+        return str(error)
+    return ""
+
+
+def sync_or_log() -> None:
+    """As `sync_schedules`; what is wrong is logged, for a worker has other things to do as well."""
+    try:
+        sync_schedules()
+    except FairQueueError as error:
+        logger.error("the schedules of SCHEDULES are not all in force: %s", error)  # noqa: TRY400 - it says it all
+
+
+def queue_of(declared: ScheduleConfig) -> str:
+    return declared.queue or step_of(declared).options.queue
+
+
+def step_of(declared: ScheduleConfig) -> Step:
+    """The call that a schedule makes; `FairQueueError` if that can't be made."""
+    definition = registry.find(declared.task)
+    if definition is None:
+        raise registry.not_registered(declared.task)
+    options: dict[str, Any] = {"queue": declared.queue, "user_id": declared.user}
+    if declared.priority is not None:
+        options["priority"] = Priority[declared.priority]
+    using = definition.using(**{key: value for key, value in options.items() if value is not None})
+    return using.s(*declared.args, **declared.kwargs)
+
+
+def _sync(queue: FairQueue, declared: Mapping[str, ScheduleConfig], keep: Container[str]) -> None:
+    known = {each.name: each for each in queue.schedules.list()}
+    for name, config in declared.items():
+        digest = hashlib.blake2b(config.model_dump_json().encode(), digest_size=8).hexdigest()
+        if name not in known or known[name].declared != digest:
+            queue.schedules.add(
+                name,
+                task=step_of(config),
+                cron=config.cron,
+                every=config.every,
+                timezone=config.timezone or settings.TIME_ZONE or "UTC",
+                missed=config.missed,
+                grace=config.grace,
+                enabled=config.enabled,
+                source=SOURCE,
+                declared=digest,
+            )
+    for schedule in known.values():
+        if schedule.source == SOURCE and schedule.name not in declared and schedule.name not in keep:
+            queue.schedules.remove(schedule.name)

@@ -1,0 +1,59 @@
+"""``fairque_schedule`` as an operator uses it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError
+
+from .test_commands import queue, run  # noqa: F401 - fixtures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.queue import FairQueue
+
+TASK = "library.tasks.analyse_document"
+
+
+def test_from_adding_to_removing(queue: FairQueue, run: Callable[..., str]) -> None:  # noqa: F811
+    added = run(
+        *("fairque_schedule", "add", "nightly", "--task", TASK, "--cron", "30 4 * * *", "--timezone", "Asia/Tokyo"),
+        *("--args", '["acme", 7]', "--missed", "one"),
+    )
+    assert added.startswith("nightly: 30 4 * * * (Asia/Tokyo), next 20")
+    assert added.rstrip().endswith("04:30:00+0900")
+    header, row = run("fairque_schedule", "list").splitlines()
+    assert header.split() == ["NAME", "WHEN", "TASK", "USER", "NEXT", "LAST", "FROM"]
+    assert row.split()[-2:] == ["-", "command"]
+    assert {"nightly", TASK, "acme"} <= set(row.split())
+    assert run("fairque_schedule", "disable", "nightly") == "nightly: disabled, next never\n"
+    assert "disabled" in run("fairque_schedule", "list")
+    assert run("fairque_schedule", "enable", "nightly").startswith("nightly: enabled, next 20")
+    sent = run("fairque_schedule", "run", "nightly").split()[2]
+    assert queue.get_task(sent).payload == {"args": ["acme", 7], "kwargs": {}}
+    assert len(run("fairque_schedule", "next", "nightly", "-n", "3").splitlines()) == 3
+    assert json.loads(run("fairque_schedule", "list", "--json"))["missed"] == "one"
+    assert run("fairque_schedule", "remove", "nightly") == "nightly: removed\n"
+    assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", "a", "--task", "library.tasks.analyse_documents", "--every", "5"), f"did you mean '{TASK}'"),
+        (("add", "a", "--task", TASK, "--every", "5"), "missing a required argument"),
+        (("add", "a", "--task", TASK, "--every", "0", "--args", '["a",1]'), "from 1 to ten years"),
+        (("add", "a", "--task", TASK, "--cron", "nightly", "--args", '["a",1]'), "expected five fields"),
+        (("add", "a", "--task", TASK, "--every", "5", "--args", "{}"), "expected a JSON list, got '{}'"),
+        (("add", "a", "--task", TASK, "--every", "5", "--args", "["), "expected JSON"),
+        (("run", "nobody"), "has no schedule 'nobody'"),
+        (("remove", "nobody"), "has no schedule 'nobody'"),
+    ],
+)
+def test_mistakes_end_it_with_one_line(run: Callable[..., str], words: tuple[str, ...], said: str) -> None:  # noqa: F811
+    with pytest.raises(CommandError, match=said):
+        run("fairque_schedule", *words)

@@ -1,0 +1,107 @@
+"""Schedules from settings: brought to the queues, changed, removed, and what is wrong with them said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.checks import run_checks
+
+from django_fairque import Priority, get_queue, task
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.tasks.errors import TaskUsageError
+from django_fairque.tasks.schedules import sync_or_log, sync_schedules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+
+@pytest.fixture
+def declare(server: Server, settings: Settings, queue: FairQueue) -> Callable[..., FairQueue]:
+    """Declare schedules in settings and bring them to the queue."""
+
+    @task(name="shop.report", priority=Priority.LOW)
+    def report(day: str, *, full: bool = False) -> None: ...
+
+    def declared(**schedules: Any) -> FairQueue:
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}, "SCHEDULES": schedules}
+        sync_schedules()
+        return get_queue()
+
+    assert queue.schedules.list() == []
+    return declared
+
+
+def test_declared_schedules_are_kept(declare: Callable[..., FairQueue], settings: Settings) -> None:
+    settings.TIME_ZONE = "Europe/Berlin"
+    queue = declare(
+        nightly={
+            "TASK": "shop.report",
+            "CRON": "0 3 * * *",
+            "ARGS": ["today"],
+            "KWARGS": {"full": True},
+            "USER": "acme",
+        },
+        often={"task": "shop.report", "every": 60, "args": ["x"], "queue": "mail", "missed": "one", "priority": "HIGH"},
+    )
+    (nightly,) = queue.schedules.list()
+    assert (nightly.when, nightly.source, nightly.task["user_id"]) == ("0 3 * * * (Europe/Berlin)", "settings", "acme")
+    assert nightly.task["payload"] == {"args": ["today"], "kwargs": {"full": True}}
+    assert nightly.task["priority"] == Priority.LOW
+    (often,) = get_queue("mail").schedules.list()
+    assert (often.every, often.missed, often.task["priority"]) == (60, "one", Priority.HIGH)
+
+
+def test_what_is_not_declared_any_more_is_removed_and_others_are_left(declare: Callable[..., FairQueue]) -> None:
+    queue = declare(a={"task": "shop.report", "every": 60, "args": ["x"]})
+    queue.schedules.add("mine", task=queue_task(), every=60)
+    assert [each.name for each in declare().schedules.list()] == ["mine"]
+
+
+def queue_task() -> Any:
+    from django_fairque import Task
+
+    return Task.create("u", 3, None)
+
+
+def test_what_an_operator_switched_off_stays_off_until_the_declaration_changes(
+    declare: Callable[..., FairQueue],
+) -> None:
+    queue = declare(a={"task": "shop.report", "every": 60, "args": ["x"]})
+    queue.schedules.disable("a")
+    assert not declare(a={"task": "shop.report", "every": 60, "args": ["x"]}).schedules.get("a").enabled
+    assert declare(a={"task": "shop.report", "every": 90, "args": ["x"]}).schedules.get("a").enabled
+
+
+def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], caplog: pytest.LogCaptureFixture) -> None:
+    good = {"task": "shop.report", "every": 60, "args": ["x"]}
+    declare(a=good, b=good)
+    with pytest.raises(TaskUsageError, match=r"b: .*did you mean 'shop.report'"):
+        declare(a={**good, "every": 70}, b={**good, "task": "shop.rapport"})
+    assert [(each.name, each.every) for each in get_queue().schedules.list()] == [("a", 70), ("b", 60)]
+    sync_or_log()
+    assert "SCHEDULES are not all in force: b: " in caplog.text
+    (error,) = [each for each in run_checks() if each.id == "fairque.E010"]
+    assert "the schedule 'b' can't be used" in error.msg
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ({"task": "shop.report"}, "SCHEDULES.*a.*: a schedule needs either cron or every"),
+        ({"task": "shop.report", "cron": "x"}, "can't be understood"),
+        ({"task": "shop.report", "every": 60, "timezone": "Mars"}, "name of a time zone, got 'Mars'"),
+        ({"task": "shop.report", "evry": 60}, "unknown key; did you mean every"),
+        ({"task": "shop.report", "every": 60, "queue": "male"}, "unknown queue 'male'; did you mean mail"),
+        ({"task": "shop.report", "every": 60, "missed": "twice"}, '"skip", "one" or "all"; got \'twice\''),
+        ({"every": 60}, 'the name of a task, such as "shop.tasks.report"; got nothing'),
+    ],
+)
+def test_mistakes(declare: Callable[..., FairQueue], schedule: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        declare(a=schedule)

@@ -1,0 +1,95 @@
+"""Alerts reach people from a worker's child, and schedules fire, while the supervisor runs no user code."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core import mail
+
+from django_fairque.engine.alerts import Alert
+from django_fairque.engine.models import Task
+from django_fairque.engine.priority import Priority
+from django_fairque.signals import sla_at_risk
+from django_fairque.worker.herald import MOST_LINES, Herald, tell
+from django_fairque.worker.options import WorkerOptions
+
+from .conftest import StartWorker, eventually
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+ALERT = Alert("at_risk", 100.0, "default", "t1", "acme", "app.report", Priority.HIGH, deadline=130.0)
+
+
+def test_a_broken_promise_reaches_signals_and_the_handler_in_a_child(
+    queue: FairQueue, redis: Redis, start_worker: StartWorker
+) -> None:
+    late = queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop", sla=0.000001)).task_id
+    worker = start_worker(FAIRQUE_WORKER__ALERT_HANDLER="tests.worker.project.tasks.handle_alert").wait_ready()
+    heard: Any = eventually(lambda: (lines := redis.lrange("tests:alerts", 0, -1)) and len(lines) >= 2 and lines)
+    child = worker.children()[0].pid
+    assert {line.decode() for line in heard} >= {
+        f"signal violated noop {late} {child}",
+        f"handler violated noop {late} {child}",
+    }
+    assert f"task {late} (noop, NORMAL) of user 'ann' started" in worker.log
+    assert "this receiver is broken" in worker.log
+
+
+def test_a_schedule_fires_by_itself(queue: FairQueue, start_worker: StartWorker) -> None:
+    template = Task.create("ann", 3, {"args": [1, 2], "kwargs": {}}, name="add")
+    queue.schedules.add("often", task=template, every=1)
+    start_worker("--processes", "1")
+    eventually(lambda: queue.get_stats().totals.get("finished", 0) >= 2)
+    last = queue.schedules.get("often").last
+    assert last is not None
+    assert queue.get_task(last.task_id).user_id == "ann"
+
+
+def test_mail(settings: Any) -> None:
+    settings.EMAIL_SUBJECT_PREFIX = "[shop] "
+    tell([ALERT] * (MOST_LINES + 5), None, ["ops@example.com", "two@example.com"])
+    (sent,) = mail.outbox
+    assert sent.subject == "[shop] 55 alerts of queue default"
+    assert sent.to == ["ops@example.com", "two@example.com"]
+    assert sent.body.splitlines()[0] == "task t1 (app.report, HIGH) of user 'acme' has 30 s left to start as promised"
+    assert sent.body.splitlines()[-1] == "and 5 more"
+
+
+@pytest.mark.parametrize("handler", ["tests.worker.nothing", "tests.worker.test_alerts.broken"])
+def test_what_fails_is_logged_and_the_rest_goes_on(
+    handler: str, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.EMAIL_BACKEND = "nowhere.Backend"
+    heard: list[Alert] = []
+
+    def receiver(alert: Alert, **_: Any) -> None:
+        heard.append(alert)
+
+    def broken_receiver(**_: Any) -> None:
+        raise RuntimeError("deaf")
+
+    sla_at_risk.connect(broken_receiver, sender="app.report")
+    sla_at_risk.connect(receiver, sender="app.report")
+    logger = logging.getLogger("django_fairque.worker")
+    logger.addHandler(caplog.handler)
+    try:
+        herald = Herald(WorkerOptions("w", alert_handler=handler, alert_email=("a@example.com",)))
+        herald.announce([ALERT])
+        herald.announce([ALERT])
+        herald.end(10)
+    finally:
+        logger.removeHandler(caplog.handler)
+        sla_at_risk.disconnect(receiver, sender="app.report")
+        sla_at_risk.disconnect(broken_receiver, sender="app.report")
+    assert heard == [ALERT, ALERT]
+    for words in ("alert handler", "e-mail to a@example.com failed", "receiver"):
+        assert words in caplog.text
+
+
+def broken(alert: Alert) -> None:
+    raise RuntimeError(str(alert))
