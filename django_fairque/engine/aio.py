@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import dependencies, leasing, lookup, maintenance, pushing, runs
 from .alerts import take_alerts
 from .commands import Commands
-from .dlq import AsyncDeadLetters
+from .dead_letters import AsyncDeadLetters
 from .ids import check_id
 from .invariants import check_invariants
 from .leasing import Fetch, Heartbeat, Users

@@ -6,16 +6,19 @@ that a page that was opened long ago can't requeue a newer letter by mistake.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import payload as json_payload
 from .commands import MAX_BATCH
-from .errors import TaskNotFoundError
+from .errors import TaskNotFoundError, TaskValidationError
+from .fingerprint import normalised
 from .ids import check_id, new_nonce
 from .listing import Page, check_limit, parse_cursor
-from .lookup import attempt, get_tasks
-from .records import DLQEntry, FailureType
-from .steps import AsyncRun, Read, Run, Steps
+from .lookup import attempt, get_tasks, server_time
+from .records import DLQEntry, DLQGroup, DLQGroups, FailureType
+from .steps import Read, Steps
 from .units import duration, seconds, to_us
 
 if TYPE_CHECKING:
@@ -24,23 +27,60 @@ if TYPE_CHECKING:
     from .commands import Commands
 
 SLICE = 100
+MOST_LOOKED_AT = 10_000
 KEEP = object()
 """The payload argument of a requeue that leaves the payload as it is (None is a payload)."""
 
 
+class Filters(TypedDict, total=False):
+    """Which entries are meant; what is not given is not asked for. Ages in seconds."""
+
+    failure_type: FailureType | str
+    user_id: str
+    name: str
+    fingerprint: str
+    older_than: float
+    newer_than: float
+
+
+@dataclass(frozen=True)
 class Filter:
-    """Which entries are meant; None leaves a property open."""
+    """Checked `Filters`."""
 
-    def __init__(self, failure_type: FailureType | str | None, user_id: str | None, name: str | None) -> None:
-        self.failure_type = None if failure_type is None else FailureType(failure_type)
-        self.user_id, self.name = user_id, name
+    failure_type: FailureType | None = None
+    user_id: str | None = None
+    name: str | None = None
+    fingerprint: str | None = None
+    older_than: float | None = None
+    newer_than: float | None = None
 
-    def matches(self, entry: DLQEntry) -> bool:
-        task = entry.original_task
+    @classmethod
+    def create(cls, filters: Filters) -> Filter:
+        known: dict[str, Any] = {key: value for key, value in filters.items() if value is not None}
+        for key in known:
+            if key not in Filters.__annotations__:
+                raise TypeError(f"there is no filter {key!r}; expected one of {', '.join(Filters.__annotations__)}")
+        kind = known.get("failure_type")
+        if kind is not None:
+            try:
+                known["failure_type"] = FailureType(kind)
+            except ValueError:
+                expected = ", ".join(each.value for each in FailureType)
+                raise TaskValidationError(f"failure_type must be one of {expected}, got {kind!r:.80}") from None
+        for key in ("older_than", "newer_than"):
+            if key in known:
+                known[key] = duration(known[key], key)
+        return cls(**known)
+
+    def matches(self, entry: DLQEntry, now: float) -> bool:
+        task, age = entry.original_task, now - entry.moved_at
         return (
             self.failure_type in (None, entry.failure_type)
             and self.user_id in (None, task.user_id)
             and self.name in (None, task.name)
+            and (self.older_than is None or age >= self.older_than)
+            and (self.newer_than is None or age < self.newer_than)
+            and self.fingerprint in (None, entry.fingerprint)
         )
 
 
@@ -78,17 +118,13 @@ def entries(commands: Commands, task_ids: Sequence[str]) -> Steps[list[DLQEntry]
     return letters
 
 
-def page(
-    commands: Commands,
-    limit: int,
-    cursor: str | None,
-    only: Filter,
-) -> Steps[Page[DLQEntry]]:
+def page(commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None) -> Steps[Page[DLQEntry]]:
     check_limit(limit)
     _, index = parse_cursor(cursor, 1)
+    moment = yield from server_time(now)
     (ids,) = yield Read([("ZRANGE", commands.keys.state("failed"), index, index + limit - 1)])
     found = yield from entries(commands, [task_id.decode() for task_id in ids])
-    items = [entry for entry in found if only.matches(entry)]
+    items = [entry for entry in found if only.matches(entry, moment)]
     return Page(items, f"0:{index + limit}" if len(ids) == limit else None)
 
 
@@ -101,50 +137,79 @@ def get(commands: Commands, entry_id: str) -> Steps[DLQEntry]:
 
 
 def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Steps[str]:
-    task_id, number = _entry_key(entry_id)
-    body = b"" if payload is KEEP else json_payload.dumps(payload, limit=commands.config.max_payload_bytes)
-    args = [1, task_id, number, int(payload is not KEEP), body]
-    codes = yield commands.call("requeue", args, now, reply=new_nonce())
-    if codes != b"1":
+    moved = yield from requeue_some(commands, [entry_id], payload, now)
+    if not moved:
         raise _gone(commands, entry_id)
-    return task_id
+    return _entry_key(entry_id)[0]
 
 
-def requeue_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Steps[int]:
+def discard(commands: Commands, entry_id: str, now: float | None) -> Steps[None]:
+    if not (yield from discard_some(commands, [entry_id], now)):
+        raise _gone(commands, entry_id)
+
+
+def requeue_some(commands: Commands, entry_ids: Sequence[str], payload: Any, now: float | None) -> Steps[int]:
+    """Requeue those of these entries that are (still) there, in slices; returns how many."""
+    keys = [_entry_key(entry_id) for entry_id in entry_ids]
+    is_new = int(payload is not KEEP)
+    body = json_payload.dumps(payload, limit=commands.config.max_payload_bytes) if is_new else b""
+    total = 0
+    for first in range(0, len(keys), SLICE):
+        some = keys[first : first + SLICE]
+        args = [len(some), *(value for task_id, number in some for value in (task_id, number, is_new, body))]
+        codes = yield commands.call("requeue", args, now, reply=new_nonce())
+        total += codes.count(b"1")
+    return total
+
+
+def discard_some(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
+    """Give up those of these entries that are (still) there, in slices; returns how many."""
+    keys = [_entry_key(entry_id) for entry_id in entry_ids]
+    total = 0
+    for first in range(0, len(keys), SLICE):
+        some = keys[first : first + SLICE]
+        args = [len(some), *(value for key in some for value in key)]
+        codes = yield commands.call("discard", args, now, reply=new_nonce())
+        total += codes.count(b"1")
+    return total
+
+
+Act = Callable[["Commands", "Sequence[str]", "float | None"], "Steps[int]"]
+
+
+def requeue_all(commands: Commands, only: Filter, payload: Any, limit: int | None, now: float | None) -> Steps[int]:
+    def act(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
+        return (yield from requeue_some(commands, entry_ids, payload, now))
+
+    return (yield from _all_matching(commands, only, act, limit, now))
+
+
+def discard_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Steps[int]:
+    return (yield from _all_matching(commands, only, discard_some, limit, now))
+
+
+def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Steps[int]:
     """In slices of 100, oldest first; what dies again meanwhile has a later place and is not met twice."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise TaskValidationError(f"limit must be an integer of at least 1, got {limit!r}")
     total, cursor = 0, None
     (size,) = yield Read([("ZCARD", commands.keys.state("failed"))])
     for _ in range(size // SLICE + 1):
-        found = yield from page(commands, SLICE, cursor, only)
+        found = yield from page(commands, SLICE, cursor, only, now)
         items = found.items if limit is None else found.items[: limit - total]
-        moved = 0
-        if items:
-            keys = [_entry_key(entry.entry_id) for entry in items]
-            args = [len(items), *(value for task_id, number in keys for value in (task_id, number, 0, b""))]
-            codes = yield commands.call("requeue", args, now, reply=new_nonce())
-            moved = codes.count(b"1")
+        moved = (yield from act(commands, [entry.entry_id for entry in items], now)) if items else 0
         total += moved
         if found.cursor is None or (limit is not None and total >= limit):
             break
-        # What was requeued has left the registry: the next page begins that much earlier.
+        # What was moved has left the registry: the next page begins that much earlier.
         _, index = parse_cursor(found.cursor, 1)
         cursor = f"0:{index - moved}"
     return total
 
 
-def discard(commands: Commands, entry_id: str, now: float | None) -> Steps[None]:
-    task_id, number = _entry_key(entry_id)
-    codes = yield commands.call("discard", [1, task_id, number], now, reply=new_nonce())
-    if codes != b"1":
-        raise _gone(commands, entry_id)
-
-
 def cleanup(commands: Commands, older_than: float, now: float | None) -> Steps[int]:
     age = duration(older_than, "older_than")
-    moment = now
-    if moment is None:
-        (clock,) = yield Read([("TIME",)])
-        moment = int(clock[0]) + int(clock[1]) / 1_000_000
+    moment = yield from server_time(now)
     # The registry's score is when a letter is forgotten: failed_ttl after it was moved.
     last = to_us(moment - age + commands.config.failed_ttl)
     total = 0
@@ -164,101 +229,42 @@ def count(commands: Commands) -> Steps[int]:
     return int(size)
 
 
+def counts(commands: Commands) -> Steps[dict[str, int]]:
+    """How many lie there now, by type: kept by the scripts, so this costs one read."""
+    kinds = [kind.value for kind in FailureType]
+    (found,) = yield Read([("HMGET", commands.keys("stats"), *(f"lying:{kind}" for kind in kinds))])
+    return {kind: int(float(number or 0)) for kind, number in zip(kinds, found, strict=True)}
+
+
+def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Steps[DLQGroups]:
+    if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MOST_LOOKED_AT:
+        raise TaskValidationError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {look_at!r}")
+    found: dict[str, list[DLQEntry]] = {}
+    looked, cursor = 0, None
+    while looked < look_at:
+        slice_ = yield from page(commands, min(SLICE, look_at - looked), cursor, only, now)
+        for entry in slice_.items:
+            found.setdefault(entry.fingerprint, []).append(entry)
+        looked += min(SLICE, look_at - looked)
+        cursor = slice_.cursor
+        if cursor is None:
+            break
+    made = [_group(key, members) for key, members in found.items()]
+    made.sort(key=lambda group: (-group.count, -group.newest, group.fingerprint))
+    return DLQGroups(tuple(made), sum(map(len, found.values())), cursor is None)
+
+
+def _group(key: str, members: Sequence[DLQEntry]) -> DLQGroup:
+    newest = max(members, key=lambda entry: entry.moved_at)
+    return DLQGroup(
+        *(key, newest.original_task.name, newest.failure_type, normalised(newest.reason), len(members)),
+        oldest=min(entry.moved_at for entry in members),
+        newest=newest.moved_at,
+        example=newest.entry_id,
+    )
+
+
 def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:
     return TaskNotFoundError(
         f"queue {commands.name!r} has no dead letter {entry_id!r} (any more): it was requeued, discarded or forgotten"
     )
-
-
-class DeadLetters:
-    """The dead letters of one queue (``queue.dlq``)."""
-
-    def __init__(self, commands: Commands, run: Run) -> None:
-        self._commands, self._run = commands, run
-
-    def list(
-        self,
-        limit: int = 100,
-        cursor: str | None = None,
-        *,
-        failure_type: FailureType | str | None = None,
-        user_id: str | None = None,
-        name: str | None = None,
-    ) -> Page[DLQEntry]:
-        """A page of entries, the oldest first; the filters leave out what does not match."""
-        return self._run(page(self._commands, limit, cursor, Filter(failure_type, user_id, name)))
-
-    def get(self, entry_id: str) -> DLQEntry:
-        """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
-        return self._run(get(self._commands, entry_id))
-
-    def count(self) -> int:
-        return self._run(count(self._commands))
-
-    def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
-        """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id."""
-        return self._run(requeue(self._commands, entry_id, payload, now))
-
-    def requeue_all(
-        self,
-        *,
-        failure_type: FailureType | str | None = None,
-        user_id: str | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        now: float | None = None,
-    ) -> int:
-        """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many."""
-        return self._run(requeue_all(self._commands, Filter(failure_type, user_id, name), limit, now))
-
-    def discard(self, entry_id: str, *, now: float | None = None) -> None:
-        """Give an entry up: its task becomes CANCELED."""
-        self._run(discard(self._commands, entry_id, now))
-
-    def cleanup(self, older_than: float, *, now: float | None = None) -> int:
-        """Forget entries that were moved more than ``older_than`` seconds ago; returns how many."""
-        return self._run(cleanup(self._commands, older_than, now))
-
-
-class AsyncDeadLetters:
-    """`DeadLetters`, awaited."""
-
-    def __init__(self, commands: Commands, run: AsyncRun) -> None:
-        self._commands, self._run = commands, run
-
-    async def list(
-        self,
-        limit: int = 100,
-        cursor: str | None = None,
-        *,
-        failure_type: FailureType | str | None = None,
-        user_id: str | None = None,
-        name: str | None = None,
-    ) -> Page[DLQEntry]:
-        return await self._run(page(self._commands, limit, cursor, Filter(failure_type, user_id, name)))
-
-    async def get(self, entry_id: str) -> DLQEntry:
-        return await self._run(get(self._commands, entry_id))
-
-    async def count(self) -> int:
-        return await self._run(count(self._commands))
-
-    async def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
-        return await self._run(requeue(self._commands, entry_id, payload, now))
-
-    async def requeue_all(
-        self,
-        *,
-        failure_type: FailureType | str | None = None,
-        user_id: str | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        now: float | None = None,
-    ) -> int:
-        return await self._run(requeue_all(self._commands, Filter(failure_type, user_id, name), limit, now))
-
-    async def discard(self, entry_id: str, *, now: float | None = None) -> None:
-        await self._run(discard(self._commands, entry_id, now))
-
-    async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
-        return await self._run(cleanup(self._commands, older_than, now))

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from .edges import check_dependencies, check_runs
-from .records import TaskState
+from .records import FailureType, TaskState
 from .snapshot import Snapshot, Violation, name_of, take_snapshot
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     yield from _queues_and_leases(snapshot, prefix)
     yield from _users(snapshot, prefix)
     yield from _counters(snapshot, prefix)
+    yield from _dead_letters(snapshot, prefix)
     yield from check_dependencies(snapshot, prefix)
     yield from check_runs(snapshot, prefix)
     yield from _owners(snapshot, prefix)
@@ -146,6 +147,19 @@ def _counters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             real = depth[name.encode()]
             mend = ("stat", name, str(real - says))
             yield Violation("counters", f"{prefix}stats", f"{name} is {says}, there are {real}", mend)
+
+
+def _dead_letters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
+    real: Counter[str] = Counter()
+    for record in snapshot.tasks.values():
+        if record.get(b"state") == b"failed":
+            real[name_of(record.get(b"failure", b"failed"))] += 1
+    for kind in FailureType:
+        name = f"lying:{kind.value}"
+        says = int(float(snapshot.counters.get("stats", {}).get(name.encode(), 0)))
+        if says != real[kind.value]:
+            detail = f"{name} is {says}, there are {real[kind.value]}"
+            yield Violation("counters", f"{prefix}stats", detail, ("stat", name, str(real[kind.value] - says)))
 
 
 def _owners(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:

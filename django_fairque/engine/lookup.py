@@ -75,6 +75,14 @@ def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], paylo
     return task.model_copy(update={"sla_deadline": ready + sla, "ready_at": ready})
 
 
+def server_time(now: float | None) -> Steps[float]:
+    """The engine's moment in seconds since the epoch: the server's clock, unless the caller says otherwise."""
+    if now is not None:
+        return now
+    (clock,) = yield Read([("TIME",)])
+    return int(clock[0]) + int(clock[1]) / 1_000_000
+
+
 def history(commands: Commands, task_id: str) -> Steps[list[Attempt]]:
     (lines,) = yield Read([("LRANGE", commands.keys.history(task_id), 0, -1)])
     return [attempt(line) for line in lines]

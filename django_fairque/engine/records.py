@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from .fingerprint import fingerprint
+
 if TYPE_CHECKING:
     from .models import Task
 
@@ -79,6 +81,35 @@ class DLQEntry:
     moved_at: float
     retry_history: tuple[Attempt, ...] = field(default=())
 
+    @property
+    def fingerprint(self) -> str:
+        """The same for all letters that died of the same: see `django_fairque.engine.fingerprint`."""
+        return fingerprint(self.original_task.name, self.failure_type.value, self.reason)
+
     def get_age_seconds(self, now: float | None = None) -> float:
         """Seconds since it became a dead letter; ``now`` defaults to this machine's clock."""
         return max(0.0, (time.time() if now is None else now) - self.moved_at)
+
+
+@dataclass(frozen=True)
+class DLQGroup:
+    """Dead letters that died of the same. Moments in seconds since the epoch."""
+
+    fingerprint: str
+    name: str
+    failure_type: FailureType
+    error: str
+    count: int
+    oldest: float
+    newest: float
+    example: str
+    """The entry id of the newest."""
+
+
+@dataclass(frozen=True)
+class DLQGroups:
+    """The groups, the largest first, of the ``looked_at`` oldest letters; ``is_whole`` if there are no more."""
+
+    groups: tuple[DLQGroup, ...]
+    looked_at: int
+    is_whole: bool

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import TaskNotFoundError, TaskValidationError
 from .ids import check_id, new_nonce
+from .lookup import server_time
 from .pushing import push, push_args
 from .schedule import Fired, LastFired, Schedule, create
 from .steps import AsyncRun, Read, Run, Steps
@@ -28,7 +29,7 @@ ATTEMPTS = 20
 def add(
     commands: Commands, name: str, task: Task | Template, options: dict[str, Any], now: float | None
 ) -> Steps[Schedule]:
-    moment = yield from _now(now)
+    moment = yield from server_time(now)
     schedule = create(name, task, moment, options)
     for _ in range(ATTEMPTS):
         known = yield from _find(commands, name)
@@ -46,7 +47,7 @@ def add(
 
 
 def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Steps[None]:
-    moment = yield from _now(now)
+    moment = yield from server_time(now)
     for _ in range(ATTEMPTS):
         known = yield from get(commands, name)
         if known.enabled is enabled:
@@ -99,7 +100,7 @@ def count(commands: Commands) -> Steps[int]:
 
 def fire_due(commands: Commands, limit: int, now: float | None) -> Steps[list[Fired]]:
     """Fire what is due, at most ``limit`` times; a schedule whose turn somebody else took is left to them."""
-    moment = yield from _now(now)
+    moment = yield from server_time(now)
     read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), "-inf", to_us(moment), "LIMIT", 0, limit)
     (names,) = yield Read([read])
     fired: list[Fired] = []
@@ -180,14 +181,6 @@ def _pairs(reply: list[Any]) -> Iterator[tuple[bytes, float]]:
         yield from ((name, score) for name, score in reply)
     else:
         yield from zip(reply[::2], reply[1::2], strict=True)
-
-
-def _now(now: float | None) -> Steps[float]:
-    """The engine's moment: the server's clock unless the caller says otherwise."""
-    if now is not None:
-        return now
-    (clock,) = yield Read([("TIME",)])
-    return int(clock[0]) + int(clock[1]) / 1_000_000
 
 
 def _busy(name: str) -> TaskValidationError:

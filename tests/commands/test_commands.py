@@ -104,9 +104,11 @@ def test_purge_cancels_what_waits(queue: FairQueue, run: Callable[..., str]) -> 
         (("fairque_user", "limit", "acme", "--rate", "many"), "such as '100/m'"),
         (("fairque_user", "weight", "acme", "0"), "from 0.001 to 1000"),
         (("fairque_dlq", "show", "nothing~1"), "has no dead letter"),
-        (("fairque_dlq", "requeue"), "name one entry, or give --all"),
-        (("fairque_dlq", "requeue", "--all", "--payload", "1"), "one entry's payload"),
-        (("fairque_dlq", "requeue", "x~1", "--payload", "{"), "Expecting property name"),
+        (("fairque_dlq", "requeue"), "name entries, or give --all"),
+        (("fairque_dlq", "discard", "x~1", "--user", "a"), "filters go with --all"),
+        (("fairque_dlq", "requeue", "--all"), "no terminal to ask at: give --yes"),
+        (("fairque_dlq", "requeue", "x~1", "--payload", "{"), "--payload must be JSON"),
+        (("fairque_dlq", "cleanup", "--older-than", "7"), "such as 90s, 10m, 2h or 7d, got '7'"),
     ],
 )
 def test_mistakes_end_with_one_clear_line(
@@ -128,8 +130,21 @@ def test_dead_letters_are_listed_shown_and_requeued(queue: FairQueue, run: Calla
     assert "no such address" in shown
     run("fairque_dlq", "requeue", entry, "--payload", '{"n":2}')
     assert queue.get_task(entry[:-2]).payload == {"n": 2}
-    assert run("fairque_dlq", "requeue", "--all", "--type", "failed") == "1 requeued\n"
+    assert run("fairque_dlq", "requeue", "--all", "--yes", "--type", "failed") == "1 requeued\n"
     assert queue.dlq.count() == 0
+
+
+def test_dead_letters_by_what_they_died_of(queue: FairQueue, run: Callable[..., str]) -> None:
+    first, second = bury(queue), bury(queue, "bolt")
+    assert run("fairque_dlq", "count") == "failed 2  expired 0  poisoned 0\n"
+    group, total = run("fairque_dlq", "groups").splitlines()
+    assert group.split()[:1] + group.split()[2:4] == ["2", "failed", "mail.send"]
+    assert "no such address" in group
+    assert total == "1 groups of 2 dead letters"
+    letter = json.loads(run("fairque_dlq", "list", "--json", "--user", "bolt", "--newer-than", "1h"))
+    assert (letter["entry"], letter["fingerprint"]) == (second, group.split()[1])
+    assert run("fairque_dlq", "requeue", first, second) == "2 requeued\n"
+    assert run("fairque_dlq", "discard", "--all", "--yes", "--older-than", "1d") == "0 discarded\n"
 
 
 def test_dead_letters_are_discarded_and_cleaned_up(queue: FairQueue, run: Callable[..., str]) -> None:
@@ -137,8 +152,8 @@ def test_dead_letters_are_discarded_and_cleaned_up(queue: FairQueue, run: Callab
     bury(queue)
     run("fairque_dlq", "discard", entry)
     assert queue.get_task(entry[:-2]).state is TaskState.CANCELED
-    assert run("fairque_dlq", "cleanup", "--older-than-days", "1") == "0 dead letters forgotten\n"
-    assert run("fairque_dlq", "cleanup", "--older-than-days", "0") == "1 dead letters forgotten\n"
+    assert run("fairque_dlq", "cleanup", "--older-than", "1d") == "0 dead letters forgotten\n"
+    assert run("fairque_dlq", "cleanup", "--older-than", "0s") == "1 dead letters forgotten\n"
 
 
 def test_stats_are_a_readable_table_or_json(queue: FairQueue, run: Callable[..., str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.dlq import AsyncDeadLetters, DeadLetters
+from django_fairque.engine.dead_letters import AsyncDeadLetters, DeadLetters
 from django_fairque.engine.errors import LuaScriptError, RedisConnectionError
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome

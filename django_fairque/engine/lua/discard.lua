@@ -22,6 +22,7 @@ for _, t in ipairs(tasks) do
   remember(t.id, 'discarded', '', '', '')
   to_ended(t, 'canceled', result_ttl)
   zrem(K['state:failed'], t.id)
+  count('lying:' .. (t.raw.failure or 'failed'), -1)
   count('discarded', 1)
 end
 commit()

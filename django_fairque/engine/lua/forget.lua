@@ -20,4 +20,5 @@ end
 touch_all()
 for state, ids in pairs(ended) do forget(state, ids) end
 flush()
+flush_stats()
 return removed

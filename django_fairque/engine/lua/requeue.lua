@@ -33,6 +33,7 @@ for _, t in ipairs(tasks) do
   to_queued(t.u, t, false, 'retries', 0, 'deliveries', 0, 'token', 0)
   redis.call('HDEL', task_key(t.id), 'expires', 'failure', 'reason', 'ended', 'due', 'told')
   zrem(K['state:failed'], t.id)
+  count('lying:' .. (t.raw.failure or 'failed'), -1)
   count('requeued', 1)
 end
 commit()

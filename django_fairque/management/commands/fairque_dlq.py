@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from argparse import ArgumentTypeError
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.dlq import KEEP
+from django_fairque.engine.dlq import KEEP, MOST_LOOKED_AT
 from django_fairque.engine.records import FailureType
 from django_fairque.management.base import QueueCommand
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     from django.core.management.base import CommandParser
 
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.records import DLQEntry
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+NAMED = ("failure_type", "user_id", "name", "fingerprint", "older_than", "newer_than")
 
 
-def _when(moment: float) -> str:
+def age(text: str) -> float:
+    """``90s``, ``10m``, ``2h``, ``7d`` in seconds."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd])", text)
+    if match is None:
+        raise ArgumentTypeError(f"expected an age such as 90s, 10m, 2h or 7d, got {text!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def when(moment: float) -> str:
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def plain(text: str) -> str:
+    """Somebody's text on a terminal: no control characters, one line."""
+    return ascii(text)[1:-1]
 
 
 class Command(QueueCommand):
     help = (
-        "List dead letters (tasks that will not be tried again by themselves), look at them, requeue or discard them."
+        "List dead letters (tasks that will not be tried again by themselves), look at them, see what they died of, "
+        "requeue or discard one, some, or all that match."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -30,43 +53,39 @@ class Command(QueueCommand):
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         listing = actions.add_parser("list", help="the oldest first")
         listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
+        listing.add_argument("--json", action="store_true", help="as one JSON object per line")
         show = actions.add_parser("show", help="one entry with its payload and history")
         show.add_argument("entry", help="the entry's id")
+        groups = actions.add_parser("groups", help="what they died of: letters with the same error together")
+        actions.add_parser("count", help="how many there are, by type")
         requeue = actions.add_parser("requeue", help="another chance with a fresh retry budget")
-        requeue.add_argument("entry", nargs="?", help="the entry's id")
-        requeue.add_argument("--all", action="store_true", help="every entry that matches the filters")
         requeue.add_argument("--payload", metavar="JSON", help="run it with this payload instead")
-        for parser_of in (listing, requeue):
-            parser_of.add_argument("--type", choices=[kind.value for kind in FailureType], help="only of this type")
-            parser_of.add_argument("--user", help="only of this user")
-            parser_of.add_argument("--name", help="only of this task name")
-        discard = actions.add_parser("discard", help="give an entry up: its task is canceled")
-        discard.add_argument("entry", help="the entry's id")
-        cleanup = actions.add_parser("cleanup", help="forget entries older than so many days")
-        cleanup.add_argument("--older-than-days", type=float, required=True, metavar="DAYS")
+        discard = actions.add_parser("discard", help="give up: the tasks are canceled, and what waits for them")
+        for moving in (requeue, discard):
+            moving.add_argument("entries", nargs="*", metavar="ENTRY", help="ids of entries")
+            moving.add_argument("--all", action="store_true", help="every entry that matches the filters")
+            moving.add_argument("--limit", type=int, help="with --all: at most so many, the oldest first")
+            moving.add_argument("--yes", action="store_true", help="with --all: don't ask")
+        for filtered in (listing, groups, requeue, discard):
+            _add_filters(filtered)
+        cleanup = actions.add_parser("cleanup", help="forget entries of some age")
+        cleanup.add_argument("--older-than", type=age, required=True, metavar="AGE", help="such as 12h or 7d")
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         getattr(self, f"_{options['action']}")(queue, options)
 
-    @staticmethod
-    def _filters(options: dict[str, Any]) -> dict[str, Any]:
-        return {"failure_type": options["type"], "user_id": options["user"], "name": options["name"]}
-
     def _list(self, queue: FairQueue, options: dict[str, Any]) -> None:
         cursor, shown = None, 0
         while shown < options["limit"]:
-            page = queue.dlq.list(min(1000, options["limit"]), cursor, **self._filters(options))
+            page = queue.dlq.list(min(1000, options["limit"]), cursor, **_filters(options))
             for entry in page.items[: options["limit"] - shown]:
-                task = entry.original_task
-                who = ascii(task.user_id)[1:-1]
-                what = ascii(entry.reason.splitlines()[0] if entry.reason else "")[1:-1]
-                head = f"{entry.entry_id}  {entry.failure_type.value:8}  {_when(entry.moved_at)}"
-                self.stdout.write(f"{head}  {who}  {task.name or '-'}  {what}")
+                self.stdout.write(json.dumps(_fields(entry)) if options["json"] else _line(entry))
                 shown += 1
             cursor = page.cursor
             if cursor is None:
                 break
-        self.stdout.write(f"{shown} shown of {queue.dlq.count():,} dead letters in queue {queue.name!r}")
+        if not options["json"]:
+            self.stdout.write(f"{shown:,} shown of {queue.dlq.count():,} dead letters in queue {queue.name!r}")
 
     def _show(self, queue: FairQueue, options: dict[str, Any]) -> None:
         entry = queue.dlq.get(options["entry"])
@@ -74,32 +93,114 @@ class Command(QueueCommand):
         for name, value in (
             ("entry", entry.entry_id),
             ("task", task.task_id),
-            ("user", ascii(task.user_id)[1:-1]),
+            ("user", plain(task.user_id)),
             ("name", task.name or "-"),
-            ("type", entry.failure_type.value),
-            ("reason", ascii(entry.reason)[1:-1]),
-            ("died", _when(entry.moved_at)),
-            ("payload", ascii(task.payload_bytes.decode("utf-8", "replace"))[1:-1]),
+            ("type", f"{entry.failure_type.value} (fingerprint {entry.fingerprint})"),
+            ("reason", plain(entry.reason)),
+            ("died", when(entry.moved_at)),
+            ("payload", plain(task.payload_bytes.decode("utf-8", "replace"))),
         ):
             self.stdout.write(f"{name:8} {value}")
         for attempt in entry.retry_history:
-            self.stdout.write(f"- {_when(attempt.at)}  {attempt.kind}  {attempt.worker}  {ascii(attempt.error)[1:-1]}")
+            self.stdout.write(f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {plain(attempt.error)}")
+            for line in attempt.traceback.splitlines():
+                self.stdout.write(f"    {plain(line)}")
+
+    def _groups(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        found = queue.dlq.groups(MOST_LOOKED_AT, **_filters(options))
+        for group in found.groups:
+            head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {group.name or '-'}"
+            self.stdout.write(f"{head}  {plain(group.error)[:100]}  (newest {when(group.newest)}: {group.example})")
+        rest = "" if found.is_whole else ", the oldest; there are more"
+        self.stdout.write(f"{len(found.groups):,} groups of {found.looked_at:,} dead letters{rest}")
+
+    def _count(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        counts = queue.dlq.counts()
+        self.stdout.write("  ".join(f"{kind} {number:,}" for kind, number in counts.items()))
 
     def _requeue(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        if options["all"] == bool(options["entry"]):
-            raise ValueError("name one entry, or give --all")
-        if options["all"]:
-            if options["payload"] is not None:
-                raise ValueError("--payload replaces one entry's payload; it can't go with --all")
-            self.stdout.write(f"{queue.dlq.requeue_all(**self._filters(options)):,} requeued")
-            return
-        payload = KEEP if options["payload"] is None else json.loads(options["payload"])
-        self.stdout.write(f"task {queue.dlq.requeue(options['entry'], payload)} requeued")
+        payload = KEEP if options["payload"] is None else _json(options["payload"])
+        if self._means_all(queue, options, "requeue"):
+            count = queue.dlq.requeue_all(payload, limit=options["limit"], **_filters(options))
+        elif len(options["entries"]) == 1:
+            queue.dlq.requeue(options["entries"][0], payload)  # says why if it can't be
+            count = 1
+        else:
+            count = queue.dlq.requeue_many(options["entries"], payload)
+        self.stdout.write(f"{count:,} requeued")
 
     def _discard(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        queue.dlq.discard(options["entry"])
-        self.stdout.write(f"{options['entry']} discarded")
+        if self._means_all(queue, options, "discard"):
+            count = queue.dlq.discard_all(limit=options["limit"], **_filters(options))
+        elif len(options["entries"]) == 1:
+            queue.dlq.discard(options["entries"][0])
+            count = 1
+        else:
+            count = queue.dlq.discard_many(options["entries"])
+        self.stdout.write(f"{count:,} discarded")
 
     def _cleanup(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        removed = queue.dlq.cleanup(options["older_than_days"] * 86_400)
-        self.stdout.write(f"{removed:,} dead letters forgotten")
+        self.stdout.write(f"{queue.dlq.cleanup(options['older_than']):,} dead letters forgotten")
+
+    def _means_all(self, queue: FairQueue, options: dict[str, Any], verb: str) -> bool:
+        filters = _filters(options)
+        if options["all"] == bool(options["entries"]):
+            raise ValueError("name entries, or give --all")
+        if not options["all"]:
+            if filters:
+                raise ValueError("filters go with --all; entries that are named are meant whatever they are")
+            return False
+        if options["yes"]:
+            return True
+        if not sys.stdin.isatty():
+            raise ValueError(f"{verb} --all asks first, and there is no terminal to ask at: give --yes")
+        what = ", ".join(f"{key} {value}" for key, value in filters.items()) or "every one of them"
+        answer = input(
+            f"{verb} dead letters of queue {queue.name!r} ({queue.dlq.count():,} in all): {what}. Go on? [y/N] "
+        )
+        if answer.strip().lower() not in ("y", "yes"):
+            raise ValueError("nothing was changed")
+        return True
+
+
+def _add_filters(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--type", dest="failure_type", choices=[kind.value for kind in FailureType], help="only of this type")
+    add("--user", dest="user_id", help="only of this user")
+    add("--name", help="only of this task name")
+    add("--fingerprint", help="only with this error (see groups)")
+    add("--older-than", type=age, metavar="AGE", help="only those of at least this age, such as 12h or 7d")
+    add("--newer-than", type=age, metavar="AGE", help="only younger ones")
+
+
+def _filters(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in NAMED if options[name] is not None}
+
+
+def _line(entry: DLQEntry) -> str:
+    task = entry.original_task
+    reason = plain(entry.reason.splitlines()[0] if entry.reason else "")
+    head = f"{entry.entry_id}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
+    return f"{head}  {plain(task.user_id)}  {task.name or '-'}  {reason}"
+
+
+def _fields(entry: DLQEntry) -> dict[str, Any]:
+    task = entry.original_task
+    return {
+        "entry": entry.entry_id,
+        "task": task.task_id,
+        "user": task.user_id,
+        "name": task.name,
+        "type": entry.failure_type.value,
+        "fingerprint": entry.fingerprint,
+        "reason": entry.reason,
+        "died": entry.moved_at,
+        "attempts": len(entry.retry_history),
+    }
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"--payload must be JSON, got {text!r:.80}: {error}") from error

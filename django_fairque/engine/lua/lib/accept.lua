@@ -225,6 +225,7 @@ local function write_item(item, run, payloads)
   }
   if item.before then
     redis.call('DEL', task_key(item.id))
+    if item.before.state == 'failed' then count('lying:' .. (item.before.raw.failure or 'failed'), -1) end
     -- One that is canceled again stays where it is: removals are written after additions.
     if not (item.dropped and item.before.state == 'canceled') then zrem(K['state:' .. item.before.state], item.id) end
   end

@@ -21,15 +21,16 @@ local function forget(state, ids)
   if #ids == 0 then return end
   local keys, lost = {}, {}
   for _, id in ipairs(ids) do
-    local found = redis.call('HMGET', task_key(id), 'run', 'waited')
+    local found = redis.call('HMGET', task_key(id), 'run', 'waited', 'failure')
     local is_waited = found[2] and redis.call('EXISTS', waiting_key(id)) == 1
     if is_waited then touch(history_key(id)) end
     if found[1] then touch(run_key(found[1])) end
-    lost[#lost + 1] = { id = id, run = found[1], is_waited = is_waited }
+    lost[#lost + 1] = { id = id, run = found[1], is_waited = is_waited, failure = found[3] }
   end
   touch_all()
   for _, one in ipairs(lost) do
     local id = one.id
+    if state == 'failed' then count('lying:' .. (one.failure or 'failed'), -1) end
     if not one.is_waited then
       keys[#keys + 1] = task_key(id)
       keys[#keys + 1] = payload_key(id)

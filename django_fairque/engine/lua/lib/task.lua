@@ -99,6 +99,7 @@ local function to_dead(u, t, failure, reason, trace, ...)
   remember(t.id, failure, t.raw.worker, reason, trace)
   add(u, 'failed', 1)
   count('dead:' .. failure, 1)
+  count('lying:' .. failure, 1)
   count('died', 1)
   tally('dead', 1)
 end
