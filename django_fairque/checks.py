@@ -25,7 +25,7 @@ _MISTAKES = {
     "conflict": ("fairque.E003", "Change one of the keys that contradict each other."),
     "file": (
         "fairque.E004",
-        "CONFIG_FILE names a YAML file with the sections redis, worker, workers, queue, queues, schedules.",
+        "CONFIG_FILE names a YAML file with the sections redis, worker, workers, queue, queues, schedules, monitor.",
     ),
     "server": ("fairque.E005", "Name the server in settings, in the file, or as FAIRQUE_REDIS__URL."),
     "cache": ("fairque.E006", "Name the server itself (URL, or HOST and PORT) instead of a cache."),

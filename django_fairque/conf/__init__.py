@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
     from .current import get_config, reset_config, set_overrides
     from .models import FairQueueConfig
+    from .monitor import MonitorConfig
     from .queues import aclose_queues, aget_queue, close_queues, get_queue
     from .redis import RedisConfig, SentinelConfig
     from .worker import WorkerConfig
 
 __all__ = [
     "FairQueueConfig",
+    "MonitorConfig",
     "QueueConfig",
     "RedisConfig",
     "SentinelConfig",
@@ -34,6 +36,7 @@ __all__ = [
 
 _HOMES = {
     "FairQueueConfig": "models",
+    "MonitorConfig": "monitor",
     "QueueConfig": "models",
     "RedisConfig": "redis",
     "SentinelConfig": "redis",

@@ -13,7 +13,7 @@ from .redis import ADDRESSES, RedisConfig
 
 Path = tuple[str, ...]
 
-SECTIONS = ("redis", "worker", "workers", "queue", "queues", "schedules")
+SECTIONS = ("redis", "worker", "workers", "queue", "queues", "schedules", "monitor")
 SCALARS = ("enqueue_on_commit", "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}

@@ -20,6 +20,7 @@ from django_fairque.engine.options import (
     unknown,
 )
 
+from .monitor import MonitorConfig
 from .redis import RedisConfig
 from .schedule import ScheduleConfig
 from .worker import QUEUE_NAME, QUEUE_NAME_WORDS, WorkerConfig
@@ -55,6 +56,7 @@ class FairQueueConfig(_Switches):
     queue: QueueConfig = Field(default_factory=QueueConfig)
     queues: dict[str, QueueConfig] = Field(default_factory=dict)
     schedules: dict[str, ScheduleConfig] = Field(default_factory=dict)
+    monitor: MonitorConfig = Field(default_factory=MonitorConfig)
 
     @model_validator(mode="before")
     @classmethod
@@ -158,6 +160,7 @@ class _Builder:
             "worker": self._make(WorkerConfig, ("worker",), data.get("worker")),
             "workers": self._workers(data.get("workers") or {}),
             "queue": self._make(QueueConfig, ("queue",), data.get("queue")),
+            "monitor": self._make(MonitorConfig, ("monitor",), data.get("monitor")),
         }
         built["queues"] = self._queues(built["queue"], data.get("queues") or {})
         built["schedules"] = {

@@ -8,6 +8,7 @@ from . import dependencies, leasing, lookup, maintenance, pushing, runs
 from .alerts import take_alerts
 from .commands import Commands
 from .dead_letters import DeadLetters
+from .health import Health, health
 from .ids import check_id
 from .invariants import check_invariants
 from .leasing import Fetch, Heartbeat, Users
@@ -16,7 +17,7 @@ from .options import QueueConfig
 from .outcomes import Outcome, Settled
 from .repairing import Repair, repair
 from .schedules import Schedules
-from .statistics import Health, QueueStats, health, stats
+from .statistics import QueueStats, stats
 from .transport import SyncClient, Transport
 from .users import UserQueue
 from .xcom import XCom

@@ -161,8 +161,32 @@ def test_stats_are_a_readable_table_or_json(queue: FairQueue, run: Callable[...,
     bury(queue)
     assert json.loads(run("fairque_stats", "--json"))["states"]["failed"] == 1
     table = run("fairque_stats")
-    assert "1 users ready" in table
-    assert "queued 1" in table
+    for words in (
+        "1 users ready",
+        "queued 1",
+        "dead     failed 1",
+        "last hour  count",
+        "promises at risk 0",
+        "edges 0",
+    ):
+        assert words in table
+
+
+def test_stats_of_one_user_and_of_those_who_wait_for_most(queue: FairQueue, run: Callable[..., str]) -> None:
+    for user in ("acme", "acme", "bolt"):
+        push(queue, user)
+    queue.user("acme").set_sla(60)
+    assert "user 'acme': weight 1, promise 1 min" in run("fairque_stats", "--user", "acme")
+    assert json.loads(run("fairque_stats", "--user", "acme", "--json"))["sizes"]["normal"] == 2
+    assert run("fairque_stats", "--top", "1").splitlines()[-1].split() == ["acme", "2", "0", "0", "0"]
+
+
+def test_stats_again_and_again(queue: FairQueue, run: Callable[..., str]) -> None:
+    push(queue)
+    looks = run("fairque_stats", "--watch", "0.001", "--count", "3", "--json").splitlines()
+    assert [json.loads(look)["states"]["queued"] for look in looks] == [1, 1, 1]
+    with pytest.raises(CommandError, match="more than 0"):
+        run("fairque_stats", "--watch", "0")
 
 
 def test_health_exits_by_its_status(queue: FairQueue, settings: object) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.statistics import Health
+from django_fairque.engine.health import Health
 from django_fairque.management.base import QueueCommand
+from django_fairque.monitoring.monitor import broken
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -27,7 +28,10 @@ class Command(QueueCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            health = get_queue(options["queue"]).health()
+            queue = get_queue(options["queue"])
+            health = queue.health()
+            if limits := broken(queue):
+                health = Health("degraded", [*health.reasons, *limits], health.server)
         except FairQueueError as error:
             health = Health("down", [str(error)], {})
         if options["json"]:

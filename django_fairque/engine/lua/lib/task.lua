@@ -46,13 +46,14 @@ end
 -- When a queued task must be looked at: at risk, overdue (both told once), starving, expired.
 local function queued_look(t)
   local told = t.raw.told
-  local moment = t.expires or NEVER
+  -- Those of which everything was told stand behind NEVER, the eldest (to the ms) first: the longest wait can be found.
+  local moment = t.expires or NEVER + math.floor(math.max(0, t.ready - EPOCH) / 1000)
   if not told then
     moment = math.min(moment, risk_of(t))
   elseif told == 'risk' then
     moment = math.min(moment, deadline_of(t))
   end
-  return math.min(moment, starving_at(t) or NEVER)
+  return math.min(moment, starving_at(t) or moment)
 end
 
 local function queue_up(u, t, at_front)

@@ -1,0 +1,67 @@
+"""Histograms as the scripts keep them, and percentiles of them.
+
+Bucket b holds durations from 2^(b/4) to 2^((b+1)/4) microseconds, so a percentile is right to 9 %.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Of some durations, in seconds; each is right to 9 %. All 0 when there were none."""
+
+    count: int = 0
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+
+
+@dataclass
+class Histograms:
+    """Those of one minute, or of several added up."""
+
+    waits: dict[int, Counter[int]] = field(default_factory=dict)
+    """By priority."""
+    runs: Counter[int] = field(default_factory=Counter)
+    resolutions: Counter[int] = field(default_factory=Counter)
+
+    def add(self, record: Mapping[bytes, bytes]) -> None:
+        """Add a minute's record."""
+        for name, value in record.items():
+            kind, *rest = name.split(b":")
+            if kind == b"wait":
+                self.waits.setdefault(int(rest[0]), Counter())[int(rest[1])] += int(value)
+            elif kind == b"run":
+                self.runs[int(rest[0])] += int(value)
+            elif kind == b"resolve":
+                self.resolutions[int(rest[0])] += int(value)
+
+    @property
+    def wait(self) -> Counter[int]:
+        """Of all priorities together."""
+        together: Counter[int] = Counter()
+        for histogram in self.waits.values():
+            together += histogram
+        return together
+
+
+def percentiles(histogram: Mapping[int, int]) -> Percentiles:
+    total = sum(histogram.values())
+    if not total:
+        return Percentiles()
+    buckets = sorted(histogram)
+
+    def at(share: float) -> float:
+        seen = accumulate(histogram[bucket] for bucket in buckets)
+        index = next(index for index, number in enumerate(seen) if number >= share * total)
+        return float(2 ** ((buckets[index] + 0.5) / 4) / 1_000_000)
+
+    return Percentiles(total, at(0.5), at(0.95), at(0.99))

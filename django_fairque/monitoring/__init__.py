@@ -1,0 +1,1 @@
+"""Watching queues: figures for people, and rules that say when something is wrong."""

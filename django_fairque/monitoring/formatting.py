@@ -1,0 +1,56 @@
+"""Figures with their units, for people."""
+
+from __future__ import annotations
+
+_TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"), (0.000001, "µs"))
+_SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def duration(seconds: float) -> str:
+    """``0.00123`` -> ``1.23 ms``; three digits, the largest unit of which there is one."""
+    for size, unit in _TIMES:
+        if abs(seconds) >= size:
+            return f"{_digits(seconds / size)} {unit}"
+    return "0 s"
+
+
+def size(number: float) -> str:
+    """Bytes: ``2048`` -> ``2 KiB``."""
+    for unit_size, unit in _SIZES:
+        if abs(number) >= unit_size:
+            return f"{_digits(number / unit_size)} {unit}"
+    return f"{number:.0f} B"
+
+
+def number(value: float) -> str:
+    """``1234567`` -> ``1,234,567``."""
+    return f"{value:,.0f}"
+
+
+def rate(per_second: float) -> str:
+    """``0.5`` -> ``30 /min``, ``1200`` -> ``1,200 /s``."""
+    if per_second >= 1 or per_second == 0:
+        return f"{_digits(per_second)} /s"
+    return f"{_digits(per_second * 60)} /min"
+
+
+def share(fraction: float) -> str:
+    return f"{_digits(fraction * 100)} %"
+
+
+def _digits(value: float) -> str:
+    """Three digits, without zeros behind the point, with separators."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines with the columns under each other: the first to the left, the others to the right; the first row is the head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for cells in rows:
+        first, *others = cells
+        line = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(line).rstrip())
+    return lines

@@ -1,0 +1,172 @@
+"""`StatsMonitor`: rules about a queue's figures, and who is told when one of them begins or ceases to hold."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.options import nearest
+
+from .formatting import duration, number, share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from django_fairque.conf import MonitorConfig
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.statistics import QueueStats
+
+logger = logging.getLogger("django_fairque.monitoring")
+
+LATELY = 5
+"""Minutes that count as "lately" for shares and counts."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a rule looks at: its value, how it is written, and what it is called in a sentence."""
+
+    value: Callable[[QueueStats], float]
+    written: Callable[[float], str]
+    what: str
+
+
+def _failure_share(stats: QueueStats) -> float:
+    minutes = stats.minutes[-LATELY:]
+    failed, ended = sum(each.failed for each in minutes), sum(each.failed + each.finished for each in minutes)
+    return failed / ended if ended else 0.0
+
+
+METRICS: Mapping[str, Metric] = {
+    "depth": Metric(lambda stats: sum(stats.depth.values()), number, "ready tasks"),
+    "oldest_wait": Metric(lambda stats: stats.oldest_wait_seconds, duration, "longest wait"),
+    "wait_p95": Metric(lambda stats: stats.wait.p95, duration, "wait (p95 of the last hour)"),
+    "run_p95": Metric(lambda stats: stats.run.p95, duration, "run time (p95 of the last hour)"),
+    "failure_share": Metric(_failure_share, share, f"failed attempts of the last {LATELY} minutes"),
+    "dead": Metric(lambda stats: sum(stats.dead.values()), number, "dead letters"),
+    "deferred": Metric(lambda stats: stats.dependencies.deferred, number, "tasks that wait for others"),
+    "sla_violated": Metric(
+        lambda stats: sum(each.violated for each in stats.minutes[-LATELY:]),
+        number,
+        f"tasks started too late in the last {LATELY} minutes",
+    ),
+    "idle_backlog": Metric(
+        lambda stats: stats.users_ready if not stats.workers and not stats.paused else 0,
+        number,
+        "users with ready tasks and no worker",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``metric`` (one of `METRICS`) must not be over ``over`` for longer than ``for_seconds``."""
+
+    metric: str
+    over: float
+    for_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            near = nearest(self.metric, METRICS)
+            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(METRICS)}"
+            raise ConfigurationError(f"there is no metric {self.metric!r}; {hint}")
+        for name, value in (("over", self.over), ("for_seconds", self.for_seconds)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+                raise ConfigurationError(f"{name} of the rule about {self.metric} must be at least 0, got {value!r}")
+
+
+@dataclass(frozen=True)
+class MonitorAlert:
+    """A rule begins (``raised``) or ceases (``cleared``) to be broken; ``since`` when its value went over."""
+
+    state: str
+    rule: Rule
+    queue: str
+    value: float
+    since: float
+
+    def __str__(self) -> str:
+        metric = METRICS[self.rule.metric]
+        value, limit = metric.written(self.value), metric.written(self.rule.over)
+        if self.state == "cleared":
+            return f"queue {self.queue}: {metric.what} back to {value} (limit {limit})"
+        return f"queue {self.queue}: {metric.what} {value}, over {limit}"
+
+
+class StatsMonitor:
+    """Looks at a queue's figures when `check` is called, and tells of each change once.
+
+    Args:
+        rules: what to look at; by default those of the configuration (``MONITOR``).
+        on_alert: called with each `MonitorAlert`; by default they are logged.
+    """
+
+    def __init__(
+        self,
+        queue: FairQueue,
+        rules: Sequence[Rule] | None = None,
+        on_alert: Callable[[MonitorAlert], object] | None = None,
+    ) -> None:
+        self._queue = queue
+        self.rules = tuple(_configured() if rules is None else rules)
+        self._on_alert = on_alert or _log
+        self._since: dict[Rule, float] = {}
+        self._raised: set[Rule] = set()
+
+    def check(self, stats: QueueStats | None = None, *, now: float | None = None) -> list[MonitorAlert]:
+        """Look once; returns what changed since the last look. ``now`` defaults to this machine's clock."""
+        figures = self._queue.get_stats() if stats is None else stats
+        moment = time.time() if now is None else now
+        changes = [change for rule in self.rules if (change := self._look(rule, figures, moment))]
+        for change in changes:
+            self._on_alert(change)
+        return changes
+
+    @property
+    def raised(self) -> list[Rule]:
+        """The rules that are broken now, as of the last look."""
+        return [rule for rule in self.rules if rule in self._raised]
+
+    def _look(self, rule: Rule, stats: QueueStats, now: float) -> MonitorAlert | None:
+        value = METRICS[rule.metric].value(stats)
+        if value <= rule.over:
+            since = self._since.pop(rule, now)
+            if rule in self._raised:
+                self._raised.discard(rule)
+                return MonitorAlert("cleared", rule, stats.queue, value, since)
+            return None
+        since = self._since.setdefault(rule, now)
+        if rule in self._raised or now - since < rule.for_seconds:
+            return None
+        self._raised.add(rule)
+        return MonitorAlert("raised", rule, stats.queue, value, since)
+
+
+def rules_of(config: MonitorConfig) -> list[Rule]:
+    """The rules that a configuration asks for."""
+    wanted = {name: getattr(config, name) for name in METRICS}
+    return [Rule(name, over, config.for_seconds) for name, over in wanted.items() if over is not None]
+
+
+def broken(queue: FairQueue) -> list[str]:
+    """What is over its configured limit right now, in sentences (``for_seconds`` is not waited for)."""
+    rules = [Rule(rule.metric, rule.over) for rule in _configured()]
+    if not rules:
+        return []
+    found: list[MonitorAlert] = []
+    StatsMonitor(queue, rules, found.append).check()
+    return [str(each) for each in found]
+
+
+def _configured() -> list[Rule]:
+    from django_fairque.conf import get_config
+
+    return rules_of(get_config().monitor)
+
+
+def _log(alert: MonitorAlert) -> None:
+    (logger.warning if alert.state == "raised" else logger.info)("%s", alert)

@@ -1,0 +1,126 @@
+"""Rules about figures: told once when broken for long enough, once when kept again; figures as people read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import FairQueueConfig, get_queue
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.models import Task
+from django_fairque.engine.statistics import MinuteStats
+from django_fairque.monitoring import formatting
+from django_fairque.monitoring.monitor import METRICS, MonitorAlert, Rule, StatsMonitor, broken
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.statistics import QueueStats
+    from tests.servers import Server
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "monitoring.md").read_text()
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    return get_queue()
+
+
+@pytest.fixture
+def stats(queue: FairQueue) -> QueueStats:
+    return queue.get_stats()
+
+
+def test_each_change_is_told_once(queue: FairQueue, stats: QueueStats) -> None:
+    told: list[MonitorAlert] = []
+    rule = Rule("depth", over=10, for_seconds=60)
+    monitor = StatsMonitor(queue, [rule], told.append)
+    deep = replace(stats, depth={"NORMAL": 11})
+    for now, figures in ((0, deep), (59, deep), (60, deep), (61, deep), (100, stats), (101, stats), (102, deep)):
+        monitor.check(figures, now=now)
+    assert [(each.state, each.value, each.since) for each in told] == [("raised", 11, 0), ("cleared", 0, 0)]
+    assert str(told[0]) == "queue default: ready tasks 11, over 10"
+    assert str(told[1]) == "queue default: ready tasks back to 0 (limit 10)"
+    assert monitor.raised == []
+
+
+def test_a_value_that_comes_back_in_between_begins_anew(queue: FairQueue, stats: QueueStats) -> None:
+    monitor = StatsMonitor(queue, [Rule("depth", 1, for_seconds=60)])
+    deep = replace(stats, depth={"NORMAL": 2})
+    for now, figures in ((0, deep), (50, stats), (55, deep), (114, deep)):
+        assert monitor.check(figures, now=now) == []
+    assert [each.state for each in monitor.check(deep, now=115)] == ["raised"]
+
+
+def minute(**numbers: Any) -> MinuteStats:
+    return MinuteStats(**{"minute": 0, "pushed": 0, "finished": 0, "failed": 0, "dead": 0, **numbers})
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes", "value"),
+    [
+        ("depth", {"depth": {"LOW": 2, "HIGH": 3}}, 5),
+        ("oldest_wait", {"oldest_wait_seconds": 7.0}, 7),
+        ("failure_share", {"minutes": [minute(failed=99), *[minute(failed=1, finished=3)] * 5]}, 0.25),
+        ("failure_share", {"minutes": []}, 0),
+        ("dead", {"dead": {"failed": 2, "expired": 1}}, 3),
+        ("sla_violated", {"minutes": [minute(violated=9), *[minute(violated=2)] * 5]}, 10),
+        ("idle_backlog", {"users_ready": 4, "workers": 0}, 4),
+        ("idle_backlog", {"users_ready": 4, "workers": 1}, 0),
+        ("idle_backlog", {"users_ready": 4, "workers": 0, "paused": True}, 0),
+    ],
+)
+def test_what_is_looked_at(stats: QueueStats, metric: str, changes: dict[str, Any], value: float) -> None:
+    assert METRICS[metric].value(replace(stats, **changes)) == value
+
+
+def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Settings, server: Server) -> None:
+    assert broken(queue) == []
+    queue.push(Task.create("u", 3, None))
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"IDLE_BACKLOG": 0, "DEPTH": 5}}
+    assert broken(get_queue()) == ["queue default: users with ready tasks and no worker 1, over 0"]
+    assert {rule.for_seconds for rule in StatsMonitor(get_queue()).rules} == {60}
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: Rule("dept", 1), "did you mean 'depth'"),
+        (lambda: Rule("depth", -1), "over of the rule about depth must be at least 0, got -1"),
+        (lambda: FairQueueConfig.model_validate({"monitor": {"depht": 1}}), "did you mean depth"),
+        (lambda: FairQueueConfig.model_validate({"monitor": {"failure_share": 2}}), "a fraction from 0 to 1; got 2"),
+    ],
+)
+def test_mistakes(made: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        made()
+
+
+def test_every_limit_is_documented() -> None:
+    for name in METRICS:
+        assert f"`{name.upper()}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (formatting.duration(0.00123), "1.23 ms"),
+        (formatting.duration(0), "0 s"),
+        (formatting.duration(59.99), "60 s"),
+        (formatting.duration(7200), "2 h"),
+        (formatting.duration(200_000), "2.31 d"),
+        (formatting.size(2048), "2 KiB"),
+        (formatting.size(12), "12 B"),
+        (formatting.rate(0.5), "30 /min"),
+        (formatting.rate(1234.5), "1,234 /s"),
+        (formatting.share(0.123), "12.3 %"),
+    ],
+)
+def test_figures_with_their_units(given: str, expected: str) -> None:
+    assert given == expected
