@@ -124,7 +124,9 @@ def _is_total(name: str) -> bool:
 
 
 def _oldest_reads(commands: Commands) -> list[tuple[Any, ...]]:
-    """Who may have waited longest: the one whose promise ends first, and the eldest of those whose promise is broken."""
+    """Who may have waited longest: the one that must be looked at next, and the eldest of those whose promise is broken
+    and who don't move up any more. Of lower classes beyond their promise it may be another: there is no order by age
+    alone, which would cost 95 bytes a task."""
     queued = commands.keys.state("queued")
     return [("ZRANGE", queued, 0, 0), ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, 1)]
 

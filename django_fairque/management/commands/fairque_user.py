@@ -40,6 +40,7 @@ class Command(QueueCommand):
         limit.add_argument("--running", metavar="N", help="tasks at once")
         limit.add_argument("--rate", metavar="N/UNIT", help="starts per s, m, h or d, such as 100/m")
         limit.add_argument("--backlog", metavar="N", help="tasks that may wait")
+        limit.add_argument("--sla", metavar="SECONDS", help="within which tasks are promised to start, of any priority")
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["action"] == "list":
@@ -54,8 +55,10 @@ class Command(QueueCommand):
     def _change(self, user: UserQueue, options: dict[str, Any]) -> None:
         if options["action"] == "weight":
             return user.set_weight(options["weight"])
-        if options["running"] is None and options["rate"] is None and options["backlog"] is None:
-            raise ValueError("nothing to change: give --running, --rate or --backlog")
+        if all(options[name] is None for name in ("running", "rate", "backlog", "sla")):
+            raise ValueError("nothing to change: give --running, --rate, --backlog or --sla")
+        if options["sla"] is not None:
+            user.set_sla(None if options["sla"] == NONE else float(options["sla"]))
         if options["running"] is not None:
             user.set_max_running(_number(options["running"]))
         if options["rate"] is not None:

@@ -1,0 +1,129 @@
+"""``manage.py fairque_task``: single tasks and runs of pipelines: look at one, see what it waits for, cancel it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.records import TaskState
+from django_fairque.management.base import QueueCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.core.management.base import CommandParser
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
+
+MOST_NAMED = 20
+
+
+class Command(QueueCommand):
+    help = "List tasks, look at one (its history, what it waits for, who waits for it), cancel it; the same for a run."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        listing = actions.add_parser("list", help="tasks of one state, or of all")
+        listing.add_argument("--state", choices=[state.value for state in TaskState])
+        listing.add_argument("--user", metavar="ID", help="only of this user")
+        listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
+        for name, text in (
+            ("show", "a task: its record, history and dependencies"),
+            ("cancel", "cancel a task, and what depends on it"),
+            ("run", "a run of a pipeline: its state and its tasks"),
+            ("cancel-run", "cancel what has not ended of a run"),
+            ("xcom", "the values that the tasks of a run have passed on"),
+        ):
+            actions.add_parser(name, help=text).add_argument("id", help="its id")
+
+    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        action = options["action"]
+        if action == "list":
+            lines: Iterator[str] = _listed(queue, options)
+        elif action == "cancel":
+            lines = iter(["canceled" if queue.cancel(options["id"]) else "it had ended before"])
+        elif action == "cancel-run":
+            lines = iter([f"{queue.cancel_run(options['id']):,} tasks canceled"])
+        else:
+            lines = {"show": _task, "run": _run, "xcom": _values}[action](queue, options["id"])
+        for line in lines:
+            self.stdout.write(line)
+
+
+def _listed(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:
+    cursor, shown = None, 0
+    while shown < options["limit"]:
+        page = queue.tasks(options["state"], options["user"], min(1000, options["limit"]), cursor)
+        for task in page.items[: options["limit"] - shown]:
+            yield _line(task)
+            shown += 1
+        cursor = page.cursor
+        if cursor is None:
+            break
+    yield f"{shown:,} shown" + ("; there are more" if cursor is not None else "")
+
+
+def _task(queue: FairQueue, task_id: str) -> Iterator[str]:
+    task = queue.get_task(task_id)
+    for name, value in (
+        ("task", task.task_id),
+        ("state", task.state.value),
+        ("user", ascii(task.user_id)[1:-1]),
+        ("name", task.name or "-"),
+        ("priority", task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")),
+        ("created", _when(task.created_at)),
+        ("due", task.execute_after and _when(task.execute_after)),
+        ("promised", task.sla_deadline and f"to start by {_when(task.sla_deadline)}"),
+        ("started", task.started_at and f"{_when(task.started_at)} by {task.worker}"),
+        ("ended", task.ended_at and _when(task.ended_at)),
+        ("retries", f"{task.retry_count} of {task.max_retries}"),
+        ("run", task.run_id),
+        ("payload", ascii(task.payload_bytes.decode("utf-8", "replace"))[1:-1]),
+        ("result", "" if task.result is None else ascii(json.dumps(task.result))[1:-1]),
+    ):
+        if value:
+            yield f"{name:9} {value}"
+    view = queue.dependencies(task_id)
+    yield from _named("waits for", view.blocked, view.blocked_count, view.graph.nodes)
+    yield from _named("waited for by", view.waiting, view.waiting_count, view.graph.nodes)
+    for attempt in queue.history(task_id):
+        yield f"- {_when(attempt.at)}  {attempt.kind}  {attempt.worker}  {ascii(attempt.error)[1:-1]}".rstrip()
+
+
+def _named(what: str, ids: tuple[str, ...], count: int, nodes: dict[str, Any]) -> Iterator[str]:
+    if not count:
+        return
+    yield f"{what} {count:,}:"
+    for task_id in ids[:MOST_NAMED]:
+        node = nodes.get(task_id)
+        state = "" if node is None or node.state is None else f"  {node.state.value:9}  {node.name or '-'}"
+        yield f"  {task_id}{state}"
+    if count > MOST_NAMED:
+        yield f"  and {count - MOST_NAMED:,} more"
+
+
+def _run(queue: FairQueue, run_id: str) -> Iterator[str]:
+    view = queue.run(run_id)
+    states = ", ".join(f"{number:,} {state.value}" for state, number in view.states.items())
+    yield f"run {run_id}: {view.state} ({states})"
+    for task in view.tasks:
+        yield _line(task)
+
+
+def _values(queue: FairQueue, run_id: str) -> Iterator[str]:
+    found = queue.xcom(run_id).items()
+    for key, value in found.items():
+        yield f"{ascii(key)[1:-1]}  {ascii(json.dumps(value))[1:-1]}"
+    yield f"{len(found):,} values"
+
+
+def _line(task: Task) -> str:
+    head = f"{task.task_id}  {task.state.value:9}  {task.priority.name:9}  {_when(task.created_at)}"
+    return f"{head}  {ascii(task.user_id)[1:-1]}  {task.name or '-'}"
+
+
+def _when(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

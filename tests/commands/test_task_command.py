@@ -1,0 +1,71 @@
+"""``fairque_task`` as an operator uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError
+
+from django_fairque.engine.models import Task
+
+from .test_commands import queue, run  # noqa: F401 - fixtures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.queue import FairQueue
+
+
+@pytest.fixture
+def graph(queue: FairQueue) -> None:  # noqa: F811
+    def node(name: str, *parents: str) -> Task:
+        return Task.create("acme", 3, {"n": 1}, name=f"app.{name}", task_id=name, depends_on=parents)
+
+    queue.push_graph([node("a"), node("b", "a"), node("c", "a", "b")], "r1")
+    queue.xcom("r1").push("rows", [1, 2])
+
+
+@pytest.mark.usefixtures("graph")
+def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Callable[..., str]) -> None:  # noqa: F811
+    shown = run("fairque_task", "show", "b")
+    for words in (
+        "state     deferred",
+        'payload   {"n":1}',
+        "run       r1",
+        "waits for 1:\n  a  queued",
+        "waited for by 1:\n  c  deferred",
+    ):
+        assert words in shown
+    lease = queue.pop("w")
+    assert lease is not None
+    queue.finish(lease, {"rows": 3})
+    assert 'result    {"rows": 3}' in run("fairque_task", "show", "a")
+
+
+@pytest.mark.usefixtures("graph")
+def test_a_run(run: Callable[..., str]) -> None:  # noqa: F811
+    head, *tasks = run("fairque_task", "run", "r1").splitlines()
+    assert head == "run r1: running (1 queued, 2 deferred)"
+    assert [line.split()[:2] for line in tasks] == [["a", "queued"], ["b", "deferred"], ["c", "deferred"]]
+    assert run("fairque_task", "xcom", "r1") == "rows  [1, 2]\n1 values\n"
+    assert run("fairque_task", "cancel-run", "r1") == "3 tasks canceled\n"
+    assert run("fairque_task", "cancel", "a") == "it had ended before\n"
+
+
+@pytest.mark.usefixtures("graph")
+def test_listing_and_canceling(run: Callable[..., str]) -> None:  # noqa: F811
+    lines = run("fairque_task", "list", "--state", "deferred", "--user", "acme").splitlines()
+    assert [line.split()[0] for line in lines] == ["b", "c", "2"]
+    assert run("fairque_task", "list", "--limit", "1").endswith("1 shown; there are more\n")
+    assert run("fairque_task", "cancel", "b") == "canceled\n"
+    assert "dependency b was canceled" in run("fairque_task", "show", "c")
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "nobody"), ("cancel", "nobody"), ("run", "nobody"), ("cancel-run", "nobody")]
+)
+@pytest.mark.usefixtures("queue")
+def test_what_is_not_there_is_one_clear_line(run: Callable[..., str], words: tuple[str, str]) -> None:  # noqa: F811
+    with pytest.raises(CommandError, match="'nobody'"):
+        run("fairque_task", *words)
