@@ -29,14 +29,9 @@ def graph(queue: FairQueue) -> None:  # noqa: F811
 @pytest.mark.usefixtures("graph")
 def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Callable[..., str]) -> None:  # noqa: F811
     shown = run("fairque_task", "show", "b")
-    for words in (
-        "state     deferred",
-        'payload   {"n":1}',
-        "run       r1",
-        "waits for 1:\n  a  queued",
-        "waited for by 1:\n  c  deferred",
-    ):
+    for words in ("state     deferred", 'payload   {"n":1}', "run       r1", "waits for 1:\n  a  queued"):
         assert words in shown
+    assert "waited for by 1:\n  c  deferred" in shown
     lease = queue.pop("w")
     assert lease is not None
     queue.finish(lease, {"rows": 3})

@@ -29,7 +29,8 @@ WRITERS = 3
 KILLS = 12
 BUSY_DISK = "fsync is taking too long"
 
-# Writes until its standard input ends, then says how many writes were acknowledged and which of them are missing.
+# Writes until its standard input ends, then says how many writes were acknowledged, how many of them are missing, at
+# how many kills, and how many of the missing were not among the last before a kill.
 _WRITER = """
 import json, select, sys, redis
 from redis.backoff import NoBackoff
@@ -40,16 +41,22 @@ directory, name, appendfsync = sys.argv[1:]
 kwargs = connection_pool_kwargs(directory, appendfsync=appendfsync)  # whoever starts it again starts it so
 pool = redis.ConnectionPool(retry=Retry(NoBackoff(), 0), protocol=2, **kwargs)
 client = redis.Redis(connection_pool=pool)
-acknowledged, number = [], 0
+acknowledged, cut, number = [], set(), 0
 while not select.select([sys.stdin], [], [], 0)[0]:
     number += 1
     try:
         client.rpush(name, number)
     except redis.ConnectionError:
+        cut.add(number)
         continue  # nobody said yes: it may be there or not
     acknowledged.append(number)
 kept = set(map(int, client.lrange(name, 0, -1)))
-print(json.dumps([len(acknowledged), len(set(acknowledged) - kept)]))
+missing, kills, holes, at_end = sorted(set(acknowledged) - kept), 0, 0, False
+for each in reversed(missing):
+    at_end = each + 1 in cut or (at_end and each + 1 in missing)
+    kills += each + 1 in cut
+    holes += not at_end
+print(json.dumps([len(acknowledged), len(missing), kills, holes]))
 """
 
 
@@ -95,8 +102,12 @@ def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfs
         reports = [json.loads(writer.communicate(timeout=60)[0]) for writer in writers]
     if appendfsync == "everysec" and BUSY_DISK in (embedded.directory / "server.log").read_text():
         pytest.skip("a sync took more than a second: then the server may say yes before it writes (docs/embedded.md)")
-    for acknowledged, lost in reports:
+    for acknowledged, lost, kills, holes in reports:
         assert acknowledged > KILLS * 20
-        assert lost == 0
+        # Synced every second, the server may say yes before it writes for as long as a sync takes, which is a fraction of
+        # a millisecond in a second on an idle disk. What is lost then is the end of what it said yes to.
+        assert holes == 0
+        assert kills <= (1 if appendfsync == "everysec" else 0)
+        assert bool(lost) == bool(kills)
     only_server_of(embedded.directory)
     assert starts_in_log(embedded.directory) > KILLS
