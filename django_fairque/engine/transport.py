@@ -55,6 +55,7 @@ class SyncClient(Protocol):
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
     def pipeline(self, transaction: bool = ...) -> Any: ...
     def script_load(self, script: str) -> Any: ...
+    def function_load(self, code: str, replace: bool | None = ...) -> Any: ...
 
 
 class AsyncClient(Protocol):
@@ -63,6 +64,7 @@ class AsyncClient(Protocol):
     def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
     def pipeline(self, transaction: bool = ...) -> Any: ...
     def script_load(self, script: str) -> Awaitable[Any]: ...
+    def function_load(self, code: str, replace: bool | None = ...) -> Awaitable[Any]: ...
 
 
 class Patience:
@@ -73,6 +75,10 @@ class Patience:
         self.deadline = time.monotonic() + seconds
         self.attempts = 0
         self.loads = 0
+        self.loads_function = False
+        """The function was not there: it is to be loaded before the next attempt."""
+        self.as_script = False
+        """It could not be loaded."""
 
     def after(self, error: Exception) -> float:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
@@ -84,6 +90,12 @@ class Patience:
             if self.loads <= 3:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets scripts as fast as they are loaded") from error
+        if isinstance(error, redis_errors.ResponseError) and text.startswith("Function not found"):
+            self.loads += 1
+            self.loads_function = True
+            if self.loads <= 3:
+                return 0.0
+            raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
         lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError))
         passing = (
             lost
@@ -137,6 +149,36 @@ def check_server(info: Mapping[str, Any]) -> None:
 INFO = ("INFO", "server", "memory")
 
 
+class Calls:
+    """How commands are called: as functions, or as scripts where this user or server has no functions."""
+
+    def __init__(self) -> None:
+        self.as_functions = True
+
+    def use_functions(self, patience: Patience) -> bool:
+        return self.as_functions and not patience.as_script
+
+    def command(self, request: Call, script: Script, patience: Patience) -> tuple[Any, ...]:
+        if self.use_functions(patience):
+            how: tuple[Any, ...] = ("FCALL", script.function)
+        else:
+            how = ("EVAL", script.source) if patience.loads > 1 else ("EVALSHA", script.sha)
+        return (*how, len(request.keys), *request.keys, *request.args)
+
+    def not_loaded(self, error: Exception, patience: Patience) -> None:
+        """A function can't be loaded: this call goes as a script. A server that is full still drains so."""
+        patience.as_script, patience.loads_function, patience.loads = True, False, 0
+        self.is_without_functions(error)
+
+    def is_without_functions(self, error: Exception) -> bool:
+        """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
+        text = str(error).lower()
+        if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
+            was, self.as_functions = self.as_functions, False
+            return was
+        return False
+
+
 class Transport:
     """Drives requests over a synchronous client; thread-safe as the client is."""
 
@@ -144,6 +186,7 @@ class Transport:
         self.client = client
         self.patience = patience
         self._checked = False
+        self._calls = Calls()
 
     def send(self, request: Request) -> Any:
         patience = Patience(request, self.patience)
@@ -162,10 +205,20 @@ class Transport:
             time.sleep(pause)
 
     def _call(self, request: Call, script: Script, patience: Patience) -> Any:
-        if patience.loads:
+        calls = self._calls
+        if patience.loads_function and calls.use_functions(patience):
+            try:
+                self.client.function_load(script.library, replace=True)
+            except redis_errors.ResponseError as error:
+                calls.not_loaded(error, patience)
+        elif patience.loads and not calls.use_functions(patience):
             self.client.script_load(script.source)
-        command, code = ("EVAL", script.source) if patience.loads > 1 else ("EVALSHA", script.sha)
-        return self.client.execute_command(command, code, len(request.keys), *request.keys, *request.args, **RAW)
+        try:
+            return self.client.execute_command(*calls.command(request, script, patience), **RAW)
+        except redis_errors.ResponseError as error:
+            if not calls.is_without_functions(error):
+                raise
+        return self.client.execute_command(*calls.command(request, script, patience), **RAW)
 
     def _read(self, request: Read) -> list[Any]:
         if len(request.commands) == 1:
@@ -187,6 +240,7 @@ class AsyncTransport:
         self.client = client
         self.patience = patience
         self._checked = False
+        self._calls = Calls()
 
     async def send(self, request: Request) -> Any:
         patience = Patience(request, self.patience)
@@ -205,10 +259,20 @@ class AsyncTransport:
             await asyncio.sleep(pause)
 
     async def _call(self, request: Call, script: Script, patience: Patience) -> Any:
-        if patience.loads:
+        calls = self._calls
+        if patience.loads_function and calls.use_functions(patience):
+            try:
+                await self.client.function_load(script.library, replace=True)
+            except redis_errors.ResponseError as error:
+                calls.not_loaded(error, patience)
+        elif patience.loads and not calls.use_functions(patience):
             await self.client.script_load(script.source)
-        command, code = ("EVAL", script.source) if patience.loads > 1 else ("EVALSHA", script.sha)
-        return await self.client.execute_command(command, code, len(request.keys), *request.keys, *request.args, **RAW)
+        try:
+            return await self.client.execute_command(*calls.command(request, script, patience), **RAW)
+        except redis_errors.ResponseError as error:
+            if not calls.is_without_functions(error):
+                raise
+        return await self.client.execute_command(*calls.command(request, script, patience), **RAW)
 
     async def _read(self, request: Read) -> list[Any]:
         if len(request.commands) == 1:

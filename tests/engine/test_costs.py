@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue import FairQueue
 
-OUTSIDE = {"evalsha", "eval", "info", "config|resetstat", "script|load", "client|setinfo", "hello"}
+OUTSIDE = {
+    "fcall",
+    "function|load",
+    "evalsha",
+    "eval",
+    "info",
+    "config|resetstat",
+    "script|load",
+    "client|setinfo",
+    "hello",
+}
 
 
 def commands(redis: Redis, call: Callable[[], Any]) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:
-    now = time.time()
+    now = time.time() - 10  # all of it in minutes that have come
     queue.push_batch([task("a", 5), task("b", 2), task(task_id="d", depends_on=[]), task(sla=0.001)], now=now)
     for lease in queue.pop_batch(3, "w", now=now + 1):
         queue.finish(lease, took=0.5, now=now + 2)
@@ -38,7 +38,7 @@ def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:
 
 
 def test_dependencies(queue: FairQueue) -> None:
-    now = time.time()
+    now = time.time() - 10  # all of it in minutes that have come
     queue.push_batch(
         [task(task_id="a"), task(depends_on=["a"]), task(depends_on=["a"], task_id="c"), task(depends_on=["c"])],
         now=now,
@@ -53,7 +53,7 @@ def test_dependencies(queue: FairQueue) -> None:
 
 
 def test_the_longest_wait_is_found_after_its_promise_was_broken(queue: FairQueue) -> None:
-    now = time.time()
+    now = time.time() - 10  # all of it in minutes that have come
     for age in (90, 80, 70):
         queue.push(task("u", 5, sla=1), now=now - age)
     queue.push(task("u"), now=now - 60)

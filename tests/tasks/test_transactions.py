@@ -42,8 +42,8 @@ def enqueue(n: Any = 0, *, customer: str = "acme", **options: Any) -> TaskResult
 def pushes(redis: Redis) -> int:
     """Script calls since `config_resetstat`; a script that the server did not know is called again."""
     stats = redis.info("commandstats")
-    called = [int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("evalsha", "eval")]
-    return sum(called) - int(stats.get("cmdstat_evalsha", {}).get("failed_calls", 0))
+    called = [int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("fcall", "evalsha", "eval")]
+    return sum(called) - int(stats.get("cmdstat_fcall", {}).get("failed_calls", 0))
 
 
 def arrived(queue: FairQueue) -> list[Any]:

@@ -98,9 +98,9 @@ def test_a_task_for_others_makes_a_worker_for_some_neither_deaf_nor_busy(
     start_worker("--users", "ann").wait_ready()
     push("noop", user="bob")
     eventually(lambda: redis.info("commandstats")["cmdstat_bzpopmin"]["calls"] > 1)
-    before = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    before = redis.info("commandstats")["cmdstat_fcall"]["calls"]
     time.sleep(1.0)  # a second of what it does while there is nothing for it
-    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 30
+    assert redis.info("commandstats")["cmdstat_fcall"]["calls"] - before < 30
     mine = push("noop", user="ann")
     eventually(lambda: queue.get_task(mine).state is TaskState.FINISHED, 2)
 
@@ -168,7 +168,7 @@ def test_an_outcome_and_the_next_fetch_travel_together(
     queue.push_batch(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop") for _ in range(2000))
     redis.config_resetstat()
     assert start_worker("--burst").wait() == 0
-    calls = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    calls = redis.info("commandstats")["cmdstat_fcall"]["calls"]
     assert queue.get_stats().states["finished"] == 2000
     assert calls < 200  # one call for 2 × 8 tasks at first, then for some 50; sweeps and heartbeats beside
 

@@ -3,8 +3,12 @@
 local STRIDE = 14
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
-local items, codes, others, accepted, moved = {}, {}, {}, {}, {}
-local accepted_by_id, alias, seen, uniques, pending = {}, {}, {}, {}, {}
+local items, codes, others, accepted, moved
+local accepted_by_id, alias, seen, uniques, pending
+each_call(function()
+  items, codes, others, accepted, moved = {}, {}, {}, {}, {}
+  accepted_by_id, alias, seen, uniques, pending = {}, {}, {}, {}, {}
+end)
 
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
 

@@ -1,5 +1,6 @@
 -- What every command begins with: its options, the time, the shard's counters, and buffered writes.
--- The loader puts `K` (declared keys by name) and `P` (the shard's prefix) above this.
+-- The loader puts `K` (declared keys by name), `P` (the shard's prefix) and `each_call` above this. The server keeps what
+-- is defined here from call to call; what belongs to one call is set in an `each_call`.
 
 local EPOCH = 1735689600000000 -- 2025-01-01 in microseconds: a stamp counts from here
 local BAND = 1e15              -- one priority's room in a normal queue's score; a stamp fits until 2056
@@ -7,26 +8,23 @@ local NEVER = 9e15             -- a moment that does not come (2255), still an e
 local HISTORY = 25             -- attempts kept per task
 local CHUNK = 1000             -- most members in one variadic command (unpack fails at 8000)
 
-local fair_by_tasks = ARGV[2] == 'tasks'
-local head_start = tonumber(ARGV[3])
-local max_deliveries = tonumber(ARGV[4])
-local result_ttl = tonumber(ARGV[5])
-local failed_ttl = tonumber(ARGV[6])
-local user_ttl = tonumber(ARGV[7])
-local minute_ttl = tonumber(ARGV[8])
-local sweep_limit = tonumber(ARGV[9])
-local max_backlog = tonumber(ARGV[10])
+local fair_by_tasks, head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog
+local at_risk
+each_call(function()
+  fair_by_tasks = ARGV[2] == 'tasks'
+  head_start, max_deliveries = tonumber(ARGV[3]), tonumber(ARGV[4])
+  result_ttl, failed_ttl, user_ttl, minute_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+  sweep_limit, max_backlog, at_risk = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[17])
+end)
 local function default_sla(priority) return tonumber(ARGV[10 + priority]) end
-local at_risk = tonumber(ARGV[17])
 local function starves_after(priority) return tonumber(ARGV[17 + priority]) end -- 0: never; priorities 1 to 3
 local A = 21 -- the command's own arguments start here
 
 -- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
 -- Whole numbers, which most are, take the conversion that costs half as much.
-local format = string.format
 local function exact(number)
-  if number % 1 == 0 and number < 9e15 and number > -9e15 then return format('%d', number) end
-  return format('%.17g', number)
+  if number % 1 == 0 and number < 9e15 and number > -9e15 then return string.format('%d', number) end
+  return string.format('%.17g', number)
 end
 
 local function task_key(id) return P .. 'task:' .. id end
@@ -49,20 +47,19 @@ local STATS = {
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
   'pushed', 'started', 'finished', 'retried',
 }
-local stat, stat_changed, stat_added = {}, {}, {}
-do
+local stat, stat_changed, stat_added, now, now_text
+each_call(function()
+  stat, stat_changed, stat_added = {}, {}, {}
   local values = redis.call('HMGET', K.stats, unpack(STATS))
   for i, field in ipairs(STATS) do stat[field] = tonumber(values[i] or 0) or 0 end
-end
-
--- The engine's time never goes back: a server clock set back must not lengthen a lease.
-local now = tonumber(ARGV[1])
-if not now then
-  local time = redis.call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
-now = math.max(now, stat.clock)
-local now_text = exact(now)
+  now = tonumber(ARGV[1])
+  if not now then
+    local time = redis.call('TIME')
+    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  end
+  now = math.max(now, stat.clock) -- the engine's time never goes back: a clock set back must not lengthen a lease
+  now_text = exact(now)
+end)
 
 local function set_stat(field, value)
   stat[field] = value
@@ -83,7 +80,8 @@ local function look_at(moment)
 end
 
 -- Per-minute figures. The key is derived, so it is touched (read) before the command's first write.
-local minute_key, minute_is_new, tallies = nil, false, {}
+local minute_key, minute_is_new, tallies
+each_call(function() minute_key, minute_is_new, tallies = nil, false, {} end)
 local function touch_minute()
   if minute_key then return end
   minute_key = P .. 'stats:' .. exact(math.floor(now / 60000000))
@@ -92,12 +90,13 @@ end
 local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
 
 -- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
-local OCTAVE = math.log(2)
+local OCTAVE = 0.69314718055994531 -- ln 2: nothing can be computed while a library is loaded
 local function bucket(us) return string.format('%d', math.floor(4 * math.log(us > 1 and us or 1) / OCTAVE)) end
 
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
 -- writes leaves an entry twice (which is found and mended), never nowhere.
-local additions, removals, order = {}, {}, {}
+local additions, removals, set_additions, set_removals, order
+each_call(function() additions, removals, set_additions, set_removals, order = {}, {}, {}, {}, {} end)
 local function buffer(into, key)
   local list = into[key]
   if not list then
@@ -118,7 +117,6 @@ local function zrem(key, member)
   local list = removals[key] or buffer(removals, key)
   list[#list + 1] = member
 end
-local set_additions, set_removals = {}, {}
 local function sadd(key, member)
   local list = buffer(set_additions, key)
   list[#list + 1] = member
@@ -164,7 +162,8 @@ end
 
 -- A derived key that moved away with its slot aborts a script at its first use: so every derived key that will
 -- be written is used once before the first write, all of them in one command.
-local touched = {}
+local touched
+each_call(function() touched = {} end)
 local function touch(key) touched[#touched + 1] = key end
 local function touch_all()
   for first = 1, #touched, CHUNK do

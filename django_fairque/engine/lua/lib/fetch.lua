@@ -4,7 +4,8 @@
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
 
 -- A binary heap of users by position.
-local heap_position, heap_user, heap_size = {}, {}, 0
+local heap_position, heap_user, heap_size
+each_call(function() heap_position, heap_user, heap_size = {}, {}, 0 end)
 local function heap_push(position, user)
   heap_size = heap_size + 1
   local i = heap_size
@@ -88,7 +89,8 @@ local function remove_taken(u)
   u.lanes = {}
 end
 
-local taken, expired, dropped_ids = {}, {}, {}
+local taken, expired, dropped_ids
+each_call(function() taken, expired, dropped_ids = {}, {}, {} end)
 
 -- One task of this user, or nil when it has none after all (then its counters are set right).
 local function take_one(u)

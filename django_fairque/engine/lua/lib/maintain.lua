@@ -1,10 +1,13 @@
 -- "Take at most N members whose moment has passed, hand each to its state's handler": promotion, reaping, promises,
 -- expiry, users whose rate allows another task, dependents of what has ended. Each kind is one consistent step (read all, write all, commit).
 
-local swept = {
-  promoted = 0, reaped = 0, expired = 0, overdue = 0, freed = 0, forgotten = 0, dropped = 0, at_risk = 0, risen = 0,
-}
-local more_to_sweep = false
+local swept, more_to_sweep
+each_call(function()
+  swept = {
+    promoted = 0, reaped = 0, expired = 0, overdue = 0, freed = 0, forgotten = 0, dropped = 0, at_risk = 0, risen = 0,
+  }
+  more_to_sweep = false
+end)
 
 local function due_members(key, limit)
   local ids = redis.call('ZRANGEBYSCORE', key, '-inf', exact(now), 'LIMIT', 0, limit)

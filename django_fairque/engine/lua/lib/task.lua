@@ -161,6 +161,7 @@ end
 
 -- Use, before any write, the derived keys that ending a lease, or any other move of this task, may write.
 local touched_worker
+each_call(function() touched_worker = nil end)
 local function touch_lease(t)
   if t.raw.worker == touched_worker then return end
   touched_worker = t.raw.worker

@@ -15,7 +15,8 @@ local LEAST_COST = 100  -- no task is cheaper than handling it
 local READY = { 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6' }
 local DEPTH = { 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6' }
 
-local users, user_order = {}, {}
+local users, user_order
+each_call(function() users, user_order = {}, {} end)
 
 local function can_be_served(u)
   return u.ready > 0 and not u.paused and not u.held and (not u.cap or u.run < u.cap)
@@ -92,7 +93,8 @@ local function arrive()
   return stat.arrival
 end
 
-local ring_grew = false -- someone can be served who could not before
+local ring_grew -- someone can be served who could not before
+each_call(function() ring_grew = false end)
 
 local function join_ring(u)
   local position = u.tag
