@@ -6,6 +6,7 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from . import lifecycle
 from .context import RunningTask, running
 from .control import Discard, Retry
 from .errors import TaskUsageError
@@ -71,6 +72,8 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
     """Call the function once for all ``runs`` (of one task); one outcome for each, in their order."""
     batch = _Batch(runs)
     token = running.set(batch.contexts[0])
+    for run in runs:
+        lifecycle.started(run)
     try:
         batch.returned(runs[0].definition.function(batch.items))
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
@@ -86,6 +89,8 @@ async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
     """As `run_batch`, for an ``async def`` task; `asyncio.CancelledError` goes through to the one who canceled."""
     batch = _Batch(runs)
     token = running.set(batch.contexts[0])
+    for run in runs:
+        await lifecycle.astarted(run)
     try:
         batch.returned(await runs[0].definition.function(batch.items))
     except asyncio.CancelledError:

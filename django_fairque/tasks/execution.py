@@ -17,7 +17,7 @@ from asgiref.sync import async_to_sync
 from django_fairque.engine.errors import TaskSerializationError
 from django_fairque.engine.outcomes import Outcome
 
-from . import registry
+from . import lifecycle, registry
 from .batches import arun_batch, run_batch
 from .context import RunningTask, running
 from .run import Run, failed, finished
@@ -60,6 +60,7 @@ def execute(run: Run) -> Outcome:
         return run_batch([run])[0]
     context = RunningTask(run.lease, run.services, run.timeout)
     token = running.set(context)
+    lifecycle.started(run)
     started = perf_counter()
     try:
         value = definition.function(*run.args, **run.kwargs)
@@ -83,6 +84,7 @@ async def aexecute(run: Run) -> Outcome:
         return (await arun_batch([run]))[0]
     context = RunningTask(run.lease, run.services, run.timeout)
     token = running.set(context)
+    await lifecycle.astarted(run)
     started = perf_counter()
     try:
         value = await definition.function(*run.args, **run.kwargs)

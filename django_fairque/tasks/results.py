@@ -11,6 +11,7 @@ from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.records import TaskState
 from django_fairque.engine.units import duration
 
+from . import lifecycle
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
 from .queues import aget_queue, get_queue
 
@@ -98,7 +99,10 @@ class TaskResult:
         """Cancel the task, or not send it when its transaction has not committed; False if it had ended."""
         if self._waiting is not None and self._waiting.drop(self):
             return True
-        return get_queue(self.queue).cancel(self.id)
+        is_canceled = get_queue(self.queue).cancel(self.id)
+        if is_canceled:
+            lifecycle.canceled(self.queue, self.id)
+        return is_canceled
 
     @property
     def progress(self) -> Progress | None:
@@ -141,7 +145,10 @@ class TaskResult:
     async def acancel(self) -> bool:
         if self._waiting is not None and self._waiting.drop(self):
             return True
-        return await (await aget_queue(self.queue)).cancel(self.id)
+        is_canceled = await (await aget_queue(self.queue)).cancel(self.id)
+        if is_canceled:
+            lifecycle.canceled(self.queue, self.id)
+        return is_canceled
 
     async def aprogress(self) -> Progress | None:
         return await (await aget_queue(self.queue)).get_progress(self.id)

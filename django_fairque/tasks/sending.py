@@ -17,6 +17,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from django_fairque.engine.errors import BacklogFullError
 from django_fairque.engine.records import PushResult
 
+from . import lifecycle
 from .errors import TaskUsageError
 from .queues import aget_queue, get_config, get_queue
 from .results import TaskResult
@@ -74,9 +75,11 @@ def _push(queue: str, tasks: Mapping[TaskResult, Task]) -> Exception | None:
     except Exception as error:  # noqa: BLE001 - logged here, raised after the other queues' tasks were sent
         _log_lost(queue, [task.task_id for task in tasks.values()], error)
         return error
-    for result, answer in zip(tasks, pushed, strict=True):
-        if isinstance(answer, PushResult) and (answer.accepted or answer.duplicate):
+    answers = [answer for answer in pushed if isinstance(answer, PushResult)]
+    for result, answer in zip(tasks, answers, strict=True):
+        if answer.accepted or answer.duplicate:
             result.sent_as(answer.task_id)
+    lifecycle.pushed(queue, list(tasks.values()), answers)
     return failure
 
 
@@ -96,7 +99,7 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
     if _may_wait(options) and (waiting := _leave_to_commit(options, tasks)) is not None:
         return waiting
-    return _results(options, get_queue(options.queue).push_batch(tasks))
+    return _results(options, tasks, get_queue(options.queue).push_batch(tasks))
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
@@ -104,10 +107,11 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
     if _may_wait(options) and (waiting := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return waiting
     queue = await aget_queue(options.queue)
-    return _results(options, await queue.push_batch(tasks))
+    return _results(options, tasks, await queue.push_batch(tasks))
 
 
-def _results(options: TaskOptions, pushed: Sequence[PushResult]) -> list[TaskResult]:
+def _results(options: TaskOptions, tasks: Sequence[Task], pushed: Sequence[PushResult]) -> list[TaskResult]:
+    lifecycle.pushed(options.queue, tasks, pushed)
     return [TaskResult(answer.task_id, options.queue) for answer in pushed]
 
 

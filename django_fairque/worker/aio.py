@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
+from django_fairque import signals
 from django_fairque.conf import get_config
 from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import ConfigurationError, FairQueueError, ServerRefusedError
@@ -86,6 +87,7 @@ class AsyncWorker:
     async def _work(self, queues: Sequence[AsyncFairQueue]) -> None:
         threads = ThreadPoolExecutor(self.options.slots, "fairque-slot")
         self._desks = [_Desk(self, index, queue, threads) for index, queue in enumerate(queues)]
+        self.herald.worker(signals.worker_started)
         helpers = [asyncio.ensure_future(each) for desk in self._desks for each in (desk.renew(), desk.sweep())]
         pullers = [asyncio.ensure_future(desk.pull()) for desk in self._desks]
         if self._is_stopping:
@@ -95,9 +97,10 @@ class AsyncWorker:
         finally:
             await _cancel([*pullers, *helpers, *(task for desk in self._desks for task in desk.all_tasks())])
             threads.shutdown(wait=False)
-            self.herald.end(0.0)
             for desk in self._desks:
                 await desk.leave()
+            self.herald.worker(signals.worker_stopped)
+            await asyncio.to_thread(self.herald.end, 5.0)
 
     def stop(self) -> None:
         """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""
@@ -225,6 +228,7 @@ class _Desk:
         self._outage.over()
         self.lane.settled(call, reply, monotonic())
         self._reporter.report(call.outcomes, reply.statuses)
+        self._worker.herald.report(self.queue.name, call.outcomes, reply.statuses)
         self._worker.start_more()
         self._worker.changed()
 

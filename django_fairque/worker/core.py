@@ -5,6 +5,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from django_fairque import signals
+
 from .bell import Bell
 from .budget import Budget
 from .herald import Herald
@@ -71,6 +73,7 @@ class Core:
                 clock=self._clock,
                 outage=self.outage,
                 reporter=self._reporter,
+                herald=self.herald,
                 on_change=self._changed,
             )
             for queue, desk in zip(queues, desks, strict=True)
@@ -82,6 +85,7 @@ class Core:
     def start(self) -> None:
         self._crew.start()
         self._clock.start()
+        self.herald.worker(signals.worker_started)
         for puller in self._pullers:
             puller.start()
 
@@ -104,7 +108,8 @@ class Core:
         self._clock.end()
         self._crew.end()
         self._reporter.flush()
-        self.herald.end(1.0)
+        self.herald.worker(signals.worker_stopped)
+        self.herald.end(5.0)
 
     def _changed(self) -> None:
         """A puller has made a call."""

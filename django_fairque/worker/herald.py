@@ -1,9 +1,11 @@
-"""Alerts leave the process: to the log, as Django signals, to a callable of the application, by e-mail."""
+"""What happens to tasks, told as Django signals; alerts also to the log, a callable of the application, and by e-mail."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -11,14 +13,16 @@ from django.utils.module_loading import import_string
 
 from django_fairque import signals
 
+from . import database
 from .log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from django.dispatch import Signal
 
     from django_fairque.engine.alerts import Alert
+    from django_fairque.engine.outcomes import Outcome
 
     from .options import WorkerOptions
 
@@ -26,50 +30,104 @@ MOST_WAITING = 10_000
 MOST_LINES = 50
 """Alerts named in one e-mail; the rest are counted."""
 
-SIGNALS: dict[str, Signal] = {
+ALERTS: dict[str, Signal] = {
     "at_risk": signals.sla_at_risk,
     "violated": signals.sla_violated,
     "promoted": signals.task_promoted,
 }
+ENDS: dict[str, tuple[Signal, ...]] = {
+    "finished": (signals.task_finished,),
+    "retried": (signals.task_failed, signals.task_retried),
+    "dead": (signals.task_failed, signals.task_dead),
+    "canceled": (signals.task_canceled,),
+}
+"""By the server's word on an outcome."""
+
+News = Callable[[], None]
 
 
 class Herald:
-    """Announces alerts in a thread of its own, which begins with the first one: receivers may be slow."""
+    """Sends news in a thread of its own, which begins with the first: receivers may be slow."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
-        self._waiting: deque[Alert] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[News] = deque(maxlen=MOST_WAITING)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ended = False
 
     def announce(self, alerts: Sequence[Alert]) -> None:
         """From any thread; returns at once."""
-        with self._changed:
-            self._waiting.extend(alerts)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="fairque-herald", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+        options = self._options
+        self._put([partial(tell, list(alerts), options.alert_handler, options.alert_email)])
+
+    def report(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
+        """What became of tasks, if anyone listens."""
+        if not any(signal.receivers for some in ENDS.values() for signal in some):
+            return
+        self._put(
+            partial(tell_end, queue, outcome, status)
+            for outcome, status in zip(outcomes, statuses, strict=True)
+            if status in ENDS
+        )
+
+    def worker(self, signal: Signal) -> None:
+        """The worker has started, or has stopped."""
+        if signal.receivers:
+            about = {"worker_id": self._options.worker_id, "queues": self._options.queues}
+            self._put([partial(send, signal, self._options.worker_id, **about)])
 
     def end(self, seconds: float) -> None:
-        """Announce what is waiting, for at most so long."""
+        """Send what is waiting, for at most so long."""
         with self._changed:
             self._ended = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(seconds)
 
+    def _put(self, news: Any) -> None:
+        with self._changed:
+            self._waiting.extend(news)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fairque-herald", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting and not self._ended:
-                    self._changed.wait()
-                alerts = list(self._waiting)
-                self._waiting.clear()
-            if not alerts:
-                return
-            tell(alerts, self._options.alert_handler, self._options.alert_email)
+        database.join()
+        try:
+            while True:
+                with self._changed:
+                    while not self._waiting and not self._ended:
+                        self._changed.wait()
+                    some = list(self._waiting)
+                    self._waiting.clear()
+                if not some:
+                    return
+                for one in some:
+                    attempt("a piece of news", one)
+                    database.tidy()
+        finally:
+            database.leave()
+
+
+def send(signal: Signal, sender: str, **about: Any) -> None:
+    """Send a signal; a receiver that fails is logged."""
+    for receiver, answer in signal.send_robust(sender=sender, **about):
+        if isinstance(answer, Exception):
+            logger.error("the receiver %r failed", receiver, exc_info=answer)
+
+
+def tell_end(queue: str, outcome: Outcome, status: str) -> None:
+    """The signals of one outcome that the server has taken."""
+    about: dict[str, Any] = {"task": outcome.lease.task, "queue": queue, "took": outcome.took}
+    if status != "finished":
+        about["error"] = outcome.body.decode("utf-8", "replace")
+    for signal in ENDS[status]:
+        if signal is signals.task_failed and outcome.kind == "later":
+            continue  # it asked for another run: that is no failure
+        extra = {"delay": outcome.delay} if signal is signals.task_retried else {}
+        send(signal, outcome.lease.name, **about, **extra)
 
 
 def tell(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> None:
@@ -77,13 +135,11 @@ def tell(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> 
     call = _imported(handler) if handler else None
     for alert in alerts:
         logger.warning("queue %s: %s", alert.queue, alert)
-        for receiver, answer in SIGNALS[alert.kind].send_robust(sender=alert.name, alert=alert):
-            if isinstance(answer, Exception):
-                logger.error("the receiver %r of %s failed", receiver, alert.kind, exc_info=answer)
+        send(ALERTS[alert.kind], alert.name, alert=alert)
         if call is not None:
-            _attempt(f"the alert handler {handler}", call, alert)
+            attempt(f"the alert handler {handler}", call, alert)
     if email:
-        _attempt(f"the e-mail to {', '.join(email)}", _mail, alerts, email)
+        attempt(f"the e-mail to {', '.join(email)}", _mail, alerts, email)
 
 
 def _imported(path: str) -> Callable[[Alert], Any] | None:
@@ -95,7 +151,7 @@ def _imported(path: str) -> Callable[[Alert], Any] | None:
     return found
 
 
-def _attempt(what: str, call: Callable[..., Any], *arguments: Any) -> None:
+def attempt(what: str, call: Callable[..., Any], *arguments: Any) -> None:
     try:
         call(*arguments)
     except Exception:  # noqa: BLE001 - it is the application's code

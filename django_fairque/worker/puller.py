@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
     from .board import Board
+    from .herald import Herald
     from .lane import Call, Lane
     from .limits import Clock
     from .log import Reporter
@@ -50,6 +51,7 @@ class Puller(threading.Thread):
         clock: Clock,
         outage: Outage,
         reporter: Reporter,
+        herald: Herald,
         on_change: Callable[[], None],
     ) -> None:
         super().__init__(name=f"fairque-puller-{queue.name}", daemon=True)
@@ -62,6 +64,7 @@ class Puller(threading.Thread):
         self._clock = clock
         self._outage = outage
         self._reporter = reporter
+        self._herald = herald
         self._on_change = on_change
         self._watcher = Watcher(queue, lane, bell, options.worker_id, outage)
 
@@ -121,6 +124,7 @@ class Puller(threading.Thread):
         if call.outcomes:
             self._board.count(len(call.outcomes))
             self._reporter.report(call.outcomes, reply.statuses)
+            self._herald.report(self.queue.name, call.outcomes, reply.statuses)
         self._on_change()
 
     def _recover(self) -> None:

@@ -53,7 +53,7 @@ def test_dependencies(queue: FairQueue) -> None:
 
 
 def test_the_longest_wait_is_found_after_its_promise_was_broken(queue: FairQueue) -> None:
-    now = time.time() - 10  # all of it in minutes that have come
+    now = time.time()
     for age in (90, 80, 70):
         queue.push(task("u", 5, sla=1), now=now - age)
     queue.push(task("u"), now=now - 60)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_fairque import Task, signals
 from django_fairque.tasks.execution import Run, execute, prepare, run_batch
 from django_fairque.tasks.options import DECLARABLE, SENDABLE
 
@@ -42,6 +43,18 @@ def test_the_examples_of_pipelines_run(queue: FairQueue, services: Services) -> 
     states = queue.get_stats().states
     assert (states["finished"], sum(states.values())) == (12, 12)
     assert "17 rows" in [each.result for each in queue.tasks("finished").items]
+
+
+def test_the_examples_of_signals_run_and_every_signal_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    names = names_after("signals.md", "shop.signals")
+    try:
+        signals.task_dead.send(sender="shop.work", task=Task.create("acme", 3, None), queue="default", error="no")
+    finally:
+        signals.task_dead.disconnect(names["tell_support"])
+        signals.task_finished.disconnect(names["count_receipts"], sender="shop.tasks.send_receipt")
+    assert capsys.readouterr().out == "shop.work of acme died in queue default: no\n"
+    for name in signals.__all__:
+        assert f"`{name}`" in (DOCS / "signals.md").read_text()
 
 
 def test_the_examples_of_schedules_run(queue: FairQueue) -> None:
