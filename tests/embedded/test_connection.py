@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,5 +168,5 @@ class TestWhileLoading:
 def test_a_killed_server_that_nobody_needs_stays_down(embedded: EmbeddedServer) -> None:
     with client(embedded) as redis_:
         redis_.ping()
-        os.kill(only_server_of(embedded.directory), signal.SIGKILL)
+        kill(embedded.directory)
     assert servers_of(embedded.directory) == []
