@@ -8,7 +8,7 @@ between begins a new one, so that what was to happen before a task is sent still
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -35,6 +35,16 @@ MOST_IDS = 100
 """Ids named in a log line."""
 
 logger = logging.getLogger("django_fairque.tasks")
+
+
+class Outlet(Protocol):
+    """Where tasks go instead of to their queue: tests put one here (`django_fairque.testing`)."""
+
+    def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]: ...
+
+
+outlets: list[Outlet] = []
+"""The last one counts."""
 
 
 class Waiting:
@@ -97,14 +107,18 @@ def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
-    if _may_wait(options) and (waiting := _leave_to_commit(options, tasks)) is not None:
+    if outlets:
+        return outlets[-1].take(options, tasks)
+    if may_wait(options) and (waiting := _leave_to_commit(options, tasks)) is not None:
         return waiting
     return _results(options, tasks, get_queue(options.queue).push_batch(tasks))
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
-    if _may_wait(options) and (waiting := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
+    if outlets:
+        return await sync_to_async(outlets[-1].take)(options, tasks)
+    if may_wait(options) and (waiting := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return waiting
     queue = await aget_queue(options.queue)
     return _results(options, tasks, await queue.push_batch(tasks))
@@ -115,13 +129,13 @@ def _results(options: TaskOptions, tasks: Sequence[Task], pushed: Sequence[PushR
     return [TaskResult(answer.task_id, options.queue) for answer in pushed]
 
 
-def _may_wait(options: TaskOptions) -> bool:
+def may_wait(options: TaskOptions) -> bool:
     return get_config().enqueue_on_commit if options.on_commit is None else options.on_commit
 
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
     """Results of tasks that are sent when the transaction commits; None when there is no transaction."""
-    connection = _connection(options.database or DEFAULT_DB_ALIAS)
+    connection = connection_of(options.database or DEFAULT_DB_ALIAS)
     if not connection.in_atomic_block:
         if connection.connection is not None and not connection.autocommit:
             raise TaskUsageError(
@@ -136,7 +150,7 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
     return hook.add(options.queue, tasks)
 
 
-def _connection(alias: str) -> BaseDatabaseWrapper:
+def connection_of(alias: str) -> BaseDatabaseWrapper:
     try:
         return connections[alias]
     except ConnectionDoesNotExist:

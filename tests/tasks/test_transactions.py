@@ -138,8 +138,8 @@ def test_it_works_where_django_hides_its_hooks(queue: FairQueue, monkeypatch: py
                 raise AttributeError(name)
             return getattr(self.connection, name)
 
-    own = sending._connection
-    monkeypatch.setattr(sending, "_connection", lambda alias: Hiding(own(alias)))
+    own = sending.connection_of
+    monkeypatch.setattr(sending, "connection_of", lambda alias: Hiding(own(alias)))
     with transaction.atomic():
         results = [enqueue(n) for n in range(3)]
     assert arrived(queue) == [0, 1, 2]

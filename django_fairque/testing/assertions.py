@@ -1,0 +1,72 @@
+"""Assertions with messages that say what there was instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine import payload as json_payload
+
+from .capture import Captured, active
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from django_fairque.engine.priority import Priority
+
+
+def assert_enqueued(
+    task: Any,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    user_id: object = None,
+    priority: Priority | None = None,
+    queue: str | None = None,
+    count: int | None = None,
+) -> list[Captured]:
+    """The captured calls of a task (or of its name) that match; fails when there are none, or not exactly ``count``.
+
+    Arguments are compared as a worker gets them: JSON.
+    """
+    capture = active()
+    wanted: dict[str, Any] = {
+        "args": None if args is None else json_payload.loads(json_payload.dumps(list(args))),
+        "kwargs": None if kwargs is None else json_payload.loads(json_payload.dumps(dict(kwargs))),
+        "user_id": None if user_id is None else str(user_id),
+        "priority": priority,
+        "queue": queue,
+    }
+    wanted = {key: value for key, value in wanted.items() if value is not None}
+    found = [each for each in capture.of(task) if all(getattr(each, key) == value for key, value in wanted.items())]
+    if len(found) == count or (count is None and found):
+        return found
+    name = task if isinstance(task, str) else task.name
+    what = ", ".join(f"{key}={value!r}" for key, value in wanted.items())
+    expected = "at least once" if count is None else f"{count} times"
+    lines = [f"expected {name} to be enqueued {expected}" + (f" with {what}" if what else "") + f", found {len(found)}"]
+    lines.append("enqueued were:" if len(capture) else "nothing was enqueued")
+    lines += [f"  {each!r}" for each in capture]
+    raise AssertionError("\n".join(lines))
+
+
+def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None) -> None:
+    """Fails unless tasks started fairly: ``users`` are the users of the started tasks, in the order of their starts.
+
+    Between any two users, as long as both have more to come, the starts over their weights differ by one task at most.
+    """
+    order = list(users)
+    share = {user: (weights or {}).get(user, 1.0) for user in order}
+    left, started = Counter(order), Counter[str]()
+    for index, user in enumerate(order, 1):
+        started[user] += 1
+        left[user] -= 1
+        waiting = [each for each in left if left[each] > 0]
+        for ahead in waiting:
+            for behind in waiting:
+                lead = started[ahead] / share[ahead] - started[behind] / share[behind]
+                if lead > max(1 / share[ahead], 1 / share[behind]) + 1e-9:
+                    raise AssertionError(
+                        f"after {index} starts {ahead!r} had {started[ahead]} and {behind!r} {started[behind]} (weights "
+                        f"{share[ahead]:g} and {share[behind]:g}), although both had more to come: that is not fair"
+                    )

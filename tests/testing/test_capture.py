@@ -1,0 +1,235 @@
+"""The helpers for other projects' tests, used as those use them: without a worker, without a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+from django.test import TestCase
+
+from django_fairque import Discard, Priority, Retry, TaskState, current_task, group, task
+from django_fairque.tasks import registry
+from django_fairque.testing import FairqueTestMixin, assert_enqueued, assert_fair, capture_tasks, eager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_django import Settings
+
+    from django_fairque.testing import Capture
+
+
+@pytest.fixture(autouse=True)
+def nobody_answers(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUES": {"mail": {}}}
+    monkeypatch.setattr(registry, "_tasks", {})
+
+
+@pytest.fixture
+def greet() -> Any:
+    @task(name="greet", user="user", priority=Priority.HIGH)
+    def greet(user: str, *names: str, loud: bool = False) -> str:
+        current_task().progress(1, 2, "half")
+        text = f"hello {', '.join(names)}"
+        return text.upper() if loud else text
+
+    return greet
+
+
+def test_what_is_enqueued_is_captured(fairque: Capture, greet: Any) -> None:
+    result = greet.enqueue("acme", "a", "b", loud=True)
+    (captured,) = fairque
+    assert (captured.name, captured.args, captured.kwargs) == ("greet", ["acme", "a", "b"], {"loud": True})
+    assert (captured.user_id, captured.priority, captured.queue) == ("acme", Priority.HIGH, "default")
+    assert result.state is TaskState.QUEUED
+    assert fairque.run() == 1
+    assert (result.state, result.result()) == (TaskState.FINISHED, "HELLO A, B")
+    assert captured.progress == (1, 2, "half")
+
+
+async def test_awaited_too(fairque: Capture, greet: Any) -> None:
+    result = await greet.aenqueue("acme", "a")
+    assert len(fairque) == 1
+    assert await result.astate() is TaskState.QUEUED
+
+
+def test_assert_enqueued(fairque: Capture, greet: Any) -> None:
+    for n in range(2):
+        greet.using(queue="mail").enqueue("acme", str(n))
+    assert len(assert_enqueued(greet)) == 2
+    assert_enqueued("greet", args=("acme", "1"), user_id="acme", queue="mail", priority=Priority.HIGH, count=1)
+    with pytest.raises(AssertionError) as caught:
+        assert_enqueued(greet, args=["bolt"], count=1)
+    assert str(caught.value).splitlines()[:3] == [
+        "expected greet to be enqueued 1 times with args=['bolt'], found 0",
+        "enqueued were:",
+        "  <greet('acme', '0') for 'acme', HIGH, queue mail>",
+    ]
+
+
+def test_asserting_without_a_capture_says_what_to_do(greet: Any) -> None:
+    with pytest.raises(AssertionError, match=r"use capture_tasks\(\)"):
+        assert_enqueued(greet)
+
+
+def test_tasks_that_enqueue_tasks(fairque: Capture, fairque_run: Callable[..., int]) -> None:
+    @task(name="count_down")
+    def count_down(n: int) -> None:
+        if n:
+            count_down.enqueue(n - 1)
+
+    count_down.enqueue(3)
+    assert fairque_run() == 4
+    assert [each.args for each in fairque.of(count_down)] == [[3], [2], [1], [0]]
+
+
+def test_endless_ones_end(fairque: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_fairque.testing.capture.MOST_RUN", 20)
+
+    @task(name="again")
+    def again() -> None:
+        again.enqueue()
+
+    again.enqueue()
+    with pytest.raises(RuntimeError, match="do they enqueue each other"):
+        fairque.run()
+
+
+def test_errors_are_raised_or_kept(fairque: Capture) -> None:
+    @task(name="bad")
+    def bad() -> None:
+        raise ValueError("no")
+
+    first, second = bad.enqueue(), bad.enqueue()
+    with pytest.raises(ValueError, match="no"):
+        fairque.run()
+    assert fairque.run(raise_errors=False) == 1
+    assert first.state is second.state is TaskState.FAILED
+    assert isinstance(fairque[1].error, ValueError)
+
+
+@pytest.mark.parametrize(("error", "state"), [(Retry(5), TaskState.SCHEDULED), (Discard("x"), TaskState.CANCELED)])
+def test_retry_and_discard(fairque: Capture, error: Exception, state: TaskState) -> None:
+    @task(name="unsure")
+    def unsure() -> None:
+        raise error
+
+    result = unsure.enqueue()
+    fairque.run()
+    assert result.state is state
+
+
+def test_a_pipeline_with_its_values(fairque: Capture) -> None:
+    @task(name="part")
+    def part(n: int) -> int:
+        current_task().xcom.push(str(n), n * 10)
+        return n
+
+    @task(name="total")
+    def total() -> list[int]:
+        values = current_task().xcom
+        return [sum(current_task().parent_results().values()), sum(values.pull(key) for key in values.keys())]  # noqa: SIM118
+
+    last = total.s()
+    run = (group(part.s(n) for n in range(4)) >> last).enqueue()
+    assert len(fairque) == 5
+    assert fairque.run() == 5
+    assert run[last].result() == [6, 60]
+
+
+async def test_coroutines_and_batches_run_too(fairque: Capture) -> None:
+    @task(name="awaited")
+    async def awaited() -> int:
+        return 1
+
+    @task(name="batch", batch=10)
+    def batch(items: list[int]) -> list[int]:
+        return [item + 1 for item in items]
+
+    results = [await awaited.aenqueue(), await batch.aenqueue(4)]
+    from asgiref.sync import sync_to_async
+
+    await sync_to_async(fairque.run)()
+    assert [await result.aresult() for result in results] == [1, 5]
+
+
+def test_unique_tasks_are_captured_once(fairque: Capture, greet: Any) -> None:
+    ids = {greet.using(unique_for=60).enqueue("acme", "a").id for _ in range(3)}
+    ids |= {greet.using(task_id="chosen").enqueue("acme", "b").id for _ in range(2)}
+    assert len(ids) == len(fairque) == 2
+
+
+def test_canceled_ones_are_not_counted(fairque: Capture, greet: Any) -> None:
+    assert greet.enqueue("acme").cancel()
+    assert len(fairque) == 0
+
+
+def test_eager() -> None:
+    seen = []
+
+    @task(name="see")
+    def see(n: int) -> int:
+        seen.append(n)
+        return n
+
+    with eager() as capture:
+        assert see.enqueue(1).result() == 1
+        see.enqueue(2)
+    assert seen == [1, 2]
+    assert len(capture) == 2
+
+
+class TestTransactions(FairqueTestMixin, TestCase):
+    """Inside a `TestCase`, whose transaction never commits."""
+
+    def setUp(self) -> None:
+        super().setUp()
+
+        @task(name="noted")
+        def noted(n: int) -> None: ...
+
+        self.noted: Any = noted
+
+    def test_what_is_enqueued_in_a_transaction_counts(self) -> None:
+        with transaction.atomic():
+            self.noted.enqueue(1)
+        self.noted.enqueue(2)
+        self.assertEnqueued(self.noted, count=2)
+        assert self.runTasks() == 2
+
+    def test_what_is_rolled_back_leaves_no_trace(self) -> None:
+        try:
+            with transaction.atomic():
+                self.noted.enqueue(1)
+                raise ValueError  # noqa: TRY301
+        except ValueError:
+            self.noted.using(on_commit=False).enqueue(2)
+        assert [each.args for each in self.tasks] == [[2]]
+
+    def test_nothing(self) -> None:
+        self.assertNothingEnqueued()
+        self.noted.enqueue(1)
+        with pytest.raises(AssertionError, match="expected nothing to be enqueued, found"):
+            self.assertNothingEnqueued()
+
+
+class TestFairness:
+    def test_round_robin_is_fair(self) -> None:
+        assert_fair("abcabcabc")
+        assert_fair("abababaaaa")  # b has nothing more to come
+        assert_fair("aabaabaab", weights={"a": 2})
+
+    @pytest.mark.parametrize("order", ["aaabbb", "abaaabb"])
+    def test_the_rest_is_not(self, order: str) -> None:
+        with pytest.raises(AssertionError, match="although both had more to come"):
+            assert_fair(order)
+
+
+def test_captures_nest(greet: Any) -> None:
+    with capture_tasks() as outer:
+        greet.enqueue("a")
+        with capture_tasks() as inner:
+            greet.enqueue("b")
+        greet.enqueue("c")
+    assert ([each.user_id for each in outer], [each.user_id for each in inner]) == (["a", "c"], ["b"])
