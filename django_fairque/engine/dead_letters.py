@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import dlq
-from .dlq import KEEP, Filter, Filters
+from .dlq import KEEP
+from .dlq_filter import Filter, Filters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

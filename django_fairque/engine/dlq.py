@@ -6,12 +6,12 @@ that a page that was opened long ago can't requeue a newer letter by mistake.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
-from .commands import MAX_BATCH
+from .dlq_filter import Filter, Letter
 from .errors import TaskNotFoundError, TaskValidationError
 from .fingerprint import normalised
 from .ids import check_id, new_nonce
@@ -19,128 +19,81 @@ from .listing import Page, check_limit, parse_cursor
 from .lookup import attempt, get_tasks, server_time
 from .records import DLQEntry, DLQGroup, DLQGroups, FailureType
 from .steps import Read, Steps
-from .units import duration, seconds, to_us
+from .units import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .commands import Commands
 
 SLICE = 100
+SLICE_BYTES = 4 * 1024 * 1024
+"""A slice that carries payloads is this large at most: the server reads a call before it does anything else."""
 MOST_LOOKED_AT = 10_000
 KEEP = object()
 """The payload argument of a requeue that leaves the payload as it is (None is a payload)."""
 
-
-class Filters(TypedDict, total=False):
-    """Which entries are meant; what is not given is not asked for. Ages in seconds."""
-
-    failure_type: FailureType | str
-    user_id: str
-    name: str
-    fingerprint: str
-    older_than: float
-    newer_than: float
+Key = tuple[str, int]
+"""A task's id and how often it had died."""
+Act = Callable[[Sequence[Key]], Steps[int]]
 
 
-@dataclass(frozen=True)
-class Filter:
-    """Checked `Filters`."""
-
-    failure_type: FailureType | None = None
-    user_id: str | None = None
-    name: str | None = None
-    fingerprint: str | None = None
-    older_than: float | None = None
-    newer_than: float | None = None
-
-    @classmethod
-    def create(cls, filters: Filters) -> Filter:
-        known: dict[str, Any] = {key: value for key, value in filters.items() if value is not None}
-        for key in known:
-            if key not in Filters.__annotations__:
-                raise TypeError(f"there is no filter {key!r}; expected one of {', '.join(Filters.__annotations__)}")
-        kind = known.get("failure_type")
-        if kind is not None:
-            try:
-                known["failure_type"] = FailureType(kind)
-            except ValueError:
-                expected = ", ".join(each.value for each in FailureType)
-                raise TaskValidationError(f"failure_type must be one of {expected}, got {kind!r:.80}") from None
-        for key in ("older_than", "newer_than"):
-            if key in known:
-                known[key] = duration(known[key], key)
-        return cls(**known)
-
-    def matches(self, entry: DLQEntry, now: float) -> bool:
-        task, age = entry.original_task, now - entry.moved_at
-        return (
-            self.failure_type in (None, entry.failure_type)
-            and self.user_id in (None, task.user_id)
-            and self.name in (None, task.name)
-            and (self.older_than is None or age >= self.older_than)
-            and (self.newer_than is None or age < self.newer_than)
-            and self.fingerprint in (None, entry.fingerprint)
-        )
-
-
-def _entry_key(entry_id: str) -> tuple[str, int]:
-    task_id, separator, number = check_id(entry_id, "entry_id").rpartition("~")
-    if not (separator and task_id and number.isdecimal()):
-        raise TaskNotFoundError(f"{entry_id!r} is no dead letter's id; it looks like 'task id~1'")
-    return task_id, int(number)
-
-
-def entries(commands: Commands, task_ids: Sequence[str]) -> Steps[list[DLQEntry]]:
+def letters(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Letter]]:
     """The dead letters among these tasks."""
     if not task_ids:
         return []
-    keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("HMGET", keys.task(i), "failure", "reason", "ended", "died") for i in task_ids]
-    reads += [("LRANGE", keys.history(i), 0, -1) for i in task_ids]
-    reply = yield Read(reads)
-    found = yield from get_tasks(commands, task_ids)
-    letters = []
-    for task, facts, lines in zip(found, reply[: len(task_ids)], reply[len(task_ids) :], strict=True):
-        failure, reason, ended, died = facts
-        if task is None or failure is None or task.state.value != "failed":
-            continue
-        letters.append(
-            DLQEntry(
-                entry_id=f"{task.task_id}~{int(died or 1)}",
-                original_task=task,
-                failure_type=FailureType(failure.decode()),
-                reason=(reason or b"").decode("utf-8", "replace"),
-                moved_at=seconds(ended) or 0.0,
-                retry_history=tuple(attempt(line) for line in lines),
-            )
+    fields = ("state", "user", "name", "failure", "reason", "ended", "died")
+    reply = yield Read([("HMGET", commands.keys.task(task_id), *fields) for task_id in task_ids])
+    found = []
+    for task_id, (state, user, name, failure, reason, ended, died) in zip(task_ids, reply, strict=True):
+        if state == b"failed":
+            kind = FailureType((failure or b"failed").decode())
+            text = (reason or b"").decode("utf-8", "replace")
+            moved_at = seconds(ended) or 0.0
+            found.append(Letter(task_id, int(died or 1), user.decode(), (name or b"").decode(), kind, text, moved_at))
+    return found
+
+
+def entries(commands: Commands, chosen: Sequence[Letter]) -> Steps[list[DLQEntry]]:
+    """These letters with their tasks and histories, but for those that have gone since."""
+    if not chosen:
+        return []
+    histories = yield Read([("LRANGE", commands.keys.history(letter.task_id), 0, -1) for letter in chosen])
+    tasks = yield from get_tasks(commands, [letter.task_id for letter in chosen])
+    return [
+        DLQEntry(
+            entry_id=letter.entry_id,
+            original_task=task,
+            failure_type=letter.failure_type,
+            reason=letter.reason,
+            moved_at=letter.moved_at,
+            retry_history=tuple(attempt(line) for line in lines),
         )
-    return letters
+        for letter, task, lines in zip(chosen, tasks, histories, strict=True)
+        if task is not None and task.state.value == "failed"
+    ]
 
 
 def page(commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None) -> Steps[Page[DLQEntry]]:
     check_limit(limit)
     _, index = parse_cursor(cursor, 1)
-    moment = yield from server_time(now)
+    moment = yield from _moment(only, now)
     (ids,) = yield Read([("ZRANGE", commands.keys.state("failed"), index, index + limit - 1)])
-    found = yield from entries(commands, [task_id.decode() for task_id in ids])
-    items = [entry for entry in found if only.matches(entry, moment)]
+    found = yield from letters(commands, [task_id.decode() for task_id in ids])
+    items = yield from entries(commands, [letter for letter in found if only.matches(letter, moment)])
     return Page(items, f"0:{index + limit}" if len(ids) == limit else None)
 
 
 def get(commands: Commands, entry_id: str) -> Steps[DLQEntry]:
-    task_id, number = _entry_key(entry_id)
-    for entry in (yield from entries(commands, [task_id])):
-        if entry.entry_id == f"{task_id}~{number}":
-            return entry
+    task_id, number = _key(entry_id)
+    found = yield from letters(commands, [task_id])
+    for entry in (yield from entries(commands, [letter for letter in found if letter.died == number])):
+        return entry
     raise _gone(commands, entry_id)
 
 
 def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Steps[str]:
-    moved = yield from requeue_some(commands, [entry_id], payload, now)
-    if not moved:
+    if not (yield from requeue_some(commands, [entry_id], payload, now)):
         raise _gone(commands, entry_id)
-    return _entry_key(entry_id)[0]
+    return _key(entry_id)[0]
 
 
 def discard(commands: Commands, entry_id: str, now: float | None) -> Steps[None]:
@@ -150,78 +103,29 @@ def discard(commands: Commands, entry_id: str, now: float | None) -> Steps[None]
 
 def requeue_some(commands: Commands, entry_ids: Sequence[str], payload: Any, now: float | None) -> Steps[int]:
     """Requeue those of these entries that are (still) there, in slices; returns how many."""
-    keys = [_entry_key(entry_id) for entry_id in entry_ids]
-    is_new = int(payload is not KEEP)
-    body = json_payload.dumps(payload, limit=commands.config.max_payload_bytes) if is_new else b""
-    total = 0
-    for first in range(0, len(keys), SLICE):
-        some = keys[first : first + SLICE]
-        args = [len(some), *(value for task_id, number in some for value in (task_id, number, is_new, body))]
-        codes = yield commands.call("requeue", args, now, reply=new_nonce())
-        total += codes.count(b"1")
-    return total
+    return (yield from _requeuing(commands, payload, now)(_keys(entry_ids)))
 
 
 def discard_some(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
     """Give up those of these entries that are (still) there, in slices; returns how many."""
-    keys = [_entry_key(entry_id) for entry_id in entry_ids]
-    total = 0
-    for first in range(0, len(keys), SLICE):
-        some = keys[first : first + SLICE]
-        args = [len(some), *(value for key in some for value in key)]
-        codes = yield commands.call("discard", args, now, reply=new_nonce())
-        total += codes.count(b"1")
-    return total
-
-
-Act = Callable[["Commands", "Sequence[str]", "float | None"], "Steps[int]"]
+    return (yield from _discarding(commands, now)(_keys(entry_ids)))
 
 
 def requeue_all(commands: Commands, only: Filter, payload: Any, limit: int | None, now: float | None) -> Steps[int]:
-    def act(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
-        return (yield from requeue_some(commands, entry_ids, payload, now))
-
-    return (yield from _all_matching(commands, only, act, limit, now))
+    return (yield from _all_matching(commands, only, _requeuing(commands, payload, now), limit, now))
 
 
 def discard_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Steps[int]:
-    return (yield from _all_matching(commands, only, discard_some, limit, now))
-
-
-def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Steps[int]:
-    """In slices of 100, oldest first; what dies again meanwhile has a later place and is not met twice."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise TaskValidationError(f"limit must be an integer of at least 1, got {limit!r}")
-    total, cursor = 0, None
-    (size,) = yield Read([("ZCARD", commands.keys.state("failed"))])
-    for _ in range(size // SLICE + 1):
-        found = yield from page(commands, SLICE, cursor, only, now)
-        items = found.items if limit is None else found.items[: limit - total]
-        moved = (yield from act(commands, [entry.entry_id for entry in items], now)) if items else 0
-        total += moved
-        if found.cursor is None or (limit is not None and total >= limit):
-            break
-        # What was moved has left the registry: the next page begins that much earlier.
-        _, index = parse_cursor(found.cursor, 1)
-        cursor = f"0:{index - moved}"
-    return total
+    return (yield from _all_matching(commands, only, _discarding(commands, now), limit, now))
 
 
 def cleanup(commands: Commands, older_than: float, now: float | None) -> Steps[int]:
-    age = duration(older_than, "older_than")
-    moment = yield from server_time(now)
-    # The registry's score is when a letter is forgotten: failed_ttl after it was moved.
-    last = to_us(moment - age + commands.config.failed_ttl)
-    total = 0
-    while True:
-        read = ("ZRANGEBYSCORE", commands.keys.state("failed"), "-inf", last, "LIMIT", 0, MAX_BATCH)
-        (ids,) = yield Read([read])
-        if not ids:
-            return total
-        removed = yield commands.call("forget", [len(ids), *ids], now)
-        total += int(removed)
-        if not removed:
-            return total
+    def forget(keys: Sequence[Key]) -> Steps[int]:
+        return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
+
+    # By when they were moved, not by their place in the registry: that is when they are forgotten by themselves,
+    # counted with the failed_ttl of then, which may not be today's.
+    return (yield from _all_matching(commands, Filter.create({"older_than": older_than}), forget, None, now))
 
 
 def count(commands: Commands) -> Steps[int]:
@@ -239,29 +143,123 @@ def counts(commands: Commands) -> Steps[dict[str, int]]:
 def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Steps[DLQGroups]:
     if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MOST_LOOKED_AT:
         raise TaskValidationError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {look_at!r}")
-    found: dict[str, list[DLQEntry]] = {}
-    looked, cursor = 0, None
-    while looked < look_at:
-        slice_ = yield from page(commands, min(SLICE, look_at - looked), cursor, only, now)
-        for entry in slice_.items:
-            found.setdefault(entry.fingerprint, []).append(entry)
-        looked += min(SLICE, look_at - looked)
-        cursor = slice_.cursor
-        if cursor is None:
-            break
+    moment = yield from _moment(only, now)
+    size = yield from count(commands)
+    found: dict[str, list[Letter]] = {}
+    walk = _Walk(commands, min(look_at, size))
+    while ids := (yield from walk.following()):
+        for letter in (yield from letters(commands, ids)):
+            if only.matches(letter, moment):
+                found.setdefault(letter.fingerprint, []).append(letter)
     made = [_group(key, members) for key, members in found.items()]
     made.sort(key=lambda group: (-group.count, -group.newest, group.fingerprint))
-    return DLQGroups(tuple(made), sum(map(len, found.values())), cursor is None)
+    return DLQGroups(tuple(made), walk.met, size <= look_at)
 
 
-def _group(key: str, members: Sequence[DLQEntry]) -> DLQGroup:
-    newest = max(members, key=lambda entry: entry.moved_at)
+def _group(key: str, members: Sequence[Letter]) -> DLQGroup:
+    newest = max(members, key=lambda letter: letter.moved_at)
     return DLQGroup(
-        *(key, newest.original_task.name, newest.failure_type, normalised(newest.reason), len(members)),
-        oldest=min(entry.moved_at for entry in members),
+        *(key, newest.name, newest.failure_type, normalised(newest.reason), len(members)),
+        oldest=min(letter.moved_at for letter in members),
         newest=newest.moved_at,
         example=newest.entry_id,
     )
+
+
+class _Walk:
+    """The ids of the oldest ``most`` letters, a slice at a time.
+
+    The place is kept by score, not by rank: others may take letters out meanwhile, and ranks would then skip some.
+    """
+
+    def __init__(self, commands: Commands, most: int) -> None:
+        self._key, self._most = commands.keys.state("failed"), most
+        self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and whom of that score was met
+        self.met = 0
+
+    def following(self) -> Steps[list[str]]:
+        size = min(SLICE, self._most - self.met)
+        if size <= 0:
+            return []
+        # Of one score are those that died in one call, a thousand at most; whom of them was met is read again.
+        limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
+        (reply,) = yield Read([("ZRANGE", self._key, self._score, "+inf", "BYSCORE", *limit)])
+        pairs = [pair for pair in _pairs(reply) if pair[0] not in self._seen][:size]
+        if pairs:
+            last = pairs[-1][1]
+            earlier = self._seen if last == self._score else frozenset[bytes]()
+            self._score, self._seen = last, earlier | {name for name, score in pairs if score == last}
+        self.met += len(pairs)
+        return [name.decode() for name, _ in pairs]
+
+
+def _pairs(reply: list[Any]) -> list[tuple[bytes, str]]:
+    """Members with their scores (whole microseconds), in the reply of either protocol."""
+    nested = bool(reply) and isinstance(reply[0], (list, tuple))
+    flat = [value for pair in reply for value in pair] if nested else reply
+    return [(name, f"{float(score):.0f}") for name, score in zip(flat[::2], flat[1::2], strict=True)]
+
+
+def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Steps[int]:
+    """In slices, oldest first, of as many as lay there at the start: what dies again meanwhile has a later place."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise TaskValidationError(f"limit must be an integer of at least 1, got {limit!r}")
+    moment = yield from _moment(only, now)
+    walk = _Walk(commands, (yield from count(commands)))
+    total = 0
+    while (limit is None or total < limit) and (ids := (yield from walk.following())):
+        found = yield from letters(commands, ids)
+        keys = [(letter.task_id, letter.died) for letter in found if only.matches(letter, moment)]
+        if limit is not None:
+            keys = keys[: limit - total]
+        if keys:
+            total += yield from act(keys)
+    return total
+
+
+def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
+    """Checks the payload before anything is sent."""
+    is_new = int(payload is not KEEP)
+    body = json_payload.dumps(payload, limit=commands.config.max_payload_bytes) if is_new else b""
+    return _in_slices(commands, "requeue", (is_new, body), max(1, min(SLICE, SLICE_BYTES // (len(body) or 1))), now)
+
+
+def _discarding(commands: Commands, now: float | None) -> Act:
+    return _in_slices(commands, "discard", (), SLICE, now)
+
+
+def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int, now: float | None) -> Act:
+    def act(keys: Sequence[Key]) -> Steps[int]:
+        total = 0
+        for first in range(0, len(keys), size):
+            some = keys[first : first + size]
+            args = [len(some), *(value for key in some for value in (*key, *more))]
+            codes = yield commands.call(script, args, now, reply=new_nonce())
+            total += codes.count(b"1")
+        return total
+
+    return act
+
+
+def _key(entry_id: str) -> Key:
+    if not isinstance(entry_id, str):
+        raise TaskValidationError(f"an entry's id is a string such as 'task id~1', got {entry_id!r:.80}")
+    task_id, _, number = entry_id.rpartition("~")
+    if not task_id or not re.fullmatch(r"[1-9][0-9]{0,14}", number):
+        raise TaskNotFoundError(f"{entry_id!r:.300} is no dead letter's id; it looks like 'task id~1'")
+    return check_id(task_id, "the task id in an entry's id"), int(number)
+
+
+def _keys(entry_ids: Sequence[str]) -> list[Key]:
+    """Each once: the discarding script would count a letter as often as it is named."""
+    if isinstance(entry_ids, str):
+        raise TaskValidationError(f"expected a list of entries' ids, got the string {entry_ids!r:.80}")
+    return list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
+
+
+def _moment(only: Filter, now: float | None) -> Steps[float]:
+    """The engine's moment, if the filter asks for ages."""
+    return (yield from server_time(now)) if only.asks_age else 0.0
 
 
 def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:

@@ -6,14 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_fairque.engine import dlq
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.dlq_filter import Filter
 from django_fairque.engine.errors import TaskNotFoundError, TaskSerializationError, TaskValidationError
 from django_fairque.engine.fingerprint import fingerprint, normalised
+from django_fairque.engine.outcomes import MAX_ERROR
 from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.steps import Call
 
 from .conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis.asyncio import Redis as AsyncRedis
+
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.steps import Request, Steps
 
 
 def bury(queue: FairQueue, error: str = "boom", *, user: str = "u", name: str = "app.send", at: float = NOW) -> str:
@@ -22,6 +32,18 @@ def bury(queue: FairQueue, error: str = "boom", *, user: str = "u", name: str = 
     (lease,) = queue.pop_batch(1, "w", [user], now=at)
     queue.fail(lease, error, retry=False, now=at)
     return f"{made.task_id}~1"
+
+
+def drive(queue: FairQueue, steps: Steps[int], after: Callable[[Request], None]) -> int:
+    """Run ``steps``, doing ``after`` when a request has been served and its reply not been seen."""
+    request = next(steps)
+    while True:
+        reply = queue._transport.send(request)
+        after(request)
+        try:
+            request = steps.send(reply)
+        except StopIteration as stop:
+            return int(stop.value)
 
 
 @pytest.fixture
@@ -48,6 +70,7 @@ def letters(queue: FairQueue) -> dict[str, str]:
         ({"newer_than": 150}, "cd"),
         ({"older_than": 90, "newer_than": 150}, "cd"),
         ({"user_id": "u", "name": "app.send"}, "a"),
+        ({"user_id": None, "name": "app.fetch", "older_than": None}, "c"),
     ],
 )
 def test_filters(queue: FairQueue, letters: dict[str, str], filters: dict[str, Any], expected: str) -> None:
@@ -68,6 +91,8 @@ def test_groups_of_the_same_error(queue: FairQueue, letters: dict[str, str]) -> 
         letters["b"],
     }
     assert not queue.dlq.groups(2).is_whole
+    some = queue.dlq.groups(user_id="v", now=NOW + 200)
+    assert (some.looked_at, [group.count for group in some.groups]) == (4, [1])
     assert queue.dlq.discard_all(fingerprint=first.fingerprint, now=NOW + 200) == 2
 
 
@@ -103,6 +128,84 @@ def test_all_that_match_are_moved_in_slices(make_queue: MakeQueue) -> None:
     assert queue.get_stats().states["queued"] == 125
 
 
+def test_none_is_left_out_when_two_operators_move_letters_at_once(make_queue: MakeQueue) -> None:
+    queue = make_queue(fair_by="tasks")
+    for i in range(250):
+        bury(queue, user="ab"[i % 2], at=NOW + i // 7)
+    others: list[int] = []
+
+    def the_other_operator(request: Request) -> None:
+        if isinstance(request, Call) and not others:
+            others.append(queue.dlq.discard_all(user_id="b", now=NOW + 300))
+
+    steps = dlq.requeue_all(queue._commands, Filter.create({"user_id": "a"}), dlq.KEEP, None, NOW + 300)
+    assert drive(queue, steps, the_other_operator) == 125
+    assert others == [125]
+    assert queue.dlq.count() == 0
+
+
+def test_a_letter_named_twice_is_one(queue: FairQueue, letters: dict[str, str]) -> None:
+    assert queue.dlq.discard_many([letters["a"]] * 3, now=NOW + 200) == 1
+    assert queue.dlq.requeue_many([letters["b"]] * 3, now=NOW + 200) == 1
+    assert queue.dlq.counts()["failed"] == 1
+
+
+def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> None:
+    queue = make_queue(fair_by="tasks", max_payload_bytes=2_000_000)
+    entries = [bury(queue) for _ in range(9)]
+    sizes: list[int] = []
+
+    def measure(request: Request) -> None:
+        assert isinstance(request, Call)
+        sizes.append(sum(len(arg) for arg in request.args if isinstance(arg, bytes)))
+
+    steps = dlq.requeue_some(queue._commands, entries, "x" * 1_000_000, NOW)
+    assert drive(queue, steps, measure) == 9
+    assert len(sizes) == 3
+    assert max(sizes) <= dlq.SLICE_BYTES
+
+
+def test_cleaning_up_goes_by_when_they_died_whatever_their_retention_was(make_queue: MakeQueue) -> None:
+    queue = make_queue(fair_by="tasks", failed_ttl=86_400)
+    bury(queue)
+    bury(queue, at=NOW + 86_400 / 2)
+    longer = type(queue)(
+        queue._transport.client, queue.name, queue.config.model_copy(update={"failed_ttl": 7 * 86_400})
+    )
+    assert longer.dlq.cleanup(86_400, now=NOW + 86_399) == 0
+    assert longer.dlq.cleanup(86_400, now=NOW + 86_400) == 1
+    assert longer.dlq.counts()["failed"] == 1
+
+
+def test_the_longest_ids_have_entries_too(queue: FairQueue) -> None:
+    queue.push(task(task_id="x" * 256), now=NOW)
+    (lease,) = queue.pop_batch(1, "w", now=NOW)
+    queue.fail(lease, "boom", retry=False, now=NOW)
+    (entry,) = queue.dlq.list().items
+    assert queue.dlq.get(entry.entry_id) == entry
+    assert queue.dlq.requeue(entry.entry_id, now=NOW) == "x" * 256
+
+
+async def test_all_of_it_can_be_awaited(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    for number in range(6):
+        await queue.push(task(task_id=f"t{number}", name="app.send"), now=NOW + number)
+        lease = await queue.pop("w", now=NOW + number)
+        assert lease is not None
+        await queue.fail(lease, f"no {number}" if number else "other", retry=False, now=NOW + number)
+    same, other = (await queue.dlq.groups(now=NOW + 10)).groups
+    assert (same.count, same.oldest, same.newest, same.example) == (5, NOW + 1, NOW + 5, "t5~1")
+    assert await queue.dlq.requeue_many(["t1~1"], {"n": 1}, now=NOW + 10) == 1
+    assert await queue.dlq.discard_many(["t2~1"], now=NOW + 10) == 1
+    assert await queue.dlq.requeue_all(limit=1, fingerprint=same.fingerprint, now=NOW + 10) == 1
+    assert await queue.dlq.discard_all(newer_than=5.5, now=NOW + 10) == 1
+    assert await queue.dlq.cleanup(6, now=NOW + 10) == 2
+    assert (await queue.dlq.counts(), await queue.dlq.count()) == ({"failed": 0, "expired": 0, "poisoned": 0}, 0)
+    with pytest.raises(TaskNotFoundError):
+        await queue.dlq.get(other.example)
+    assert await queue.check_invariants() == []
+
+
 def test_a_letter_of_an_earlier_death_is_refused(queue: FairQueue) -> None:
     first = bury(queue)
     queue.dlq.requeue(first, now=NOW)
@@ -136,6 +239,10 @@ def test_the_history_tells_of_every_attempt(queue: FairQueue) -> None:
         ({"failure_type": "dead"}, "failed, expired, poisoned, got 'dead'"),
         ({"older_than": -1}, "older_than"),
         ({"newer_than": "1d"}, "newer_than"),
+        ({"newer_than": float("nan")}, "newer_than"),
+        ({"user_id": 7}, "user_id must be a non-empty string"),
+        ({"name": 7}, "name must be a string"),
+        ({"fingerprint": "xyz"}, "12 hexadecimal digits"),
     ],
 )
 def test_filters_that_mean_nothing(queue: FairQueue, filters: dict[str, Any], words: str) -> None:
@@ -147,10 +254,33 @@ def test_filters_that_mean_nothing(queue: FairQueue, filters: dict[str, Any], wo
 def test_other_mistakes(queue: FairQueue, letters: dict[str, str]) -> None:
     with pytest.raises(TypeError, match="no filter 'usr'"):
         queue.dlq.list(usr="u")  # type: ignore[call-arg]
+    for malformed in (
+        "",
+        "late",
+        "~1",
+        "late~",
+        "late~0",
+        "late~01",
+        "late~x",
+        "late~1 ",
+        "late~-1",
+        "late~" + "9" * 5000,
+    ):
+        for act in (queue.dlq.get, queue.dlq.requeue, queue.dlq.discard):
+            with pytest.raises(TaskNotFoundError, match="looks like"):
+                act(malformed)
     with pytest.raises(TaskNotFoundError, match="looks like"):
-        queue.dlq.get("no number")
+        queue.dlq.discard_many([letters["a"], "malformed"])
+    with pytest.raises(TaskValidationError, match="a list of entries' ids"):
+        queue.dlq.discard_many(letters["a"])
+    with pytest.raises(TaskValidationError, match="an entry's id is a string"):
+        queue.dlq.discard(7)  # type: ignore[arg-type]
     with pytest.raises(TaskSerializationError):
         queue.dlq.requeue_many([letters["a"]], "x" * 300_000)
+    with pytest.raises(TaskSerializationError):
+        queue.dlq.requeue_all({"n": float("nan")}, user_id="nobody")
+    with pytest.raises(TaskValidationError, match="older_than"):
+        queue.dlq.cleanup(-1)
     with pytest.raises(TaskValidationError, match="limit"):
         queue.dlq.requeue_all(limit=0)
     with pytest.raises(TaskValidationError, match="look_at"):
@@ -167,6 +297,14 @@ def test_other_mistakes(queue: FairQueue, letters: dict[str, str]) -> None:
         ("no such key deadbeefdeadbeef", "no such key <hex>"),
         ("bounced: a.b@example.com", "bounced: <email>"),
         ("took 12.5 s\nand more", "took <n> s"),
+        ("from -5 to 1e-05 or 1,000,000,000,000", "from <n> to <n> or <n>"),
+        ("can't open 'a.txt': it isn't there", "can't open <text>: it isn't there"),
+        ("user 'O'Brien' and \"it's\" or b'\\x00'", "user <text> and <text> or <text>"),
+        ("commit a1b2c3d is no ancestor of 1b2c3d4", "commit <hex> is no ancestor of <hex>"),
+        ("no task 01JDXY7Q8Z5V1M2N3P4R5S6T7V", "no task <id>"),
+        ("host fe80::1ff:fe23:4567:890a, 10.0.0.1:80 at 12:30:45", "host <address>, <n> at <n>"),
+        ("std::vector of deface", "std::vector of deface"),
+        (f"no '{'y' * MAX_ERROR}"[:MAX_ERROR], "no <text>"),
     ],
 )
 def test_particulars_are_left_out(error: str, expected: str) -> None:

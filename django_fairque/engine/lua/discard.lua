@@ -8,9 +8,11 @@
 -- include base user task deps
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
-local size, codes, tasks = tonumber(ARGV[A]), {}, {}
+local size, codes, tasks, seen = tonumber(ARGV[A]), {}, {}, {}
 for i = 1, size do
-  local t = read_task(ARGV[A + 2 * i - 1])
+  local id = ARGV[A + 2 * i - 1]
+  local t = not seen[id] and read_task(id)
+  seen[id] = true
   codes[i] = t and t.state == 'failed' and t.died == tonumber(ARGV[A + 2 * i]) and 1 or 0
   if codes[i] == 1 then
     touch(history_key(t.id))

@@ -9,7 +9,9 @@ from argparse import ArgumentTypeError
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.dlq import KEEP, MOST_LOOKED_AT
+from django_fairque.engine import payload as json_payload
+from django_fairque.engine.dlq import KEEP, MOST_LOOKED_AT, SLICE
+from django_fairque.engine.dlq_filter import Filters
 from django_fairque.engine.records import FailureType
 from django_fairque.management.base import QueueCommand
 
@@ -19,10 +21,9 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.records import DLQEntry
+    from django_fairque.engine.records import DLQEntry, DLQGroup
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-NAMED = ("failure_type", "user_id", "name", "fingerprint", "older_than", "newer_than")
 
 
 def age(text: str) -> float:
@@ -33,13 +34,25 @@ def age(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
+def positive(text: str) -> int:
+    if not (text.isdecimal() and len(text) < 10 and int(text)):
+        raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
 def when(moment: float) -> str:
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def plain(text: str) -> str:
-    """Somebody's text on a terminal: no control characters, one line."""
-    return ascii(text)[1:-1]
+    """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def as_json(payload: bytes) -> str:
+    """A payload on a terminal, such that it can be copied, edited and given to ``--payload``."""
+    text = payload.decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 class Command(QueueCommand):
@@ -52,7 +65,9 @@ class Command(QueueCommand):
         super().add_arguments(parser)
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         listing = actions.add_parser("list", help="the oldest first")
-        listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
+        listing.add_argument(
+            "--limit", type=positive, metavar="N", default=50, help="at most so many (default: %(default)s)"
+        )
         listing.add_argument("--json", action="store_true", help="as one JSON object per line")
         show = actions.add_parser("show", help="one entry with its payload and history")
         show.add_argument("entry", help="the entry's id")
@@ -64,7 +79,9 @@ class Command(QueueCommand):
         for moving in (requeue, discard):
             moving.add_argument("entries", nargs="*", metavar="ENTRY", help="ids of entries")
             moving.add_argument("--all", action="store_true", help="every entry that matches the filters")
-            moving.add_argument("--limit", type=int, help="with --all: at most so many, the oldest first")
+            moving.add_argument(
+                "--limit", type=positive, metavar="N", help="with --all: at most so many, the oldest first"
+            )
             moving.add_argument("--yes", action="store_true", help="with --all: don't ask")
         for filtered in (listing, groups, requeue, discard):
             _add_filters(filtered)
@@ -77,7 +94,7 @@ class Command(QueueCommand):
     def _list(self, queue: FairQueue, options: dict[str, Any]) -> None:
         cursor, shown = None, 0
         while shown < options["limit"]:
-            page = queue.dlq.list(min(1000, options["limit"]), cursor, **_filters(options))
+            page = queue.dlq.list(min(SLICE, options["limit"]), cursor, **_filters(options))
             for entry in page.items[: options["limit"] - shown]:
                 self.stdout.write(json.dumps(_fields(entry)) if options["json"] else _line(entry))
                 shown += 1
@@ -91,28 +108,31 @@ class Command(QueueCommand):
         entry = queue.dlq.get(options["entry"])
         task = entry.original_task
         for name, value in (
-            ("entry", entry.entry_id),
-            ("task", task.task_id),
+            ("entry", plain(entry.entry_id)),
+            ("task", plain(task.task_id)),
             ("user", plain(task.user_id)),
-            ("name", task.name or "-"),
+            ("name", plain(task.name) or "-"),
             ("type", f"{entry.failure_type.value} (fingerprint {entry.fingerprint})"),
             ("reason", plain(entry.reason)),
             ("died", when(entry.moved_at)),
-            ("payload", plain(task.payload_bytes.decode("utf-8", "replace"))),
+            ("payload", as_json(task.payload_bytes)),
         ):
             self.stdout.write(f"{name:8} {value}")
         for attempt in entry.retry_history:
-            self.stdout.write(f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {plain(attempt.error)}")
+            line = f"- {when(attempt.at)}  {attempt.kind}  {plain(attempt.worker)}  {plain(attempt.error)}"
+            self.stdout.write(line.rstrip())
             for line in attempt.traceback.splitlines():
                 self.stdout.write(f"    {plain(line)}")
 
     def _groups(self, queue: FairQueue, options: dict[str, Any]) -> None:
         found = queue.dlq.groups(MOST_LOOKED_AT, **_filters(options))
         for group in found.groups:
-            head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {group.name or '-'}"
-            self.stdout.write(f"{head}  {plain(group.error)[:100]}  (newest {when(group.newest)}: {group.example})")
+            head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {plain(group.name) or '-'}"
+            self.stdout.write(f"{head}  {plain(group.error)[:100]}  ({_span(group)})")
+        matching = sum(group.count for group in found.groups)
+        looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
-        self.stdout.write(f"{len(found.groups):,} groups of {found.looked_at:,} dead letters{rest}")
+        self.stdout.write(f"{len(found.groups):,} groups of {matching:,} dead letters{looked}{rest}")
 
     def _count(self, queue: FairQueue, options: dict[str, Any]) -> None:
         counts = queue.dlq.counts()
@@ -127,7 +147,7 @@ class Command(QueueCommand):
             count = 1
         else:
             count = queue.dlq.requeue_many(options["entries"], payload)
-        self.stdout.write(f"{count:,} requeued")
+        self._tell(options, count, "requeued")
 
     def _discard(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if self._means_all(queue, options, "discard"):
@@ -137,7 +157,13 @@ class Command(QueueCommand):
             count = 1
         else:
             count = queue.dlq.discard_many(options["entries"])
-        self.stdout.write(f"{count:,} discarded")
+        self._tell(options, count, "discarded")
+
+    def _tell(self, options: dict[str, Any], count: int, done: str) -> None:
+        missing = len(set(options["entries"])) - count
+        if options["entries"] and missing:
+            raise ValueError(f"{count:,} {done}; the other {missing:,} were not there (any more)")
+        self.stdout.write(f"{count:,} {done}")
 
     def _cleanup(self, queue: FairQueue, options: dict[str, Any]) -> None:
         self.stdout.write(f"{queue.dlq.cleanup(options['older_than']):,} dead letters forgotten")
@@ -147,17 +173,20 @@ class Command(QueueCommand):
         if options["all"] == bool(options["entries"]):
             raise ValueError("name entries, or give --all")
         if not options["all"]:
-            if filters:
-                raise ValueError("filters go with --all; entries that are named are meant whatever they are")
+            if filters or options["limit"]:
+                raise ValueError("filters go with --all, as --limit does; entries that are named are meant as they are")
             return False
         if options["yes"]:
             return True
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise ValueError(f"{verb} --all asks first, and there is no terminal to ask at: give --yes")
         what = ", ".join(f"{key} {value}" for key, value in filters.items()) or "every one of them"
-        answer = input(
-            f"{verb} dead letters of queue {queue.name!r} ({queue.dlq.count():,} in all): {what}. Go on? [y/N] "
-        )
+        most = f", at most {options['limit']:,}" if options["limit"] else ""
+        lying = f"{queue.dlq.count():,} in all"
+        try:
+            answer = input(f"{verb} dead letters of queue {queue.name!r} ({lying}): {what}{most}. Go on? [y/N] ")
+        except (EOFError, KeyboardInterrupt):
+            answer = ""
         if answer.strip().lower() not in ("y", "yes"):
             raise ValueError("nothing was changed")
         return True
@@ -174,14 +203,18 @@ def _add_filters(parser: ArgumentParser) -> None:
 
 
 def _filters(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in NAMED if options[name] is not None}
+    return {name: options[name] for name in Filters.__annotations__ if options[name] is not None}
+
+
+def _span(group: DLQGroup) -> str:
+    return f"{when(group.oldest)} to {when(group.newest)}, such as {plain(group.example)}"
 
 
 def _line(entry: DLQEntry) -> str:
     task = entry.original_task
     reason = plain(entry.reason.splitlines()[0] if entry.reason else "")
-    head = f"{entry.entry_id}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
-    return f"{head}  {plain(task.user_id)}  {task.name or '-'}  {reason}"
+    head = f"{plain(entry.entry_id)}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
+    return f"{head}  {plain(task.user_id)}  {plain(task.name) or '-'}  {reason}"
 
 
 def _fields(entry: DLQEntry) -> dict[str, Any]:
@@ -201,6 +234,6 @@ def _fields(entry: DLQEntry) -> dict[str, Any]:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_payload.loads(text.encode(), what="it")
     except ValueError as error:
         raise ValueError(f"--payload must be JSON, got {text!r:.80}: {error}") from error

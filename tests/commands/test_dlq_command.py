@@ -1,0 +1,171 @@
+"""``manage.py fairque_dlq`` as an operator uses it: what it prints, what it asks, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: object) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}  # type: ignore[attr-defined]
+    return get_queue()
+
+
+@pytest.fixture
+def run() -> Callable[..., str]:
+    def command(*words: str) -> str:
+        out = StringIO()
+        call_command("fairque_dlq", *words, stdout=out, no_color=True)
+        return out.getvalue()
+
+    return command
+
+
+def bury(queue: FairQueue, error: BaseException | str = "boom", *, user: str = "acme", payload: object = None) -> str:
+    task_id = queue.push(Task.create(user, 3, payload, name="mail.send")).task_id
+    lease = queue.pop("w", [user])
+    assert lease is not None
+    queue.fail(lease, error, retry=False)
+    return f"{task_id}~1"
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(text))
+
+
+def test_the_payload_that_is_shown_can_be_given_back(queue: FairQueue, run: Callable[..., str]) -> None:
+    payload = {"to": "Zoë", "text": 'a\\b "c"\n\u202e'}
+    entry = bury(queue, payload=payload)
+    shown = re.search(r"^payload +(.*)$", run("show", entry), re.MULTILINE)
+    assert shown is not None
+    assert "Zoë" in shown[1]
+    assert "\u202e" not in shown[1]
+    assert run("requeue", entry, "--payload", shown[1]) == "1 requeued\n"
+    assert queue.get_task(entry[:-2]).payload == payload
+
+
+def test_what_is_shown_of_an_entry(queue: FairQueue, run: Callable[..., str]) -> None:
+    try:
+        raise ValueError("no\x1b[2J such")  # noqa: TRY301 - an error with a traceback
+    except ValueError as error:
+        entry = bury(queue, error, user="a\nb")
+    shown = run("show", entry)
+    assert f"entry    {entry}\n" in shown
+    assert "user     a\\nb\n" in shown
+    assert "reason   ValueError: no\\x1b[2J such\n" in shown
+    assert re.search(r"^- \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  failed  w  ValueError: no", shown, re.MULTILINE)
+    assert "    Traceback (most recent call last):\n" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_list_of_at_most_so_many(queue: FairQueue, run: Callable[..., str]) -> None:
+    entries = [bury(queue) for _ in range(3)]
+    assert [json.loads(line)["entry"] for line in run("list", "--json", "--limit", "2").splitlines()] == entries[:2]
+    assert run("list", "--limit", "2").splitlines()[-1] == "2 shown of 3 dead letters in queue 'default'"
+
+
+def test_a_list_goes_on_over_pages_that_hold_nothing_of_what_is_asked_for(
+    queue: FairQueue, run: Callable[..., str]
+) -> None:
+    for _ in range(120):
+        bury(queue)
+    last = bury(queue, user="bolt")
+    assert last in run("list", "--user", "bolt", "--limit", "1")
+
+
+def test_groups_say_how_many_were_looked_at(queue: FairQueue, run: Callable[..., str]) -> None:
+    bury(queue, "no order 17")
+    newest = bury(queue, "no order 4711")
+    bury(queue, "timeout", user="bolt")
+    lines = run("groups").splitlines()
+    assert lines[0].split()[0] == "2"
+    assert "no order <n>" in lines[0]
+    assert f"such as {newest})" in lines[0]
+    assert lines[-1] == "2 groups of 3 dead letters"
+    assert run("groups", "--user", "bolt").splitlines()[-1] == "1 groups of 1 dead letters, of 3 looked at"
+
+
+def test_all_that_match_after_a_yes(
+    queue: FairQueue, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for user in ("acme", "acme", "bolt"):
+        bury(queue, user=user)
+    answer(monkeypatch, "yes\n")
+    assert run("requeue", "--all", "--user", "acme", "--limit", "5") == "2 requeued\n"
+    asked = "requeue dead letters of queue 'default' (3 in all): user_id acme, at most 5. Go on? [y/N]"
+    assert asked in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["n\n", "\n", "", "sure\n"])
+def test_nothing_is_changed_without_a_yes(
+    queue: FairQueue, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    bury(queue)
+    answer(monkeypatch, text)
+    with pytest.raises(CommandError, match=r"^nothing was changed$"):
+        run("discard", "--all")
+    assert queue.dlq.count() == 1
+
+
+def test_at_most_so_many_of_all(queue: FairQueue, run: Callable[..., str]) -> None:
+    entries = [bury(queue) for _ in range(3)]
+    assert run("discard", "--all", "--limit", "2", "--yes", "--name", "mail.send") == "2 discarded\n"
+    assert [entry.entry_id for entry in queue.dlq.list().items] == entries[2:]
+
+
+def test_those_that_are_not_there_any_more_are_told_of(queue: FairQueue, run: Callable[..., str]) -> None:
+    first, second = bury(queue), bury(queue)
+    queue.dlq.discard(first)
+    with pytest.raises(CommandError, match=r"^1 requeued; the other 1 were not there \(any more\)$"):
+        run("requeue", first, second, second)
+    assert queue.get_task(second[:-2]).state is TaskState.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("list", "--limit", "0"), "whole number of at least 1, got '0'"),
+        (("list", "--type", "dead"), "invalid choice: 'dead'"),
+        (("list", "--older-than", "-1s"), "expected (one argument|an age such as 90s)"),
+        (("list", "--fingerprint", "xyz"), "12 hexadecimal digits"),
+        (("requeue", "nonsense"), "looks like 'task id~1'"),
+        (("requeue", "x~1", "--limit", "2"), "go with --all, as --limit does"),
+        (("requeue", "--all", "--yes", "--payload", '{"a":1,"a":2}'), "'a' occurs twice"),
+        (("requeue", "--all", "--yes", "--payload", "NaN"), "--payload must be JSON"),
+        (("requeue", "--all", "--yes", "--payload", json.dumps("x" * 300_000)), "the limit is"),
+        (("discard", "x~1", "--all"), "name entries, or give --all"),
+        (("cleanup",), "--older-than"),
+        (("cleanup", "--older-than", "99999d"), "older_than must be a number of seconds"),
+    ],
+)
+def test_mistakes_change_nothing(
+    queue: FairQueue, run: Callable[..., str], words: tuple[str, ...], expected: str
+) -> None:
+    bury(queue)
+    with pytest.raises(CommandError, match=expected) as error:
+        run(*words)
+    assert "\n" not in str(error.value)
+    assert queue.dlq.counts()["failed"] == 1
