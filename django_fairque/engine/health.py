@@ -13,26 +13,40 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+LATE = 60
+"""Seconds after which maintenance that should have been done by now is missing."""
+
+
 @dataclass(frozen=True)
 class Health:
-    """``status`` is good, degraded or down, ``reasons`` say why in sentences, ``server`` what answers."""
+    """``status`` is good, degraded or down (no task is accepted), ``reasons`` say why in sentences, ``server`` what answers."""
 
     status: str
     reasons: list[str]
     server: dict[str, Any]
 
 
+def attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
+    """Reads the number of workers that live at ``now`` (µs), then, kind by kind, of what is due and waits for their
+    maintenance. Workers that have died are counted out here: when all have, none is left to remove them."""
+    keys = commands.keys
+    due = (keys.state("scheduled"), keys.state("started"), keys("throttled"))
+    return [("ZCOUNT", keys("workers"), now, "+inf"), *(("ZCOUNT", key, "-inf", now) for key in due)]
+
+
 def health(commands: Commands) -> Steps[Health]:
     """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached."""
     keys = commands.keys
-    reads = [(*INFO, "persistence", "replication"), ("ZCARD", keys("workers")), ("ZCARD", keys("ring"))]
-    reads += [("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look"), ("TIME",)]
-    info, workers, ring, dead, look, clock = yield Read(reads)
-    reasons = list(_server_reasons(info))
-    if ring and not workers:
+    reads: list[tuple[Any, ...]] = [(*INFO, "persistence", "replication"), ("ZCARD", keys("ring")), ("TIME",)]
+    reads += [("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
+    info, ring, clock, dead, look = yield Read(reads)
+    now = int(clock[0]) * 1_000_000 + int(clock[1])
+    workers, *due = yield Read(attendance(commands, now))
+    refusals, reasons = list(_refusals(info)), list(_server_reasons(info))
+    if not workers and (ring or sum(map(int, due))):
         reasons.append("tasks are waiting and no worker is running; start one with manage.py fairque_worker")
-    late = int(clock[0]) - int(float(look or NEVER)) / 1_000_000
-    if late > 60 and workers:
+    late = (now - float(look or NEVER)) / 1_000_000
+    if workers and late > LATE + commands.config.queue_cleanup_interval:
         reasons.append(f"maintenance is {late:.0f} s late: no worker has swept the queue")
     if dead:
         reasons.append(f"{dead} dead letters wait for someone to look at them")
@@ -44,14 +58,24 @@ def health(commands: Commands) -> Steps[Health]:
         "eviction": info.get("maxmemory_policy"),
         "append_only_file": bool(info.get("aof_enabled")),
     }
-    return Health("degraded" if reasons else "good", reasons, server)
+    status = "down" if refusals else "degraded" if reasons else "good"
+    return Health(status, [*refusals, *reasons], server)
+
+
+def _refusals(info: Mapping[str, Any]) -> Iterable[str]:
+    """Why nothing can be written."""
+    # A cluster's client asks any node of it, and sends what it writes to the right one.
+    if info.get("role") == "slave" and info.get("redis_mode") != "cluster":
+        yield "the server is a read-only replica; connect to the primary"
+    if info.get("aof_last_write_status", "ok") != "ok":
+        yield "the server could not write its append-only file and refuses changes; look at its disk"
 
 
 def _server_reasons(info: Mapping[str, Any]) -> Iterable[str]:
     if not info.get("aof_enabled"):
         yield "the append-only file is off: a restart of the server loses what came since its last snapshot"
-    if info.get("aof_last_write_status", "ok") != "ok":
-        yield "the server could not write its append-only file; look at its disk"
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        yield "the server could not write its last snapshot, and may refuse changes until it can; look at its disk"
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         yield f"maxmemory-policy is {policy}; it should be noeviction"

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .commands import NEVER, Commands
+from .health import attendance
 from .histograms import Histograms, Percentiles, percentiles
+from .options import STARVING
 from .priority import Priority
 from .records import FailureType, TaskState
 from .steps import Read, Steps
@@ -49,24 +51,32 @@ class DependencyStats:
 @dataclass(frozen=True)
 class SlaStats:
     """Promises to start: how often one was at risk, passed while the task still waited, was broken by a late start; and how
-    many tasks starvation moved up a class. Since the queue's first task."""
+    many tasks starvation moved up a class, also by the class they came from. Since the queue's first task."""
 
     at_risk: int
     overdue: int
     violated: int
     promoted: int
+    promoted_from: dict[str, int]
 
 
 @dataclass(frozen=True)
 class QueueStats:
-    """A queue at one moment; counters since its first task, percentiles and minutes of the last hour."""
+    """A queue at one moment; counters since its first task, percentiles and minutes of the last hour.
+
+    ``users`` have a record, ``users_ready`` of them something to start now. ``workers`` live. ``due`` is what waits for a
+    worker's maintenance and moves no further without one: tasks whose time has come, ended leases, users whose rate
+    allows another task.
+    """
 
     queue: str
     states: dict[str, int]
     depth: dict[str, int]
     totals: dict[str, int]
+    users: int
     users_ready: int
     workers: int
+    due: int
     paused: bool
     oldest_wait_seconds: float
     wait: Percentiles
@@ -80,13 +90,16 @@ class QueueStats:
 
 def stats(commands: Commands) -> Steps[QueueStats]:
     keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("TIME",), ("HGETALL", keys("stats")), ("ZCARD", keys("ring"))]
-    reads += [("ZCARD", keys("workers")), ("ZCARD", keys("resolving")), *_oldest_reads(commands)]
+    reads: list[tuple[Any, ...]] = [("TIME",), ("HGETALL", keys("stats")), ("ZCARD", keys("users"))]
+    reads += [("ZCARD", keys("ring")), ("ZCARD", keys("resolving")), *_oldest_reads(commands)]
     reads += [("ZCARD", keys.state(state.value)) for state in TaskState]
-    clock, counters, ring, workers, resolving, nearest, eldest, *sizes = yield Read(reads)
+    clock, counters, users, ring, resolving, nearest, eldest, *sizes = yield Read(reads)
     now = int(clock[0])
     last = now // 60
-    minutes = yield Read([("HGETALL", keys.minute(minute)) for minute in range(last - MINUTES + 1, last + 1)])
+    reads = attendance(commands, now * 1_000_000 + int(clock[1]))
+    reads += [("HGETALL", keys.minute(minute)) for minute in range(last - MINUTES + 1, last + 1)]
+    replies = yield Read(reads)
+    (workers, *due), minutes = replies[:-MINUTES], replies[-MINUTES:]
     totals = {name.decode(): int(float(value)) for name, value in counters.items()}
     hour = Histograms()
     for record in minutes:
@@ -97,8 +110,10 @@ def stats(commands: Commands) -> Steps[QueueStats]:
         states=states,
         depth={priority.name: totals.get(f"depth:{priority.value}", 0) for priority in Priority},
         totals={name: totals[name] for name in sorted(totals) if _is_total(name)},
+        users=int(users),
         users_ready=int(ring),
         workers=int(workers),
+        due=sum(map(int, due)),
         paused=totals.get("paused", 0) == 1,
         oldest_wait_seconds=(yield from _oldest_wait(commands, [*nearest, *eldest], now)),
         wait=percentiles(hour.wait),
@@ -112,7 +127,11 @@ def stats(commands: Commands) -> Steps[QueueStats]:
             percentiles(hour.resolutions),
         ),
         sla=SlaStats(
-            *(totals.get(name, 0) for name in ("sla_at_risk", "sla_overdue", "sla_violated", "promoted")),
+            at_risk=totals.get("sla_at_risk", 0),
+            overdue=totals.get("sla_overdue", 0),
+            violated=totals.get("sla_violated", 0),
+            promoted=totals.get("promoted", 0),
+            promoted_from={name: totals.get(f"promoted:{Priority[name].value}", 0) for name in STARVING},
         ),
         dead={kind.value: totals.get(f"lying:{kind.value}", 0) for kind in FailureType},
         minutes=[_minute(last - MINUTES + 1 + index, record) for index, record in enumerate(minutes)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"), (0.000001, "µs"))
+_RATES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
 _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -28,10 +29,11 @@ def number(value: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """``0.5`` -> ``30 /min``, ``1200`` -> ``1,200 /s``."""
-    if per_second >= 1 or per_second == 0:
-        return f"{_digits(per_second)} /s"
-    return f"{_digits(per_second * 60)} /min"
+    """``0.5`` -> ``30 /min``, ``1200`` -> ``1,200 /s``; the shortest unit in which it is at least one."""
+    for length, unit in _RATES:
+        if per_second * length >= 1:
+            return f"{_digits(per_second * length)} /{unit}"
+    return f"{_digits(per_second * 86_400)} /d" if per_second else "0 /s"
 
 
 def share(fraction: float) -> str:
@@ -42,6 +44,8 @@ def _digits(value: float) -> str:
     """Three digits, without zeros behind the point, with separators."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
+    if 0 < value < 0.001:
+        return "<0.001"  # not 1e-05
     return f"{value:.3g}"
 
 

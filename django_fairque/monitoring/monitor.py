@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,20 +55,24 @@ METRICS: Mapping[str, Metric] = {
         f"tasks started too late in the last {LATELY} minutes",
     ),
     "idle_backlog": Metric(
-        lambda stats: stats.users_ready if not stats.workers and not stats.paused else 0,
+        lambda stats: stats.users_ready + stats.due if not stats.workers and not stats.paused else 0,
         number,
-        "users with ready tasks and no worker",
+        "users and due tasks that wait while no worker lives",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Rule:
-    """``metric`` (one of `METRICS`) must not be over ``over`` for longer than ``for_seconds``."""
+    """``metric`` (one of `METRICS`) must not be over ``over`` for longer than ``for_seconds``.
+
+    ``name`` tells rules about one metric apart; it is the metric's when none is given.
+    """
 
     metric: str
     over: float
     for_seconds: float = 0.0
+    name: str = ""
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -75,8 +80,11 @@ class Rule:
             hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(METRICS)}"
             raise ConfigurationError(f"there is no metric {self.metric!r}; {hint}")
         for name, value in (("over", self.over), ("for_seconds", self.for_seconds)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-                raise ConfigurationError(f"{name} of the rule about {self.metric} must be at least 0, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise ConfigurationError(
+                    f"{name} of the rule about {self.metric} must be a number of at least 0, got {value!r}"
+                )
+        object.__setattr__(self, "name", self.name or self.metric)
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,8 @@ class StatsMonitor:
 
     Args:
         rules: what to look at; by default those of the configuration (``MONITOR``).
-        on_alert: called with each `MonitorAlert`; by default they are logged.
+        on_alert: called with each `MonitorAlert`; by default they are logged. When it fails that is logged, and the next
+            is told.
     """
 
     def __init__(
@@ -118,18 +127,28 @@ class StatsMonitor:
         self._raised: set[Rule] = set()
 
     def check(self, stats: QueueStats | None = None, *, now: float | None = None) -> list[MonitorAlert]:
-        """Look once; returns what changed since the last look. ``now`` defaults to this machine's clock."""
+        """Look once; returns what changed since the last look. ``now`` defaults to this machine's clock.
+
+        Raises:
+            RedisConnectionError: the server can't be reached; what is known of each rule stays as it was.
+        """
         figures = self._queue.get_stats() if stats is None else stats
         moment = time.time() if now is None else now
         changes = [change for rule in self.rules if (change := self._look(rule, figures, moment))]
         for change in changes:
-            self._on_alert(change)
+            self._tell(change)
         return changes
 
     @property
     def raised(self) -> list[Rule]:
         """The rules that are broken now, as of the last look."""
         return [rule for rule in self.rules if rule in self._raised]
+
+    def _tell(self, change: MonitorAlert) -> None:
+        try:
+            self._on_alert(change)
+        except Exception:
+            logger.exception("on_alert failed for: %s", change)
 
     def _look(self, rule: Rule, stats: QueueStats, now: float) -> MonitorAlert | None:
         value = METRICS[rule.metric].value(stats)
@@ -152,13 +171,13 @@ def rules_of(config: MonitorConfig) -> list[Rule]:
     return [Rule(name, over, config.for_seconds) for name, over in wanted.items() if over is not None]
 
 
-def broken(queue: FairQueue) -> list[str]:
+def broken(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
     """What is over its configured limit right now, in sentences (``for_seconds`` is not waited for)."""
     rules = [Rule(rule.metric, rule.over) for rule in _configured()]
     if not rules:
         return []
     found: list[MonitorAlert] = []
-    StatsMonitor(queue, rules, found.append).check()
+    StatsMonitor(queue, rules, found.append).check(stats)
     return [str(each) for each in found]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.histograms import Percentiles, percentiles
+from django_fairque.engine.statistics import SlaStats
 
 from .conftest import task
 from .test_costs import commands
@@ -60,6 +61,91 @@ def test_the_longest_wait_is_found_after_its_promise_was_broken(queue: FairQueue
     while queue.sweep(now=now).more:
         pass
     assert queue.get_stats().oldest_wait_seconds == pytest.approx(90, abs=3)
+
+
+def test_promises_and_promotions(queue: FairQueue) -> None:
+    now = time.time() - 86_500
+    queue.push_batch([task(priority=1), task(priority=2), task(priority=3), task(priority=5, sla=10)], now=now)
+    assert queue.get_stats().sla == SlaStats(0, 0, 0, 0, {"VERY_LOW": 0, "LOW": 0, "NORMAL": 0})
+    queue.sweep(now=now + 86_400)
+    assert len(queue.pop_batch(9, "w", now=now + 86_401)) == 4
+    stats = queue.get_stats()
+    assert stats.sla == SlaStats(4, 4, 4, 3, {"VERY_LOW": 1, "LOW": 1, "NORMAL": 1})
+    assert sum(each.promoted for each in stats.minutes) == 3
+    assert sum(each.violated for each in stats.minutes) == 4
+
+
+def test_depth_by_priority(queue: FairQueue) -> None:
+    queue.push_batch([task(f"u{n}", priority) for priority in (1, 3, 3, 6, 6, 6) for n in range(2)])
+    assert queue.get_stats().depth == {"VERY_LOW": 2, "LOW": 0, "NORMAL": 4, "HIGH": 0, "VERY_HIGH": 0, "CRITICAL": 6}
+
+
+def test_dead_letters_by_type_and_what_became_of_them(queue: FairQueue) -> None:
+    now = time.time() - 1000
+    queue.push_batch([task(task_id="a"), task(task_id="b"), task(expires_at=now + 10)], now=now)
+    for lease in queue.pop_batch(2, "w", now=now):
+        queue.fail(lease, "x", retry=False, now=now)
+    while queue.sweep(now=now + 11).more:
+        pass
+    assert queue.get_stats().dead == {"failed": 2, "expired": 1, "poisoned": 0}
+    queue.dlq.requeue("a~1")
+    queue.dlq.discard("b~1")
+    stats = queue.get_stats()
+    assert stats.dead == {"failed": 0, "expired": 1, "poisoned": 0}
+    assert {name: stats.totals[name] for name in ("dead:failed", "dead:expired", "requeued", "discarded")} == {
+        "dead:failed": 2,
+        "dead:expired": 1,
+        "requeued": 1,
+        "discarded": 1,
+    }
+
+
+def test_workers_that_have_died_are_not_counted(queue: FairQueue) -> None:
+    """Workers remove each other's records; nobody removes the last one's."""
+    now = time.time() - 100
+    queue.heartbeat("dead", {}, ttl=60, now=now)
+    assert queue.get_stats().workers == 0
+    queue.heartbeat("alive", {}, ttl=160, now=now)
+    assert queue.get_stats().workers == 1
+
+
+def test_what_is_due_waits_for_a_worker(queue: FairQueue) -> None:
+    now = time.time() - 100
+    queue.user("fast").set_rate("1/m", now=now)
+    queue.push_batch([task("fast"), task("fast"), task("late", execute_after=now + 99)], now=now)
+    queue.push(task("later", execute_after=now + 10_000), now=now)
+    assert queue.get_stats().due == 1
+    assert len(queue.pop_batch(9, "w", lease=10, now=now)) == 1
+    assert queue.get_stats().due == 3  # its lease has ended, and its user may start the next
+
+
+def test_users_are_counted_with_and_without_work(queue: FairQueue) -> None:
+    queue.push_batch([task("a"), task("b"), task("c", execute_after=4e9)])
+    (lease,) = queue.pop_batch(1, "w", ["a"])
+    queue.finish(lease)
+    stats = queue.get_stats()
+    assert (stats.users, stats.users_ready) == (3, 1)
+
+
+def test_a_queue_that_never_was_used(queue: FairQueue) -> None:
+    stats = queue.get_stats()
+    assert (stats.totals, stats.wait, stats.oldest_wait_seconds, len(stats.minutes)) == ({}, Percentiles(), 0.0, 60)
+
+
+@pytest.mark.parametrize("seconds", [0.000001, 0.00123, 0.5, 7.0, 90_000.0])
+def test_percentiles_are_right_to_9_percent(queue: FairQueue, seconds: float) -> None:
+    now = time.time() - 100
+    queue.push(task(), now=now)
+    lease = queue.pop("w", now=now)
+    assert lease is not None
+    queue.finish(lease, took=seconds, now=now)
+    assert queue.get_stats().run.p99 == pytest.approx(seconds, rel=0.095)
+
+
+def test_percentiles_of_many() -> None:
+    figures = percentiles({0: 90, 40: 8, 80: 2})
+    assert figures.count == 100
+    assert [round(each * 1e6) for each in (figures.p50, figures.p95, figures.p99)] == [1, 1117, 1143480]
 
 
 def test_reading_them_costs_the_same_however_much_there_is(queue: FairQueue, redis: Redis) -> None:

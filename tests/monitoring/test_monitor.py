@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig, get_queue
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.errors import ConfigurationError, RedisConnectionError
 from django_fairque.engine.models import Task
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.statistics import MinuteStats
 from django_fairque.monitoring import formatting
 from django_fairque.monitoring.monitor import METRICS, MonitorAlert, Rule, StatsMonitor, broken
@@ -19,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.statistics import QueueStats
+    from tests.conftest import MakeServer
     from tests.servers import Server
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "monitoring.md").read_text()
@@ -58,6 +63,58 @@ def test_a_value_that_comes_back_in_between_begins_anew(queue: FairQueue, stats:
     assert [each.state for each in monitor.check(deep, now=115)] == ["raised"]
 
 
+def test_two_rules_about_one_figure_are_told_apart_by_name(queue: FairQueue, stats: QueueStats) -> None:
+    monitor = StatsMonitor(queue, [Rule("depth", 1), Rule("depth", 9, name="page the one on duty")])
+    deep, deeper = (replace(stats, depth={"NORMAL": depth}) for depth in (5, 10))
+    assert [each.rule.name for each in monitor.check(deep, now=0)] == ["depth"]
+    assert [each.rule.name for each in monitor.check(deeper, now=1)] == ["page the one on duty"]
+    assert [(each.rule.name, each.state) for each in monitor.check(deep, now=2)] == [
+        ("page the one on duty", "cleared")
+    ]
+
+
+def test_a_handler_that_fails_is_logged_and_the_next_change_is_told(
+    queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+
+    def handler(alert: MonitorAlert) -> None:
+        told.append(alert.rule.name)
+        if len(told) == 1:
+            raise RuntimeError("the pager is off")
+
+    monitor = StatsMonitor(queue, [Rule("depth", 1), Rule("dead", 1)], handler)
+    assert len(monitor.check(replace(stats, depth={"NORMAL": 5}, dead={"failed": 5}), now=0)) == 2
+    assert told == ["depth", "dead"]
+    assert "on_alert failed for: queue default: ready tasks 5, over 1" in caplog.text
+    assert "the pager is off" in caplog.text
+
+
+def test_changes_are_logged_when_nobody_else_is_told(
+    queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "django_fairque.monitoring")
+    monitor = StatsMonitor(queue, [Rule("depth", 1)])
+    monitor.check(replace(stats, depth={"NORMAL": 5}))
+    monitor.check()
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", "queue default: ready tasks 5, over 1"),
+        ("INFO", "queue default: ready tasks back to 0 (limit 1)"),
+    ]
+
+
+def test_a_server_that_is_away_changes_nothing(make_server: MakeServer) -> None:
+    server = make_server()
+    queue = FairQueue(server.client(), config=QueueConfig(pipeline_timeout=0))
+    queue.push(Task.create("u", 3, None))
+    monitor = StatsMonitor(queue, [Rule("depth", 0)])
+    assert [each.state for each in monitor.check()] == ["raised"]
+    server.kill()
+    with pytest.raises(RedisConnectionError):
+        monitor.check()
+    assert [rule.metric for rule in monitor.raised] == ["depth"]
+
+
 def minute(**numbers: Any) -> MinuteStats:
     return MinuteStats(**{"minute": 0, "pushed": 0, "finished": 0, "failed": 0, "dead": 0, **numbers})
 
@@ -72,7 +129,8 @@ def minute(**numbers: Any) -> MinuteStats:
         ("dead", {"dead": {"failed": 2, "expired": 1}}, 3),
         ("sla_violated", {"minutes": [minute(violated=9), *[minute(violated=2)] * 5]}, 10),
         ("idle_backlog", {"users_ready": 4, "workers": 0}, 4),
-        ("idle_backlog", {"users_ready": 4, "workers": 1}, 0),
+        ("idle_backlog", {"users_ready": 4, "workers": 0, "due": 3}, 7),
+        ("idle_backlog", {"users_ready": 4, "workers": 1, "due": 3}, 0),
         ("idle_backlog", {"users_ready": 4, "workers": 0, "paused": True}, 0),
     ],
 )
@@ -84,7 +142,7 @@ def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Se
     assert broken(queue) == []
     queue.push(Task.create("u", 3, None))
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"IDLE_BACKLOG": 0, "DEPTH": 5}}
-    assert broken(get_queue()) == ["queue default: users with ready tasks and no worker 1, over 0"]
+    assert broken(get_queue()) == ["queue default: users and due tasks that wait while no worker lives 1, over 0"]
     assert {rule.for_seconds for rule in StatsMonitor(get_queue()).rules} == {60}
 
 
@@ -92,7 +150,9 @@ def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Se
     ("made", "words"),
     [
         (lambda: Rule("dept", 1), "did you mean 'depth'"),
-        (lambda: Rule("depth", -1), "over of the rule about depth must be at least 0, got -1"),
+        (lambda: Rule("depth", math.nan), "over of the rule about depth must be a number of at least 0, got nan"),
+        (lambda: Rule("depth", 1, for_seconds="60"), "for_seconds of the rule about depth"),  # type: ignore[arg-type]
+        (lambda: Rule("depth", -1), "over of the rule about depth must be a number of at least 0, got -1"),
         (lambda: FairQueueConfig.model_validate({"monitor": {"depht": 1}}), "did you mean depth"),
         (lambda: FairQueueConfig.model_validate({"monitor": {"failure_share": 2}}), "a fraction from 0 to 1; got 2"),
     ],
@@ -107,6 +167,17 @@ def test_every_limit_is_documented() -> None:
         assert f"`{name.upper()}`" in PAGE
 
 
+def test_the_examples_of_the_page_work(queue: FairQueue, server: Server, settings: Settings) -> None:
+    example, configuration = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert [rule.name for rule in names["monitor"].rules] == ["oldest_wait", "page the one on duty", "failure_share"]
+    assert names["changes"] == []
+    exec(configuration, names)
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, **names["FAIRQUE"]}
+    assert {rule.metric for rule in StatsMonitor(get_queue()).rules} == {"oldest_wait", "dead", "idle_backlog"}
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -117,7 +188,13 @@ def test_every_limit_is_documented() -> None:
         (formatting.duration(200_000), "2.31 d"),
         (formatting.size(2048), "2 KiB"),
         (formatting.size(12), "12 B"),
+        (formatting.duration(999.9e-3), "1,000 ms"),
         (formatting.rate(0.5), "30 /min"),
+        (formatting.rate(1 / 300), "12 /h"),
+        (formatting.rate(1 / 86_400), "1 /d"),
+        (formatting.rate(0), "0 /s"),
+        (formatting.share(1e-9), "<0.001 %"),
+        (formatting.share(0), "0 %"),
         (formatting.rate(1234.5), "1,234 /s"),
         (formatting.share(0.123), "12.3 %"),
     ],

@@ -11,6 +11,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.health import Health
 from django_fairque.management.base import QueueCommand
+from django_fairque.monitoring.formatting import size
 from django_fairque.monitoring.monitor import broken
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ EXIT = {"good": 0, "degraded": 1, "down": 2}
 
 
 class Command(QueueCommand):
-    help = "Say whether a queue is good (exit 0), degraded (1) or down (2), and why."
+    help = "Say whether a queue is good (exit 0), degraded (1) or down (2, no task is accepted), and why."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -31,7 +32,8 @@ class Command(QueueCommand):
             queue = get_queue(options["queue"])
             health = queue.health()
             if limits := broken(queue):
-                health = Health("degraded", [*health.reasons, *limits], health.server)
+                status = "degraded" if health.status == "good" else health.status
+                health = Health(status, [*health.reasons, *limits], health.server)
         except FairQueueError as error:
             health = Health("down", [str(error)], {})
         if options["json"]:
@@ -40,4 +42,11 @@ class Command(QueueCommand):
             self.stdout.write(health.status)
             for reason in health.reasons:
                 self.stdout.write(f"- {reason}")
+            if health.server:
+                self.stdout.write(_server(health.server))
         sys.exit(EXIT[health.status])
+
+
+def _server(server: dict[str, Any]) -> str:
+    limit = f" of {size(server['memory_limit'])}" if server["memory_limit"] else ""
+    return f"{server['name']} {server['version']}, {size(server['memory_used'])}{limit} of memory used"

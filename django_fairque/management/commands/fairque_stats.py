@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import os
+import sys
 import time
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.errors import RedisConnectionError
 from django_fairque.management.base import QueueCommand
-from django_fairque.monitoring.formatting import duration, number, rate, share, table
+from django_fairque.monitoring.monitor import broken
+from django_fairque.monitoring.report import queue_lines, top_lines, top_users, user_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.histograms import Percentiles
     from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.statistics import QueueStats
-    from django_fairque.engine.users import UserStats
 
 CLEAR = "\x1b[H\x1b[2J"
-LATELY = 5
-MOST_USERS = 1000
-"""Looked at for --top."""
+LONGEST = 86_400
 
 
 class Command(QueueCommand):
@@ -38,123 +38,77 @@ class Command(QueueCommand):
         )
         parser.add_argument("--count", type=int, metavar="N", help="with --watch: stop after so many times")
         parser.add_argument("--user", metavar="ID", help="one user's figures instead")
-        parser.add_argument("--top", type=int, default=0, metavar="N", help="with the N users who wait for most")
+        parser.add_argument(
+            "--top", type=int, metavar="N", help="with the N users who have most ready tasks (of 1,000 looked at)"
+        )
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        pause, count = options["watch"], options["count"]
-        if pause is None:
-            return self._show(queue, options)
-        if pause <= 0 or (count is not None and count < 1):
-            raise ValueError("--watch takes a number of seconds more than 0, --count a number of at least 1")
-        try:
-            while True:
-                if self.stdout.isatty() and not options["json"]:
-                    self.stdout.write(CLEAR, ending="")
-                self._look(queue, options)
-                if count is not None:
-                    count -= 1
-                    if not count:
-                        return None
-                time.sleep(pause)
-        except KeyboardInterrupt:
-            return None
+        _check(options)
+        if options["watch"] is None:
+            return self._write(_looked(queue, options))
+        with suppress(KeyboardInterrupt):
+            self._watch(queue, options)
+        return None
 
-    def _look(self, queue: FairQueue, options: dict[str, Any]) -> None:
+    def _watch(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        looks = 0
+        while True:
+            self._look(queue, options, looks)
+            looks += 1
+            if looks == options["count"]:
+                return
+            time.sleep(options["watch"])
+
+    def _look(self, queue: FairQueue, options: dict[str, Any], before: int) -> None:
         """One of many looks: a server that is away for a while does not end them."""
         try:
-            self._show(queue, options)
-        except FairQueueError as error:
-            self.stdout.write(self.style.ERROR(str(error)))
+            lines = list(_looked(queue, options))
+        except RedisConnectionError as error:
+            self.stderr.write(str(error))
+            return
+        if not options["json"]:
+            lines.insert(0, f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%SZ}")
+            if self.stdout.isatty():
+                lines[0] = CLEAR + lines[0]
+            elif before:
+                lines.insert(0, "")
+        self._write(lines)
 
-    def _show(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        if options["user"] is not None:
-            user = queue.user(options["user"]).stats()
-            lines = [json.dumps(dataclasses.asdict(user))] if options["json"] else list(user_lines(user))
-        else:
-            stats = queue.get_stats()
-            lines = [json.dumps(dataclasses.asdict(stats))] if options["json"] else list(queue_lines(stats))
-            if options["top"] and not options["json"]:
-                lines += ["", *top_lines(queue, options["top"])]
-        self.stdout.write("\n".join(lines))
-
-
-def queue_lines(stats: QueueStats) -> Iterator[str]:
-    paused = ", PAUSED" if stats.paused else ""
-    yield (
-        f"queue {stats.queue!r}{paused}: {number(stats.users_ready)} users ready, {stats.workers} workers, "
-        f"oldest wait {duration(stats.oldest_wait_seconds)}"
-    )
-    yield ""
-    yield _listed("states", stats.states)
-    yield _listed("ready", stats.depth)
-    yield _listed("dead", stats.dead)
-    minutes = stats.minutes[-1 - LATELY : -1]
-    finished, failed = sum(each.finished for each in minutes), sum(each.failed for each in minutes)
-    ended = finished + failed
-    yield (
-        f"{'lately':8} {rate(sum(each.pushed for each in minutes) / (60 * LATELY))} pushed  "
-        f"{rate(finished / (60 * LATELY))} finished  {share(failed / ended if ended else 0)} of attempts failed "
-        f"(last {LATELY} minutes)"
-    )
-    yield ""
-    yield from table(
-        [
-            ("last hour", "count", "p50", "p95", "p99"),
-            _row("wait", stats.wait),
-            *(_row(f"  {name}", figures) for name, figures in stats.wait_by_priority.items()),
-            _row("run", stats.run),
-            _row("release", stats.dependencies.resolution),
-        ]
-    )
-    yield ""
-    sla, dependencies = stats.sla, stats.dependencies
-    yield (
-        f"{'promises':8} at risk {number(sla.at_risk)}  overdue {number(sla.overdue)}  started late "
-        f"{number(sla.violated)}  moved up {number(sla.promoted)}"
-    )
-    yield (
-        f"{'depends':8} deferred {number(dependencies.deferred)}  edges {number(dependencies.edges)}  released "
-        f"{number(dependencies.resolved)}  to be told {number(dependencies.resolving)}"
-    )
-    yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+    def _write(self, lines: Iterator[str] | list[str]) -> None:
+        try:
+            self.stdout.write("\n".join(lines))
+            self.stdout.flush()  # into a pipe, the next look may be long in coming
+        except BrokenPipeError:
+            # Its reader, such as `head`, has seen enough. Python flushes its output once more when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
 
 
-def user_lines(user: UserStats) -> Iterator[str]:
-    sizes = user.sizes
-    limits = [
-        f"weight {user.weight:g}",
-        *(f"{what} {value}" for what, value in (("running", user.max_running), ("backlog", user.max_backlog)) if value),
-        *([f"rate {user.rate}"] if user.rate else []),
-        *([f"promise {duration(user.sla)}"] if user.sla else []),
-        *(["PAUSED"] if user.paused else []),
-    ]
-    yield f"user {user.user_id!a}: {', '.join(limits)}"
-    counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
-    yield _listed("now", {**sizes.by_priority, **counted})
-    yield _listed("ended", {"started": user.started, "finished": user.finished, "dead": user.dead})
-    started = max(1, user.started)
-    yield (
-        f"{'times':8} {duration(user.busy_seconds)} of worker time, {duration(user.waited_seconds / started)} waited and "
-        f"{duration(user.busy_seconds / started)} run on the average"
-    )
+def _check(options: dict[str, Any]) -> None:
+    watch, count, top = (options[name] for name in ("watch", "count", "top"))
+    if watch is not None and not 0 < watch <= LONGEST:
+        raise ValueError(f"--watch takes a number of seconds more than 0 and at most {LONGEST:,}, got {watch:g}")
+    if count is not None and (watch is None or count < 1):
+        raise ValueError("--count takes a number of at least 1, and goes with --watch")
+    if top is not None and (top < 1 or options["user"] is not None):
+        raise ValueError("--top takes a number of at least 1, and does not go with --user")
 
 
-def top_lines(queue: FairQueue, count: int) -> Iterator[str]:
-    page = queue.users(limit=MOST_USERS)
-    sizes = queue.get_queue_sizes_batch(page.items)
-    ranked = sorted(sizes.items(), key=lambda pair: (-pair[1].ready, pair[0]))[:count]
-    rows = [
-        (ascii(user)[1:-1], number(size.ready), number(size.running), number(size.scheduled), number(size.deferred))
-        for user, size in ranked
-    ]
-    yield from table([("user", "ready", "running", "scheduled", "deferred"), *rows])
-    if page.cursor is not None:
-        yield f"of the first {number(MOST_USERS)} users; there are more"
-
-
-def _listed(title: str, numbers: dict[str, int]) -> str:
-    return f"{title:8} " + "  ".join(f"{name} {number(value)}" for name, value in numbers.items())
-
-
-def _row(title: str, figures: Percentiles) -> tuple[str, ...]:
-    return (title, number(figures.count), *(duration(each) for each in (figures.p50, figures.p95, figures.p99)))
+def _looked(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:
+    if options["user"] is not None:
+        user = queue.user(options["user"]).stats()
+        yield from [json.dumps(asdict(user))] if options["json"] else user_lines(user)
+        return
+    stats = queue.get_stats()
+    top = top_users(queue, stats, options["top"]) if options["top"] else None
+    over = broken(queue, stats)
+    if options["json"]:
+        yield json.dumps({**asdict(stats), "over_limit": over, **({"top": asdict(top)} if top else {})})
+        return
+    yield from queue_lines(stats)
+    if over:
+        yield ""
+        yield from (f"! {each}" for each in over)
+    if top:
+        yield ""
+        yield from top_lines(top)

@@ -1,0 +1,131 @@
+"""A queue's and a user's figures as lines for people, and the users who wait for most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.listing import MAX_PAGE
+
+from .formatting import duration, number, rate, share, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from django_fairque.engine.histograms import Percentiles
+    from django_fairque.engine.listing import Sizes
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.statistics import QueueStats
+    from django_fairque.engine.users import UserStats
+
+LATELY = 5
+"""Whole minutes of which rates are told."""
+
+
+@dataclass(frozen=True)
+class TopUsers:
+    """Those with most ready tasks, of ``looked_at`` users."""
+
+    sizes: dict[str, Sizes]
+    looked_at: int
+    users: int
+
+
+def top_users(queue: FairQueue, stats: QueueStats, count: int) -> TopUsers:
+    """The first ``count`` of at most 1,000 users.
+
+    In the register of users those without work stand first, so its last page is the one to look at.
+    """
+    first = max(0, stats.users - MAX_PAGE)
+    page = queue.users(f"0:{first}", MAX_PAGE)
+    sizes = queue.get_queue_sizes_batch(page.items)
+    ranked = sorted(sizes.items(), key=lambda pair: (-pair[1].ready, -pair[1].total, pair[0]))
+    return TopUsers(dict(ranked[:count]), len(sizes), max(stats.users, len(sizes)))
+
+
+def queue_lines(stats: QueueStats) -> Iterator[str]:
+    paused = ", PAUSED" if stats.paused else ""
+    yield (
+        f"queue {stats.queue!r}{paused}: {number(stats.users_ready)} users ready of {number(stats.users)}, "
+        f"{number(stats.workers)} workers, oldest wait {duration(stats.oldest_wait_seconds)}"
+    )
+    yield ""
+    yield _listed("states", stats.states)
+    yield _listed("ready", stats.depth)
+    yield _listed("dead", stats.dead)
+    yield _lately(stats)
+    yield ""
+    yield from table(
+        [
+            ("last hour", "count", "p50", "p95", "p99"),
+            _row("wait", stats.wait),
+            *(_row(f"  {name}", figures) for name, figures in stats.wait_by_priority.items()),
+            _row("run", stats.run),
+            _row("release", stats.dependencies.resolution),
+        ]
+    )
+    yield ""
+    sla, dependencies = stats.sla, stats.dependencies
+    yield (
+        f"{'promises':8} at risk {number(sla.at_risk)}  overdue {number(sla.overdue)}  started late "
+        f"{number(sla.violated)}  moved up {number(sla.promoted)}{_whence(sla.promoted_from)}"
+    )
+    yield (
+        f"{'depends':8} deferred {number(dependencies.deferred)}  edges {number(dependencies.edges)}  released "
+        f"{number(dependencies.resolved)}  to be told {number(dependencies.resolving)}"
+    )
+    yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+
+
+def user_lines(user: UserStats) -> Iterator[str]:
+    sizes = user.sizes
+    limits = [
+        f"weight {user.weight:g}",
+        *(f"{what} {value}" for what, value in (("running", user.max_running), ("backlog", user.max_backlog)) if value),
+        *([f"rate {user.rate}"] if user.rate else []),
+        *([f"promise {duration(user.sla)}"] if user.sla else []),
+        *(["PAUSED"] if user.paused else []),
+    ]
+    yield f"user {user.user_id!a}: {', '.join(limits)}"
+    counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
+    yield _listed("now", {**sizes.by_priority, **counted})
+    yield _listed("ended", {"started": user.started, "finished": user.finished, "dead": user.dead})
+    started = max(1, user.started)
+    yield (
+        f"{'times':8} {duration(user.busy_seconds)} of worker time, {duration(user.waited_seconds / started)} waited and "
+        f"{duration(user.busy_seconds / started)} run on the average"
+    )
+
+
+def top_lines(top: TopUsers) -> Iterator[str]:
+    rows = [
+        (ascii(user)[1:-1], number(size.ready), number(size.running), number(size.scheduled), number(size.deferred))
+        for user, size in top.sizes.items()
+    ]
+    yield from table([("user", "ready", "running", "scheduled", "deferred"), *rows])
+    if top.looked_at < top.users:
+        yield f"of {number(top.looked_at)} users looked at; there are {number(top.users)}"
+
+
+def _lately(stats: QueueStats) -> str:
+    minutes = stats.minutes[-1 - LATELY : -1]
+    finished, failed = sum(each.finished for each in minutes), sum(each.failed for each in minutes)
+    ended = finished + failed
+    return (
+        f"{'lately':8} {rate(sum(each.pushed for each in minutes) / (60 * LATELY))} pushed  "
+        f"{rate(finished / (60 * LATELY))} finished  {share(failed / ended if ended else 0)} of attempts failed "
+        f"(last {LATELY} minutes)"
+    )
+
+
+def _whence(promoted_from: Mapping[str, int]) -> str:
+    moved = ", ".join(f"{number(count)} from {name}" for name, count in promoted_from.items() if count)
+    return f" ({moved})" if moved else ""
+
+
+def _listed(title: str, numbers: Mapping[str, int]) -> str:
+    return f"{title:8} " + "  ".join(f"{name} {number(value)}" for name, value in numbers.items())
+
+
+def _row(title: str, figures: Percentiles) -> tuple[str, ...]:
+    return (title, number(figures.count), *(duration(each) for each in (figures.p50, figures.p95, figures.p99)))

@@ -1,0 +1,195 @@
+"""``fairque_stats``: one look, many looks into a pipe and on a terminal, one user, those who wait for most."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.models import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+MANAGE = Path(__file__).parent.parent.parent / "testproject" / "manage.py"
+DEADLINE = 30.0
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    return get_queue()
+
+
+def run(*words: str, err: StringIO | None = None) -> str:
+    out = StringIO()
+    call_command("fairque_stats", *words, stdout=out, stderr=err or StringIO(), no_color=True)
+    return out.getvalue()
+
+
+def push(queue: FairQueue, user: str, n: int = 1, now: float | None = None, priority: int = 3) -> None:
+    queue.push_batch([Task.create(user, priority, None) for _ in range(n)], now=now)
+
+
+def test_promotions_are_told_by_where_they_came_from(queue: FairQueue) -> None:
+    assert "moved up 0\n" in run()
+    now = time.time() - 200_000
+    push(queue, "u", 2, now, priority=2)
+    push(queue, "u", 1, now, priority=3)
+    queue.sweep(now=now + 100_000)
+    assert "moved up 3 (2 from LOW, 1 from NORMAL)\n" in run()
+    assert json.loads(run("--json"))["sla"]["promoted_from"] == {"VERY_LOW": 0, "LOW": 2, "NORMAL": 1}
+
+
+def test_what_is_over_its_limit_is_told(queue: FairQueue, server: Server, settings: Settings) -> None:
+    push(queue, "u", 2)
+    assert json.loads(run("--json"))["over_limit"] == []
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"DEPTH": 1}}
+    assert "! queue default: ready tasks 2, over 1\n" in run()
+    assert json.loads(run("--json"))["over_limit"] == ["queue default: ready tasks 2, over 1"]
+
+
+def test_those_who_wait_for_most_are_found_behind_a_thousand_who_wait_for_nothing(queue: FairQueue) -> None:
+    queue.push_batch([Task.create(f"idle{i}", 3, None) for i in range(1200)])
+    for lease in [*queue.pop_batch(1000, "w"), *queue.pop_batch(1000, "w")]:
+        queue.finish(lease)
+    push(queue, "busy", 3)
+    push(queue, "a little", 2)
+    lines = run("--top", "2").splitlines()[-4:]
+    assert [line.split("  ")[0].rstrip() for line in lines[:3]] == ["user", "busy", "a little"]
+    assert lines[3] == "of 1,000 users looked at; there are 1,202"
+    top = json.loads(run("--top", "1", "--json"))["top"]
+    assert (list(top["sizes"]), top["sizes"]["busy"]["normal"], top["looked_at"]) == (["busy"], 3, 1000)
+
+
+def test_few_users_are_all_looked_at(queue: FairQueue) -> None:
+    assert run("--top", "3").splitlines()[-1].split() == ["user", "ready", "running", "scheduled", "deferred"]
+    push(queue, "acme")
+    assert run("--top", "3").splitlines()[-1].split() == ["acme", "1", "0", "0", "0"]
+
+
+def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue) -> None:
+    now = time.time() - 100
+    push(queue, "acme", 2, now, priority=6)
+    lease = queue.pop("w", now=now + 10)
+    assert lease is not None
+    queue.finish(lease, took=2, now=now + 12)
+    queue.user("acme").set_max_running(3)
+    queue.user("acme").set_max_backlog(50)
+    queue.user("acme").set_rate("100/m")
+    queue.user("acme").pause()
+    head, sizes, ended, times = run("--user", "acme").splitlines()
+    assert head == "user 'acme': weight 1, running 3, backlog 50, rate 100/60s, PAUSED"
+    assert "CRITICAL 1" in sizes
+    assert ended.split() == ["ended", "started", "1", "finished", "1", "dead", "0"]
+    assert times == "times    2 s of worker time, 10 s waited and 2 s run on the average"
+
+
+def test_blocks_one_after_another(queue: FairQueue) -> None:
+    blocks = run("--watch", "0.001", "--count", "3").split("\n\n" + time.strftime("%Y-", time.gmtime()))
+    assert len(blocks) == 3
+    assert re.match(TIME + "\nqueue 'default'", blocks[0])
+    assert "\x1b" not in "".join(blocks)
+
+
+def test_a_server_that_is_away_does_not_end_the_watch(make_server: MakeServer, settings: Settings) -> None:
+    server = make_server()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
+    assert json.loads(run("--json"))["queue"] == "default"
+    server.kill()
+    err = StringIO()
+    assert run("--watch", "0.001", "--count", "2", "--json", err=err) == ""  # JSON's readers get nothing else
+    assert err.getvalue().count("the server can't be reached") == 2
+    with pytest.raises(CommandError, match="can't be reached"):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--watch", "0"), "seconds more than 0"),
+        (("--watch", "nan"), "seconds more than 0"),
+        (("--watch", "inf"), "at most 86,400"),
+        (("--watch", "--count", "0"), "--count takes a number of at least 1"),
+        (("--count", "2"), "goes with --watch"),
+        (("--top", "0"), "--top takes a number of at least 1"),
+        (("--top", "3", "--user", "a"), "does not go with --user"),
+        (("--user", ""), "user_id must"),
+        (("--watch", "--user", ""), "user_id must"),
+    ],
+)
+def test_mistakes_end_with_one_clear_line(queue: FairQueue, words: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(CommandError, match=expected):
+        run(*words)
+
+
+@contextmanager
+def process(server: Server, stdout: int, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as people run it. Its looks are an hour apart: what comes, has come at once."""
+    environment = {**os.environ, "FAIRQUE_REDIS__URL": server.url}
+    environment.pop("PYTHONUNBUFFERED", None)
+    arguments = [sys.executable, str(MANAGE), "fairque_stats", "--watch", "3600", *words]
+    with subprocess.Popen(
+        arguments, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, cwd=MANAGE.parent
+    ) as child:
+        too_late = threading.Timer(DEADLINE, child.kill)  # whoever reads from it then reads its end
+        too_late.start()
+        try:
+            yield child
+        finally:
+            too_late.cancel()
+            child.kill()
+
+
+def interrupted(child: subprocess.Popen[str]) -> tuple[int, str]:
+    child.send_signal(signal.SIGINT)
+    return child.wait(DEADLINE), (child.stderr or StringIO()).read()
+
+
+def test_a_look_into_a_pipe_is_there_at_once_and_ctrl_c_ends_it(queue: FairQueue, server: Server) -> None:
+    with process(server, subprocess.PIPE) as child:
+        output: IO[str] = child.stdout or StringIO()
+        assert re.fullmatch(TIME + "\n", output.readline())
+        assert interrupted(child) == (0, "")
+
+
+def test_a_terminal_is_cleared_before_each_look(queue: FairQueue, server: Server) -> None:
+    ours, theirs = pty.openpty()
+    with process(server, theirs) as child:
+        os.close(theirs)
+        seen = b""
+        while b"totals" not in seen:
+            seen += os.read(ours, 4096)
+        assert re.match(rf"\x1b\[H\x1b\[2J{TIME}\r\nqueue 'default'", seen.decode())
+        assert interrupted(child) == (0, "")
+    os.close(ours)
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(queue: FairQueue, server: Server) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with process(server, writing) as child:
+        os.close(writing)
+        assert (child.wait(DEADLINE), (child.stderr or StringIO()).read()) == (1, "")
