@@ -29,14 +29,18 @@ def wait_until(condition: Callable[[], object], within: float = 15.0) -> None:
 
 
 def servers_of(directory: Path) -> list[int]:
-    """The living server processes of this directory: their command line names its configuration."""
+    """The living server processes of this directory: their command line names its configuration.
+
+    A child that saves or rewrites a file keeps its parent's command line until it has written its own title:
+    it is no server.
+    """
     configuration = str(directory / "valkey.conf")
-    found = []
+    parents = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if configuration in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+                parents[process.pid] = process.ppid()
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def only_server_of(directory: Path) -> int:
