@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import dependencies, leasing, lookup, maintenance, pushing, runs
+from . import delivering, dependencies, leasing, lookup, maintenance, pushing, runs
 from .alerts import take_alerts
 from .commands import Commands
 from .dead_letters import AsyncDeadLetters
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .alerts import Alert
+    from .delivering import EventCount
     from .dependencies import DependencyView
     from .lease import Lease
     from .lookup import Progress
@@ -79,6 +80,34 @@ class AsyncFairQueue:
         return await self._run(
             pushing.push_graph(self._commands, tasks, check_id(run_id, "run_id") if run_id else "", now)
         )
+
+    async def deliver(
+        self,
+        tasks: Sequence[Task],
+        counts: Mapping[str, EventCount] | None = None,
+        *,
+        run_id: str = "",
+        is_graph: bool = False,
+        from_outbox: bool = False,
+        now: float | None = None,
+    ) -> list[PushResult]:
+        return await self._run(
+            delivering.deliver(
+                self._commands,
+                tasks,
+                counts or {},
+                run_id=run_id,
+                is_graph=is_graph,
+                from_outbox=from_outbox,
+                now=now,
+            )
+        )
+
+    async def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
+        return await self._run(delivering.forget_delivered(self._commands, task_ids, now))
+
+    async def event_counts(self) -> dict[str, EventCount]:
+        return await self._run(delivering.event_counts(self._commands))
 
     async def pop(
         self,

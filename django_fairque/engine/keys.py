@@ -76,6 +76,10 @@ class Keys:
     def xcom(self, namespace: str) -> str:
         return f"{self._prefix}xcom:{namespace}"
 
+    def delivered(self, task_id: str) -> str:
+        """That the task came out of an outbox already."""
+        return f"{self._prefix}delivered:{task_id}"
+
     def unique(self, digest: str) -> str:
         return f"{self._prefix}unique:{digest}"
 

@@ -68,6 +68,11 @@ def _push_slice(
     reply = yield commands.call("push", args, now, reply=new_nonce())
     if is_graph:
         check_refusal(commands, tasks, reply)
+    return push_results(tasks, reply)
+
+
+def push_results(tasks: Sequence[Task], reply: Sequence[Any]) -> list[PushResult]:
+    """What ``push.lua`` answers of each task, unless it refused a graph."""
     others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
     words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full"}
     return [

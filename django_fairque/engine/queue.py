@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import dependencies, leasing, lookup, maintenance, pushing, runs
+from . import delivering, dependencies, leasing, lookup, maintenance, pushing, runs
 from .alerts import take_alerts
 from .commands import Commands
 from .dead_letters import DeadLetters
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .alerts import Alert
+    from .delivering import EventCount
     from .dependencies import DependencyView
     from .lease import Lease
     from .lookup import Progress
@@ -102,6 +103,45 @@ class FairQueue:
             BacklogFullError: a user has too many tasks.
         """
         return self._run(pushing.push_graph(self._commands, tasks, check_id(run_id, "run_id") if run_id else "", now))
+
+    def deliver(
+        self,
+        tasks: Sequence[Task],
+        counts: Mapping[str, EventCount] | None = None,
+        *,
+        run_id: str = "",
+        is_graph: bool = False,
+        from_outbox: bool = False,
+        now: float | None = None,
+    ) -> list[PushResult]:
+        """Push at most 1,000 tasks that a database asks for, and count the model events behind them, in one call.
+
+        Args:
+            counts: what happened since the last call, by event.
+            run_id, is_graph: these tasks depend on each other, as in `push_graph`.
+            from_outbox: accept each id once, however often it is delivered; until `forget_delivered`.
+
+        Unlike `push_batch` this raises no `BacklogFullError` for single tasks: their results say so.
+        """
+        return self._run(
+            delivering.deliver(
+                self._commands,
+                tasks,
+                counts or {},
+                run_id=run_id,
+                is_graph=is_graph,
+                from_outbox=from_outbox,
+                now=now,
+            )
+        )
+
+    def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
+        """Say that these tasks' rows are gone from their outbox; returns how many were delivered lately."""
+        return self._run(delivering.forget_delivered(self._commands, task_ids, now))
+
+    def event_counts(self) -> dict[str, EventCount]:
+        """What is known of the model events that asked for tasks of this queue, by event."""
+        return self._run(delivering.event_counts(self._commands))
 
     def pop(
         self,

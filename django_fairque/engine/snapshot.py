@@ -91,7 +91,10 @@ _SHAPES: dict[str, Callable[[Any], Any]] = {
     "list": lambda reply: [name_of(item) for item in reply],
     "set": lambda reply: {name_of(item) for item in reply},
 }
-_OWNERLESS = ("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules")
+_OWNERLESS = (
+    *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
+    *("delivered", "events"),
+)
 """Kinds of keys that belong to the shard or end by themselves."""
 
 

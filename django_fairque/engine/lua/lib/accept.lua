@@ -4,10 +4,10 @@ local STRIDE = 14
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
 local items, codes, others, accepted, moved
-local accepted_by_id, alias, seen, uniques, pending
+local accepted_by_id, alias, seen, uniques, pending, delivered
 each_call(function()
   items, codes, others, accepted, moved = {}, {}, {}, {}, {}
-  accepted_by_id, alias, seen, uniques, pending = {}, {}, {}, {}, {}
+  accepted_by_id, alias, seen, uniques, pending, delivered = {}, {}, {}, {}, {}, {}
 end)
 
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
@@ -15,6 +15,10 @@ local function is_ended(state) return state == 'finished' or state == 'failed' o
 local function is_duplicate(item, some_exist)
   if seen[item.id] then return true end
   seen[item.id] = true
+  if delivered[item.id] then -- by an earlier call of deliver.lua
+    item.is_repeat = true
+    return true
+  end
   if not some_exist then return false end
   local t = read_task(item.id)
   if not t then return false end

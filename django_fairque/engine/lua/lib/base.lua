@@ -39,6 +39,7 @@ local function waiting_key(id) return P .. 'deps:waiting:' .. id end
 local function blocked_key(id) return P .. 'deps:blocked:' .. id end
 local function reacting_key(id) return P .. 'deps:reacting:' .. id end
 local function run_key(run) return P .. 'run:' .. run end
+local function delivered_key(id) return P .. 'delivered:' .. id end
 local function unique_key(digest) return P .. 'unique:' .. digest end
 
 -- The shard's counters. Those named here are read at once and written back at once; any other is added to.

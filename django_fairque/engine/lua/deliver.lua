@@ -1,0 +1,39 @@
+#!lua
+-- Accept tasks that a database asks for, and count what asked. A task of an outbox is accepted once, however often its row
+-- is read and whatever became of the task meanwhile.
+--
+-- KEYS    base reply events
+-- ARGV    options, how long it is remembered that a task was delivered (us; 0: these are of no outbox), n (0..1000), then
+--         n × (event, times it fired, of them coalesced into an earlier one, times it failed, the last error or ''), then
+--         what push.lua takes from "nonce kept" on, kept being 1 (its n may be 0)
+-- REPLY   as push.lua; a task that was delivered before is accepted
+-- COST    those of a push, 1 more a task of an outbox, 2 to 5 an event
+-- include base user task accept
+local remembered, events = tonumber(ARGV[A]), tonumber(ARGV[A + 1])
+local at = A + 2 + 5 * events
+local size = tonumber(ARGV[at + 3])
+local is_repeated = redis.call('EXISTS', K.reply) == 1
+local ids, keys = {}, {}
+if remembered > 0 and size > 0 then
+  for i = 1, size do
+    ids[i] = ARGV[at + 4 + (i - 1) * STRIDE]
+    keys[i] = delivered_key(ids[i])
+  end
+  for i, value in ipairs(redis.call('MGET', unpack(keys))) do delivered[ids[i]] = value end
+end
+local reply = accept(at)
+local is_refused = string.find(reply[1], '%a')
+if is_repeated or is_refused then return { exact(now), unpack(reply) } end
+for i, key in ipairs(keys) do
+  if codes[i] ~= 3 then redis.call('SET', key, '1', 'PX', exact(math.ceil(remembered / 1000))) end
+end
+for first = A + 2, at - 1, 5 do
+  local event = ARGV[first]
+  for i, field in ipairs({ 'fired', 'coalesced', 'failed' }) do
+    local times = tonumber(ARGV[first + i])
+    if times > 0 then redis.call('HINCRBY', K.events, field .. ':' .. event, exact(times)) end
+  end
+  if tonumber(ARGV[first + 1]) > 0 then redis.call('HSET', K.events, 'last:' .. event, now_text) end
+  if ARGV[first + 4] ~= '' then redis.call('HSET', K.events, 'error:' .. event, ARGV[first + 4]) end
+end
+return { exact(now), unpack(reply) }

@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- Forget soon that tasks of an outbox were delivered: their rows are gone.
+--
+-- KEYS    stats
+-- ARGV    options, how long it is still remembered (us), n (1..1000), then n ids
+-- REPLY   how many were remembered
+-- COST    1 command a task
+-- include base
+local left = exact(math.ceil(tonumber(ARGV[A]) / 1000))
+local known = 0
+for i = 1, tonumber(ARGV[A + 1]) do
+  known = known + redis.call('PEXPIRE', delivered_key(ARGV[A + 1 + i]), left, 'LT')
+end
+return known
