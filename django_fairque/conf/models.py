@@ -41,6 +41,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 class _Switches(Options):
     enqueue_on_commit: bool = Field(default=True, description="true or false")
+    outbox: bool = Field(default=False, description="true or false")
 
 
 class FairQueueConfig(_Switches):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .commands import MAX_BATCH
 from .graphs import check_graph, check_refusal
 from .ids import new_nonce
 from .pushing import push_args, push_results
+from .records import EventCount
 from .steps import Read, Steps
 from .units import seconds, to_us
 
@@ -26,26 +26,6 @@ REMEMBERED_AFTER = 600.0
 MAX_ERROR = 500
 
 
-@dataclass
-class EventCount:
-    """How often a model event fired, and how often of these it asked for what was asked for already.
-
-    ``failed`` is how many tasks could not be sent, ``error`` the last reason; ``last`` seconds since the epoch.
-    """
-
-    fired: int = 0
-    coalesced: int = 0
-    failed: int = 0
-    error: str = ""
-    last: float | None = None
-
-    def add(self, other: EventCount) -> None:
-        self.fired += other.fired
-        self.coalesced += other.coalesced
-        self.failed += other.failed
-        self.error = other.error or self.error
-
-
 def deliver(
     commands: Commands,
     tasks: Sequence[Task],
@@ -56,11 +36,11 @@ def deliver(
     from_outbox: bool = False,
     now: float | None = None,
 ) -> Steps[list[PushResult]]:
-    """At most `MAX_BATCH` tasks, and as many counts, in one call."""
-    if max(len(tasks), len(counts)) > MAX_BATCH:
-        raise ValueError(f"at most {MAX_BATCH} tasks and events are delivered in one call")
+    """At most `MAX_BATCH` tasks, or a graph, and at most `MAX_BATCH` counts, in one call."""
     if is_graph:
         check_graph(tasks)
+    elif max(len(tasks), len(counts)) > MAX_BATCH:
+        raise ValueError(f"at most {MAX_BATCH} tasks and events are delivered in one call")
     args: list[Any] = [to_us(REMEMBERED) if from_outbox else 0, len(counts)]
     for event, count in counts.items():
         args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_ERROR]]

@@ -40,14 +40,19 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
 
 def _push_runs(commands: Commands, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
     """A graph for each run, in the order in which they begin."""
-    runs: dict[str, list[int]] = {}
-    for index, task in enumerate(tasks):
-        runs.setdefault(task.run_id, []).append(index)
     results: dict[int, PushResult] = {}
-    for run_id, indexes in runs.items():
+    for run_id, indexes in in_graphs(tasks).items():
         pushed = yield from push_graph(commands, [tasks[index] for index in indexes], run_id, now)
         results.update(zip(indexes, pushed, strict=True))
     return [results[index] for index in range(len(tasks))]
+
+
+def in_graphs(tasks: Sequence[Task]) -> dict[str, list[int]]:
+    """The tasks' indexes by run: those of one run (or of none) are one graph."""
+    runs: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        runs.setdefault(task.run_id, []).append(index)
+    return runs
 
 
 def push_graph(

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .alerts import Alert
-    from .delivering import EventCount
     from .dependencies import DependencyView
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
-    from .records import Attempt, PushResult, TaskState
+    from .records import Attempt, EventCount, PushResult, TaskState
     from .runs import RunView
     from .snapshot import Violation
     from .steps import Steps

@@ -39,7 +39,7 @@ class FailureType(str, Enum):
 
 @dataclass(frozen=True)
 class PushResult:
-    """What became of one pushed task: ``status`` is "accepted" or "duplicate".
+    """What became of one pushed task: ``status`` is "accepted", "duplicate" or "backlog_full".
 
     ``task_id`` is the id under which the work is known: for a duplicate the existing task's.
     """
@@ -54,6 +54,31 @@ class PushResult:
     @property
     def duplicate(self) -> bool:
         return self.status == "duplicate"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the queue has the work, by this push or by an earlier one."""
+        return self.status != "backlog_full"
+
+
+@dataclass
+class EventCount:
+    """How often a model event fired, and how often of these it asked for what was asked for already.
+
+    ``failed`` is how many tasks could not be sent, ``error`` the last reason; ``last`` seconds since the epoch.
+    """
+
+    fired: int = 0
+    coalesced: int = 0
+    failed: int = 0
+    error: str = ""
+    last: float | None = None
+
+    def add(self, other: EventCount) -> None:
+        self.fired += other.fired
+        self.coalesced += other.coalesced
+        self.failed += other.failed
+        self.error = other.error or self.error
 
 
 @dataclass(frozen=True)

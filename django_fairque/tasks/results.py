@@ -7,6 +7,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
+
 from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.records import TaskState
 from django_fairque.engine.units import duration
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task
     from django_fairque.engine.records import Attempt
 
-    from .sending import Waiting
+    from .waiting import Waiting
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two looks of `TaskResult.wait`: doubling from the first to the longest."""
@@ -143,7 +145,7 @@ class TaskResult:
         raise self._too_late(timeout)
 
     async def acancel(self) -> bool:
-        if self._waiting is not None and self._waiting.drop(self):
+        if self._waiting is not None and await sync_to_async(self._waiting.drop)(self):
             return True
         is_canceled = await (await aget_queue(self.queue)).cancel(self.id)
         if is_canceled:

@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from django_fairque.engine import payload as json_payload
 from django_fairque.engine.records import TaskState
-from django_fairque.tasks import sending
+from django_fairque.tasks import sending, waiting
 from django_fairque.tasks.results import TaskResult
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Capture:
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
             alias = options.database or DEFAULT_DB_ALIAS
-            connection = sending.connection_of(alias)
+            connection = waiting.connection_of(alias)
             if connection.in_atomic_block:
                 hook = Hook(alias)
                 connection.on_commit(hook)

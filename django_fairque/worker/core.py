@@ -9,6 +9,7 @@ from django_fairque import signals
 
 from .bell import Bell
 from .budget import Budget
+from .courier import Courier
 from .herald import Herald
 from .lane import Lane
 from .limits import Clock
@@ -60,6 +61,7 @@ class Core:
             for index, queue in enumerate(queues)
         ]
         self.herald = Herald(options)
+        self._courier = Courier()
         self._crew = Crew(desks, options.slots, board, revoked)
         self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)
         self._pullers = [
@@ -86,6 +88,7 @@ class Core:
         self._crew.start()
         self._clock.start()
         self.herald.worker(signals.worker_started)
+        self._courier.start(at_once=self.options.burst)
         for puller in self._pullers:
             puller.start()
 
@@ -106,6 +109,7 @@ class Core:
             for puller in self._pullers:
                 puller.join(0.1)
         self._clock.end()
+        self._courier.end(5.0)
         self._crew.end()
         self._reporter.flush()
         self.herald.worker(signals.worker_stopped)

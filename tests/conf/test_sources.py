@@ -135,13 +135,14 @@ class TestEnvironment:
         config = configure(
             {"REDIS": ELSEWHERE},
             FAIRQUE_ENQUEUE_ON_COMMIT="off",
+            FAIRQUE_OUTBOX="on",
             FAIRQUE_REDIS__CLUSTER="true",
             FAIRQUE_WORKER__ASSIGNED_USERS="a,b",
             FAIRQUE_QUEUE__SLA__CRITICAL="7",
             FAIRQUE_QUEUES__MAIL__DEFAULT_MAX_RETRIES="9",
             FAIRQUE_QUEUES__MAIL__SLA__HIGH="8",
         )
-        assert (config.enqueue_on_commit, config.redis.cluster) == (False, True)
+        assert (config.enqueue_on_commit, config.outbox, config.redis.cluster) == (False, True, True)
         assert config.worker.assigned_users == ["a", "b"]
         mail = config.queue_config("mail")
         assert (mail.default_max_retries, mail.sla["CRITICAL"], mail.sla["HIGH"]) == (9, 7.0, 8.0)

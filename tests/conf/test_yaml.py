@@ -36,6 +36,7 @@ CONFIGURATIONS: list[dict[str, Any]] = [
         "queue": {"prefix": "x", "sla": {"LOW": 3}},
         "queues": {"mail": {"prefix": "y", "sla": {"HIGH": 4}}, "sms": {}},
         "enqueue_on_commit": False,
+        "outbox": True,
     },
 ]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.delivering import REMEMBERED, REMEMBERED_AFTER, EventCount
+from django_fairque.engine.delivering import REMEMBERED, REMEMBERED_AFTER
 from django_fairque.engine.errors import BacklogFullError, DependencyCycleError, TaskNotFoundError
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.records import EventCount, TaskState
 
 from .conftest import NOW, task
 from .test_costs import commands

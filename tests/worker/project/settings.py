@@ -8,7 +8,12 @@ SECRET_KEY = "tests"
 DEBUG = False
 USE_TZ = True
 INSTALLED_APPS = ["django_fairque", "tests.worker.project"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("TEST_DATABASE", ":memory:")}}
+DATABASES = {
+    "default": {
+        "ENGINE": os.environ.get("TEST_DATABASE_ENGINE", "django.db.backends.sqlite3"),
+        "NAME": os.environ.get("TEST_DATABASE", ":memory:"),
+    }
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 FAIRQUE = {
     "REDIS": {"URL": os.environ.get("TEST_SERVER", "redis://unset")},

@@ -47,6 +47,11 @@ async def add_async(left: int, right: int) -> int:
     return left + right
 
 
+@task(name="count_me")
+def count_me(number: int) -> None:
+    tell(STARTED, number)
+
+
 @task(name="nap")
 def nap(seconds: float) -> None:
     """Sleep in short naps, so that it can be interrupted."""

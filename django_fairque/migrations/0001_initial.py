@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = ()
+
+    operations = (
+        migrations.CreateModel(
+            name="OutboxEntry",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("queue", models.CharField(max_length=64, verbose_name="queue")),
+                (
+                    "user_id",
+                    models.CharField(
+                        help_text="whose it is; of a graph, its first task's", max_length=256, verbose_name="user"
+                    ),
+                ),
+                ("name", models.CharField(blank=True, max_length=200, verbose_name="task")),
+                ("task_id", models.CharField(max_length=256, verbose_name="task id")),
+                (
+                    "tasks",
+                    models.TextField(
+                        help_text="a JSON list of tasks with everything that is sent", verbose_name="tasks"
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="written at")),
+                ("attempts", models.PositiveIntegerField(default=0, help_text="that failed", verbose_name="attempts")),
+                ("last_error", models.TextField(blank=True, default="", verbose_name="last error")),
+                ("retry_at", models.DateTimeField(blank=True, null=True, verbose_name="tried again at")),
+                (
+                    "is_stuck",
+                    models.BooleanField(
+                        default=False,
+                        help_text="can't be relayed as it is, so what follows does not wait for it",
+                        verbose_name="stuck",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "outbox entry",
+                "verbose_name_plural": "outbox entries",
+                "ordering": ("id",),
+                "indexes": [
+                    models.Index(fields=["user_id", "id"], name="fairque_outbox_user"),
+                    models.Index(fields=["retry_at"], name="fairque_outbox_retry"),
+                ],
+            },
+        ),
+    )

@@ -1,0 +1,39 @@
+"""What django_fairque keeps in the project's databases: the outbox, and nothing else."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class OutboxEntry(models.Model):
+    """One task, or one graph of tasks that depend on each other, on its way from a transaction to its queue.
+
+    Rows are written by the transaction that enqueues, relayed in the order of their ids, and removed then. A row that
+    is still here either has just been written, or says in ``last_error`` why it is.
+    """
+
+    queue = models.CharField(_("queue"), max_length=64)
+    user_id = models.CharField(_("user"), max_length=256, help_text=_("whose it is; of a graph, its first task's"))
+    name = models.CharField(_("task"), max_length=200, blank=True)
+    task_id = models.CharField(_("task id"), max_length=256)
+    tasks = models.TextField(_("tasks"), help_text=_("a JSON list of tasks with everything that is sent"))
+    created_at = models.DateTimeField(_("written at"), auto_now_add=True)
+    attempts = models.PositiveIntegerField(_("attempts"), default=0, help_text=_("that failed"))
+    last_error = models.TextField(_("last error"), blank=True, default="")
+    retry_at = models.DateTimeField(_("tried again at"), null=True, blank=True)
+    is_stuck = models.BooleanField(
+        _("stuck"), default=False, help_text=_("can't be relayed as it is, so what follows does not wait for it")
+    )
+
+    class Meta:
+        verbose_name = _("outbox entry")
+        verbose_name_plural = _("outbox entries")
+        ordering = ("id",)
+        indexes = (
+            models.Index(fields=("user_id", "id"), name="fairque_outbox_user"),
+            models.Index(fields=("retry_at",), name="fairque_outbox_retry"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name or self.task_id} ({self.queue}, {self.user_id})"

@@ -1,0 +1,7 @@
+"""Tasks kept in the project's database, in the transaction that enqueues them, until their queue has them.
+
+Without an outbox a process that dies, or loses the server, right after a commit loses what it was about to enqueue. With
+``OUTBOX: True`` the transaction writes a row for each task. Right after the commit the process relays its rows; workers
+relay those that are left over. The engine remembers what was delivered until the row is gone (``deliver.lua``), so a row
+that is relayed twice is one task.
+"""

@@ -1,0 +1,222 @@
+"""Handing the rows of an outbox to their queues, in the order of their ids, and removing them.
+
+Any number of processes may relay at once, without a lock. Each begins with the eldest row of a user that it sees, and rows
+go only after their tasks were delivered: so what is missing before it was delivered already, and the order of each user
+holds. A row that two of them deliver is accepted once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django.db.models import F
+from django.utils import timezone
+
+from django_fairque.conf.queues import get_queue
+from django_fairque.engine.delivering import REMEMBERED_AFTER
+from django_fairque.engine.errors import BacklogFullError, FairQueueError, RedisConnectionError
+
+from .rows import decoded, is_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from django.db.models import QuerySet
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.records import EventCount, PushResult
+    from django_fairque.models import OutboxEntry
+
+MOST_ROWS = 500
+"""Read and delivered in one go."""
+MOST_BLOCKED = 500
+"""Users that are left out by name because their eldest row waits to be tried again."""
+STALE_AFTER = REMEMBERED_AFTER / 2
+"""Seconds after which what was read counts as stale: others may have delivered it so long ago that nobody remembers."""
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+"""Seconds until a row that failed by itself is tried again: doubling from the first to the longest."""
+
+logger = logging.getLogger("django_fairque.outbox")
+
+
+@dataclass
+class Relayed:
+    """What one go has done. ``error`` is why it stopped early; ``more`` that there were more rows than it read."""
+
+    pushed: list[tuple[str, list[Task], list[PushResult]]] = field(default_factory=list)
+    uncounted: dict[str, Mapping[str, EventCount]] = field(default_factory=dict)
+    """Of the counts, by queue, those that were not delivered."""
+    refused: int = 0
+    error: FairQueueError | None = None
+    more: bool = False
+
+    @property
+    def tasks(self) -> int:
+        return sum(len(tasks) for _, tasks, _ in self.pushed)
+
+
+def relay(
+    database: str,
+    users: Collection[str] | None = None,
+    counts: Mapping[str, Mapping[str, EventCount]] | None = None,
+    *,
+    minimum_age: float = 0.0,
+    now: datetime | None = None,
+) -> Relayed:
+    """Relay the eldest rows, at most `MOST_ROWS`, of some users or of all.
+
+    Args:
+        counts: of model events, by queue; delivered along with the tasks.
+        minimum_age: leave younger rows (seconds) to the processes that wrote them.
+
+    Server errors are returned, and noted on the rows; what the database raises is raised.
+    """
+    at = now or timezone.now()
+    read_at = monotonic()
+    rows = list(_due(database, users, at, minimum_age)[:MOST_ROWS])
+    done = Relayed(uncounted=dict(counts or {}), more=len(rows) == MOST_ROWS)
+    going = _Going(database, at, done)
+    for queue, group in itertools.groupby(rows, key=lambda row: row.queue):
+        if done.error is None:
+            if monotonic() - read_at > STALE_AFTER:
+                done.more = True
+                break
+            going.deliver(queue, list(group))
+    if done.error is None:
+        going.deliver_counts()
+    return done
+
+
+def _due(database: str, users: Collection[str] | None, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
+    """The rows that may be relayed, eldest first: none of a user whose eldest row waits to be tried again."""
+    from django_fairque.models import OutboxEntry
+
+    entries: QuerySet[OutboxEntry] = OutboxEntry.objects.using(database).order_by("id")
+    if users is not None:
+        entries = entries.filter(user_id__in=users)
+    waiting = entries.filter(retry_at__gt=now)
+    blocked = set(waiting.filter(is_stuck=False).values_list("user_id", flat=True)[:MOST_BLOCKED])
+    due: QuerySet[OutboxEntry] = entries.exclude(retry_at__gt=now)
+    if blocked:
+        due = due.exclude(user_id__in=blocked)
+    if minimum_age:
+        due = due.filter(created_at__lte=now - timedelta(seconds=minimum_age))
+    return due
+
+
+class _Going:
+    """One go over the rows of a database."""
+
+    def __init__(self, database: str, now: datetime, done: Relayed) -> None:
+        self._database = database
+        self._now = now
+        self._done = done
+
+    def deliver(self, queue: str, rows: Sequence[OutboxEntry]) -> None:
+        """Rows of one queue. One that can't be delivered as it is steps aside."""
+        singles: list[tuple[OutboxEntry, Task]] = []
+        for row in rows:
+            try:
+                tasks = decoded(row)
+            except FairQueueError as error:
+                self._step_aside(row, error)
+                continue
+            if not is_graph(tasks):
+                singles.append((row, tasks[0]))
+                continue
+            self._deliver_singles(queue, singles)
+            singles = []
+            if self._done.error is None:
+                self._deliver_graph(queue, row, tasks)
+        self._deliver_singles(queue, singles)
+
+    def deliver_counts(self) -> None:
+        """What no task has taken along."""
+        for queue in list(self._done.uncounted):
+            try:
+                get_queue(queue).deliver([], self._done.uncounted[queue])
+            except FairQueueError as error:
+                self._done.error = error
+                return
+            del self._done.uncounted[queue]
+
+    def _deliver_graph(self, queue: str, row: OutboxEntry, tasks: list[Task]) -> None:
+        try:
+            results = get_queue(queue).deliver(tasks, run_id=tasks[0].run_id, is_graph=True, from_outbox=True)
+        except RedisConnectionError as error:
+            self._stop([row], error)
+        except FairQueueError as error:
+            self._step_aside(row, error)
+        else:
+            self._remove(queue, [row], tasks, results)
+
+    def _deliver_singles(self, queue: str, singles: Sequence[tuple[OutboxEntry, Task]]) -> None:
+        if not singles or self._done.error is not None:
+            return
+        tasks = [task for _, task in singles]
+        try:
+            results = get_queue(queue).deliver(tasks, self._done.uncounted.get(queue), from_outbox=True)
+        except RedisConnectionError as error:
+            self._stop([row for row, _ in singles], error)
+        except FairQueueError as error:
+            if len(singles) == 1:
+                self._step_aside(singles[0][0], error)
+                return
+            for single in singles:  # it is one of them
+                self._deliver_singles(queue, [single])
+        else:
+            self._done.uncounted.pop(queue, None)
+            self._take_in(queue, singles, results)
+
+    def _take_in(self, queue: str, singles: Sequence[tuple[OutboxEntry, Task]], results: Sequence[PushResult]) -> None:
+        taken = [(row, task, result) for (row, task), result in zip(singles, results, strict=True) if result.is_known]
+        if taken:
+            rows, tasks, answers = map(list, zip(*taken, strict=True))
+            self._remove(queue, rows, tasks, answers)
+        refused: set[str] = set()
+        for (row, task), result in zip(singles, results, strict=True):
+            if not result.is_known and task.user_id not in refused:  # one row makes the user's others wait
+                refused.add(task.user_id)
+                self._step_aside(row, BacklogFullError(f"the backlog of user {task.user_id!r} is full", refused=[]))
+
+    def _remove(self, queue: str, rows: Sequence[OutboxEntry], tasks: list[Task], results: list[PushResult]) -> None:
+        """The rows first, then what is remembered of them: whoever dies in between leaves too much, never too little."""
+        self._rows(rows).delete()
+        self._done.pushed.append((queue, tasks, results))
+        try:
+            get_queue(queue).forget_delivered([task.task_id for task in tasks])
+        except FairQueueError as error:  # it ends by itself some day
+            logger.debug("what was delivered to queue %s is remembered for longer: %s", queue, error)
+
+    def _stop(self, rows: Sequence[OutboxEntry], error: FairQueueError) -> None:
+        """The server can't be reached: nothing is wrong with the rows."""
+        self._done.error = error
+        self._rows(rows).update(attempts=F("attempts") + 1, last_error=str(error))
+
+    def _step_aside(self, row: OutboxEntry, error: FairQueueError) -> None:
+        """Try this one again later. The user's others wait for it, unless something is wrong with the row itself."""
+        is_stuck = not isinstance(error, BacklogFullError)
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(row.attempts, 30))
+        self._done.refused += 1
+        self._rows([row]).update(
+            attempts=F("attempts") + 1,
+            last_error=str(error),
+            retry_at=self._now + timedelta(seconds=pause),
+            is_stuck=is_stuck,
+        )
+        if is_stuck:
+            logger.error("task %s can't be relayed from the outbox of %r: %s", row, self._database, error)
+
+    def _rows(self, rows: Sequence[OutboxEntry]) -> QuerySet[OutboxEntry]:
+        from django_fairque.models import OutboxEntry
+
+        entries: QuerySet[OutboxEntry] = OutboxEntry.objects.using(self._database).filter(
+            pk__in=[row.pk for row in rows]
+        )
+        return entries

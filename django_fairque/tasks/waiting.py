@@ -1,0 +1,141 @@
+"""What waits for the commit of a transaction: tasks, and what model events ask for.
+
+The tasks of a transaction travel together, one push for each queue: a hook of the commit takes in the tasks that
+follow it directly in the same savepoint, so rolling that back takes hook and tasks away. A hook of somebody else in
+between begins a new one, so that what was to happen before a task is sent still does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
+
+from django_fairque.engine.records import EventCount
+
+from . import delivery
+from .errors import TaskUsageError
+from .results import TaskResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_fairque.engine.models import Task
+
+
+@dataclass
+class Parcel:
+    """What waits for one queue."""
+
+    tasks: dict[TaskResult, Task] = field(default_factory=dict)
+    event_of: dict[str, str] = field(default_factory=dict)
+    """By task id, the model event that asks for it; the others were enqueued by hand."""
+    counts: dict[str, EventCount] = field(default_factory=dict)
+
+
+class Waiting:
+    """What waits for a commit, which calls it."""
+
+    def __init__(self, database: str, *, has_outbox: bool) -> None:
+        self.database = database
+        self.is_over = False
+        """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
+        self._has_outbox = has_outbox
+        self._parcels: dict[str, Parcel] = {}
+        self._asked: set[tuple[str, str]] = set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the commit came or can still come: what it was part of was not rolled back."""
+        return self.is_over or any(entry[1] is self for entry in connections[self.database].run_on_commit)
+
+    def add(self, queue: str, tasks: Sequence[Task]) -> list[TaskResult]:
+        results = [TaskResult(task.task_id, queue, waiting=self) for task in tasks]
+        if self._has_outbox:
+            from django_fairque.outbox import rows
+
+            rows.store(self.database, queue, tasks)
+        self._parcel(queue).tasks.update(zip(results, tasks, strict=True))
+        return results
+
+    def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
+        """Count an event and add the task it asks for, unless it has asked for the same (``key``) before.
+
+        ``make`` may have put the task elsewhere; then it is not counted here either.
+        """
+        count = self._parcel(queue).counts.get(event)
+        if (event, key) in self._asked:
+            if count is not None:
+                count.fired += 1
+                count.coalesced += 1
+            return
+        if (task := make()) is not None:
+            self.add(queue, [task])
+            parcel = self._parcel(queue)
+            parcel.event_of[task.task_id] = event
+            parcel.counts.setdefault(event, EventCount()).fired += 1
+        self._asked.add((event, key))
+
+    def drop(self, result: TaskResult) -> bool:
+        """Not to be sent after all; False if it was sent already."""
+        if self._parcel(result.queue).tasks.pop(result, None) is None:
+            return False
+        if self._has_outbox:
+            from django_fairque.outbox import rows
+
+            return rows.withdraw(self.database, result.queue, result.id)
+        return True
+
+    def __call__(self) -> None:
+        """Send everything that can be sent; the first error of what was enqueued by hand goes to the one who commits."""
+        self.is_over = True
+        parcels, self._parcels = self._parcels, {}
+        if self._has_outbox:
+            delivery.relay(self.database, parcels)
+            return
+        errors = [error for queue, parcel in parcels.items() if (error := delivery.push(queue, parcel)) is not None]
+        if errors:
+            raise errors[0]
+
+    def _parcel(self, queue: str) -> Parcel:
+        parcel = self._parcels.get(queue)
+        if parcel is None:
+            parcel = self._parcels[queue] = Parcel()
+        return parcel
+
+
+def of(connection: BaseDatabaseWrapper, *, has_outbox: bool) -> Waiting:
+    """The hook to add to now, in a transaction: the last one if it is ours and may be joined, else a new one."""
+    hook = _last_hook(connection)
+    if hook is None:
+        hook = Waiting(connection.alias, has_outbox=has_outbox)
+        connection.on_commit(hook)
+    return hook
+
+
+def connection_of(alias: str) -> BaseDatabaseWrapper:
+    try:
+        return connections[alias]
+    except ConnectionDoesNotExist:
+        known = ", ".join(map(repr, connections))
+        raise TaskUsageError(f"using(database=…): expected one of {known}, got {alias!r}") from None
+
+
+def _last_hook(connection: Any) -> Waiting | None:
+    """The hook that was registered last, if more tasks may join it: ours, not over, registered in these savepoints.
+
+    Its parts are not Django's public interface: where they look otherwise, every call has a hook of its own. So it
+    has in the block that a `TestCase` opens, where tests tell the hooks of one moment from those of another.
+    """
+    try:
+        savepoints, hook = connection.run_on_commit[-1][:2]
+        here, block = set(connection.savepoint_ids), connection.atomic_blocks[-1]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+    if not isinstance(hook, Waiting) or hook.is_over or savepoints != here or getattr(block, "_from_testcase", False):
+        return None
+    return hook

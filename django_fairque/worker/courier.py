@@ -1,0 +1,99 @@
+"""Relays what processes have left in the outboxes of the project's databases: those that died, or met no server."""
+
+from __future__ import annotations
+
+import random
+import threading
+from time import monotonic
+
+from django.db import DatabaseError, connections, router
+
+from django_fairque.conf import get_config
+from django_fairque.outbox.relay import relay
+from django_fairque.tasks import lifecycle
+
+from . import database
+from .log import logger
+
+PAUSE = 1.0
+"""Seconds between two looks when there was nothing to do, at random up to twice as long: not all workers at once."""
+LONGEST_PAUSE = 15.0
+"""When the server can't be reached, or a database."""
+MINIMUM_AGE = 1.0
+"""Seconds that a row is left to the process that wrote it, which relays it right after its commit."""
+COMPLAIN_EVERY = 60.0
+
+
+class Courier:
+    """Has a thread of its own where the outbox is switched on; costs nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pause = PAUSE
+        self._complain_at = 0.0
+
+    def start(self, *, at_once: bool = False) -> None:
+        """``at_once``: relay what is there before anything else, whoever wrote it; for a burst, which must find it."""
+        if get_config().outbox:
+            if at_once:
+                self.round(minimum_age=0.0)
+            self._thread = threading.Thread(target=self._run, name="fairque-courier", daemon=True)
+            self._thread.start()
+
+    def end(self, seconds: float) -> None:
+        """Finish the round that has begun, for at most so long; another worker relays what is left."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def round(self, minimum_age: float = MINIMUM_AGE) -> int:
+        """Relay what is there, of all databases that have an outbox; how many tasks. `MOST_ROWS` rows at a time."""
+        count, before = 0, self._pause
+        self._pause = PAUSE
+        for alias in outboxes():
+            more = True
+            while more and not self._ended.is_set():
+                sent, more = self._relay(alias, minimum_age, before)
+                count += sent
+        return count
+
+    def _relay(self, alias: str, minimum_age: float, before: float) -> tuple[int, bool]:
+        try:
+            relayed = relay(alias, minimum_age=minimum_age)
+        except DatabaseError as error:
+            self._complain(alias, error, before)
+            return 0, False
+        for queue, tasks, results in relayed.pushed:
+            lifecycle.pushed(queue, tasks, results)
+        if relayed.error is not None:
+            self._complain(alias, relayed.error, before)
+        return relayed.tasks, relayed.more and relayed.error is None
+
+    def _complain(self, alias: str, error: Exception, before: float) -> None:
+        self._pause = min(LONGEST_PAUSE, 2 * before)
+        if monotonic() >= self._complain_at:
+            self._complain_at = monotonic() + COMPLAIN_EVERY
+            logger.warning("the outbox of database %r can't be relayed for now: %s", alias, error)
+
+    def _run(self) -> None:
+        database.join()
+        pause = 0.0
+        try:
+            while not self._ended.wait(pause * random.uniform(1.0, 2.0)):  # noqa: S311 - spreads looks, hides nothing
+                try:
+                    self.round()
+                except Exception:  # noqa: BLE001 - the thread must live: nobody else relays here
+                    logger.exception("relaying the outbox failed; it is tried again")
+                    self._pause = LONGEST_PAUSE
+                database.tidy()
+                pause = self._pause
+        finally:
+            database.leave()
+
+
+def outboxes() -> list[str]:
+    """The databases that have an outbox, by alias: all in which a router lets its table be made."""
+    from django_fairque.models import OutboxEntry
+
+    return [alias for alias in connections if router.allow_migrate_model(alias, OutboxEntry)]

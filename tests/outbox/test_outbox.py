@@ -1,0 +1,355 @@
+"""With an outbox a task is in the database before it is in its queue, and afterwards only there."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.management import call_command
+from django.db import OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_fairque import Priority, TaskResult, TaskState, get_queue, task
+from django_fairque.models import OutboxEntry
+from django_fairque.outbox import relay as relaying
+from django_fairque.outbox import rows as outbox_rows
+from django_fairque.outbox.relay import relay
+from django_fairque.signals import task_pushed
+
+from .conftest import arrived, enqueue, rows
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def down(server: Server, settings: Settings, redis: Redis) -> dict[str, Any]:
+    """The settings of a server that can't be reached; `up` of it is those of one that can."""
+    up = {"REDIS": {"URL": server.url}, "OUTBOX": True}
+    settings.FAIRQUE = {
+        **up,
+        "REDIS": {"URL": "unix:///nowhere/at/all.sock"},
+        "QUEUE": {"PIPELINE_TIMEOUT": 0.05},
+    }
+    return up
+
+
+class TestTransaction:
+    def test_a_row_is_written_and_gone_after_the_commit(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            result = enqueue(1)
+            (row,) = rows()
+            assert (row.queue, row.user_id, row.name, row.task_id) == ("default", "acme", "work", result.id)
+            assert result.state is None
+        assert rows() == []
+        assert result.state is TaskState.QUEUED
+        assert arrived(queue) == [1]
+
+    def test_a_rollback_takes_it_along(self, queue: FairQueue, redis: Redis) -> None:
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            enqueue(1)
+            raise ZeroDivisionError
+        assert rows() == []
+        assert redis.dbsize() == 0
+
+    def test_a_savepoint_takes_only_its_own(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            enqueue(1)
+            with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+                enqueue(2)
+                raise ZeroDivisionError
+            enqueue(3)
+        assert arrived(queue) == [1, 3]
+        assert rows() == []
+
+    def test_outside_of_a_transaction_there_is_no_need_of_it(self, queue: FairQueue) -> None:
+        with_rows: list[int] = []
+        task_pushed.connect(receiver := lambda **_: with_rows.append(len(rows())))
+        enqueue(1)
+        task_pushed.disconnect(receiver)
+        assert with_rows == [0]
+
+    def test_what_waits_can_be_canceled(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            result = enqueue(1)
+            assert result.cancel() is True
+            assert rows() == []
+        assert arrived(queue) == []
+
+    def test_and_from_a_coroutine(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            result = enqueue(1)
+            assert async_to_sync(result.acancel)() is True
+        assert arrived(queue) == []
+
+    def test_everything_about_a_task_is_kept(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            result = enqueue(
+                {"ü": [1.5, None, "\x00"]}, priority=6, delay=60, timeout=5, sla=9, max_retries=7, task_id="mine"
+            )
+            (row,) = rows()
+            (made,) = outbox_rows.decoded(row)
+        stored = queue.get_task("mine")
+        assert result.id == "mine"
+        assert made.has_chosen_id
+        for name in ("user_id", "priority", "payload", "name", "max_retries", "timeout", "sla"):
+            assert getattr(made, name) == getattr(stored, name), name
+        assert made.execute_after == pytest.approx(stored.execute_after)
+        assert stored.priority is Priority.CRITICAL
+        assert stored.payload["args"][1] == {"ü": [1.5, None, "\x00"]}
+
+    def test_a_duplicate_has_the_id_of_the_task_that_is_there(self, queue: FairQueue) -> None:
+        first = enqueue(unique_for=60)
+        with transaction.atomic():
+            second = enqueue(unique_for=60)
+        assert second.id == first.id
+        assert rows() == []
+
+    def test_a_pipeline_is_one_row(self, queue: FairQueue) -> None:
+        @task(name="step")
+        def step(n: int) -> None: ...
+
+        with transaction.atomic():
+            run = (step.s(1) >> (step.s(2) | step.s(3)) >> step.s(4)).enqueue()
+            assert len(rows()) == 1
+        assert len(queue.run(run.id).tasks) == 4
+        assert rows() == []
+
+    def test_many_tasks_cost_few_statements_and_one_call(self, queue: FairQueue, redis: Redis) -> None:
+        @task(name="many", user="customer")
+        def many(customer: str, n: int) -> None: ...
+
+        redis.config_resetstat()
+        with CaptureQueriesContext(connection) as statements, transaction.atomic():
+            many.enqueue_many([(("acme", n), {}) for n in range(50)])
+        kinds = [each["sql"].split()[0] for each in statements.captured_queries]
+        assert [kind for kind in kinds if kind not in ("BEGIN", "COMMIT")] == ["INSERT", "SELECT", "SELECT", "DELETE"]
+        assert redis.info("commandstats")["cmdstat_fcall"]["calls"] <= 2 + 2, "each function may have to be loaded"
+        assert [lease.payload["args"][1] for lease in queue.pop_batch(100, "w")] == list(range(50))
+
+
+class TestServerDown:
+    def test_the_commit_succeeds_and_the_row_stays(
+        self, down: dict[str, Any], settings: Settings, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with transaction.atomic():
+            result = enqueue(1)
+        (row,) = rows()
+        assert row.attempts == 1
+        assert "can't be reached" in row.last_error
+        assert "tasks stay in the outbox" in caplog.text
+        settings.FAIRQUE = down
+        assert relay("default").tasks == 1
+        assert rows() == []
+        assert result.state is TaskState.QUEUED
+
+    def test_the_order_of_a_user_is_kept(self, down: dict[str, Any], settings: Settings) -> None:
+        with transaction.atomic():
+            enqueue(1)
+        settings.FAIRQUE = down
+        with transaction.atomic():
+            enqueue(2)  # takes the first one along
+        assert rows() == []
+        assert arrived(get_queue()) == [1, 2]
+
+    def test_others_are_not_taken_along(self, down: dict[str, Any], settings: Settings) -> None:
+        with transaction.atomic():
+            enqueue(1)
+        settings.FAIRQUE = down
+        with transaction.atomic():
+            enqueue(2, customer="other")
+        assert [row.user_id for row in rows()] == ["acme"]
+
+
+class TestRelay:
+    @staticmethod
+    def left_behind(*ns: Any, customer: str = "acme", **options: Any) -> list[TaskResult]:
+        """Rows as a process leaves them that dies right after its commit."""
+        with transaction.atomic():
+            results = [enqueue(n, customer=customer, **options) for n in ns]
+            transaction.get_connection().run_on_commit.clear()
+        return results
+
+    def test_in_the_order_in_which_they_were_written(self, queue: FairQueue) -> None:
+        self.left_behind(*range(20))
+        assert relay("default").tasks == 20
+        assert arrived(queue) == list(range(20))
+
+    def test_a_row_that_is_relayed_twice_is_one_task(self, queue: FairQueue) -> None:
+        self.left_behind(1, 2)
+        copies = rows()
+        assert relay("default").tasks == 2
+        assert arrived(queue) == [1, 2]
+        OutboxEntry.objects.bulk_create(copies)  # the other one had read them before
+        assert relay("default").tasks == 2
+        assert rows() == []
+        assert arrived(queue) == []
+
+    def test_it_dies_between_the_queue_and_the_row(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left_behind(1, task_id="mine")
+        with monkeypatch.context() as patch:
+            patch.setattr(relaying._Going, "_remove", lambda *_: (_ for _ in ()).throw(SystemExit))
+            with pytest.raises(SystemExit):
+                relay("default")
+        assert arrived(queue) == [1]
+        assert relay("default").tasks == 1
+        assert rows() == []
+        assert arrived(queue) == []
+
+    def test_some_rows_at_a_time(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(relaying, "MOST_ROWS", 3)
+        self.left_behind(1, 2, 3, 4)
+        first = relay("default")
+        assert (first.tasks, first.more) == (3, True)
+        assert (relay("default").tasks, relay("default").more) == (1, False)
+        assert arrived(queue) == [1, 2, 3, 4]
+
+    def test_young_rows_are_left_to_who_wrote_them(self, queue: FairQueue) -> None:
+        self.left_behind(1)
+        assert relay("default", minimum_age=5).tasks == 0
+        assert relay("default", minimum_age=5, now=timezone.now() + timedelta(seconds=6)).tasks == 1
+
+    def test_what_was_read_long_ago_is_read_again(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left_behind(1)
+        times = iter([0.0, relaying.STALE_AFTER + 1])
+        monkeypatch.setattr(relaying, "monotonic", lambda: next(times))
+        stale = relay("default")
+        assert (stale.tasks, stale.more) == (0, True)
+
+    def test_receivers_hear_of_tasks_when_their_queue_has_them(self, queue: FairQueue) -> None:
+        heard = []
+        task_pushed.connect(receiver := lambda task, **_: heard.append(task.payload["args"][1]))
+        with transaction.atomic():
+            enqueue(1)
+            assert heard == []
+        task_pushed.disconnect(receiver)
+        assert heard == [1]
+
+
+class TestRefused:
+    def test_a_full_backlog_makes_the_users_others_wait(
+        self, queue: FairQueue, settings: Settings, server: Server
+    ) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}
+        with transaction.atomic():
+            enqueue(1)
+            enqueue(2)
+            enqueue(3)
+            enqueue("else", customer="other")
+        assert [row.attempts for row in rows()] == [1, 0]
+        waiting = rows()[0]
+        assert "backlog of user 'acme' is full" in waiting.last_error
+        assert waiting.is_stuck is False
+        assert sorted(arrived(get_queue()), key=str) == [1, "else"]
+        assert relay("default").tasks == 0, "the first one's time has not come"
+        later = timezone.now() + timedelta(seconds=relaying.FIRST_PAUSE + 1)
+        assert relay("default", now=later).tasks == 1
+        assert arrived(get_queue()) == [2]
+
+    def test_each_time_it_waits_for_longer(self, queue: FairQueue, settings: Settings) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}
+        with transaction.atomic():
+            enqueue(1)
+            enqueue(2)
+        pauses = []
+        for _ in range(8):
+            (row,) = rows()
+            assert row.retry_at is not None
+            now = row.retry_at + timedelta(seconds=1)
+            assert relay("default", now=now).refused == 1
+            (row,) = rows()
+            assert row.retry_at is not None
+            pauses.append((row.retry_at - now).total_seconds())
+        assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+
+    @pytest.mark.parametrize(
+        ("damage", "error"),
+        [
+            ({"tasks": "{"}, "can't be decoded"),
+            ({"tasks": '[{"payload": "1"}]'}, "can't be decoded"),
+            ({"queue": "undeclared"}, "queue 'undeclared' is not declared"),
+        ],
+    )
+    def test_a_row_that_can_not_be_relayed_steps_aside(
+        self, queue: FairQueue, damage: dict[str, str], error: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        TestRelay.left_behind(1, 2, 3)
+        second = rows()[1]
+        OutboxEntry.objects.filter(pk=second.pk).update(**damage)
+        done = relay("default")
+        assert (done.tasks, done.refused) == (2, 1)
+        assert arrived(queue) == [1, 3]
+        (stuck,) = rows()
+        assert stuck.pk == second.pk
+        assert stuck.is_stuck
+        assert error in stuck.last_error
+        assert "can't be relayed" in caplog.text
+        assert relay("default").refused == 0, "it is tried again, but not at once"
+        mended = {"tasks": second.tasks, "queue": second.queue}
+        OutboxEntry.objects.filter(pk=second.pk).update(**mended)
+        assert relay("default", now=timezone.now() + timedelta(minutes=1)).tasks == 1
+        assert arrived(queue) == [2]
+
+    def test_so_does_a_graph_whose_dependency_is_unknown(self, queue: FairQueue) -> None:
+        TestRelay.left_behind(1, depends_on=["nobody"])
+        TestRelay.left_behind(2)
+        done = relay("default")
+        assert (done.tasks, done.refused) == (1, 1)
+        assert "depends on 'nobody'" in rows()[0].last_error
+
+    def test_one_that_this_queue_does_not_take_is_found_among_the_others(
+        self, queue: FairQueue, settings: Settings
+    ) -> None:
+        TestRelay.left_behind(1, "x" * 5000, 3)
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_PAYLOAD_BYTES": 2000}}
+        done = relay("default")
+        assert (done.tasks, done.refused) == (2, 1)
+        assert "max_payload_bytes" in rows()[0].last_error
+        assert arrived(get_queue()) == [1, 3]
+
+    def test_a_server_out_of_memory_stops_the_round(self, make_server: MakeServer, settings: Settings) -> None:
+        server = make_server()
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "OUTBOX": True, "QUEUE": {"PIPELINE_TIMEOUT": 0.05}}
+        get_queue().pop("w")
+        TestRelay.left_behind(1)
+        with server.client() as redis:
+            redis.config_set("maxmemory", "1mb")
+            done = relay("default")
+            assert "out of memory" in str(done.error)
+            assert rows()[0].is_stuck is False
+            redis.config_set("maxmemory", "0")
+        assert relay("default").tasks == 1
+
+
+def test_a_missing_table_fails_where_the_task_is_enqueued(queue: FairQueue) -> None:
+    call_command("migrate", "django_fairque", "zero", verbosity=0)
+    try:
+        with pytest.raises(OperationalError, match="outboxentry"), transaction.atomic():
+            enqueue(1)
+    finally:
+        call_command("migrate", "django_fairque", verbosity=0)
+    assert arrived(queue) == []
+
+
+def test_a_broken_outbox_does_not_break_the_commit(
+    queue: FairQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(relaying, "_due", fail)
+    with caplog.at_level(logging.ERROR), transaction.atomic():
+        enqueue(1)
+    assert "a worker will do it" in caplog.text
+    assert len(rows()) == 1
