@@ -7,7 +7,7 @@ from django.utils.module_loading import autodiscover_modules
 
 
 class DjangoFairqueConfig(AppConfig):
-    """Registers the system checks and finds the ``tasks`` modules of all installed apps. Asks no server anything."""
+    """Registers the system checks; finds the modules ``tasks`` and ``events`` of all installed apps. Asks no server anything."""
 
     name = "django_fairque"
     label = "django_fairque"
@@ -16,6 +16,9 @@ class DjangoFairqueConfig(AppConfig):
 
     def ready(self) -> None:
         from django_fairque import checks
+        from django_fairque.events import registry
 
         checks.register()
         autodiscover_modules("tasks")
+        autodiscover_modules("events")
+        registry.ready()

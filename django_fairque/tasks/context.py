@@ -75,6 +75,11 @@ class TaskContext:
         """The id of the pipeline's run that it belongs to, or empty."""
         return ""
 
+    @property
+    def payload_bytes(self) -> bytes:
+        """The arguments as they were sent, JSON."""
+        return b""
+
     def parent_results(self) -> dict[str, Any]:
         """What the tasks that it depends on returned: by id, in the order of its declaration. Blocks.
 
@@ -164,6 +169,10 @@ class RunningTask(TaskContext):
     @property
     def run_id(self) -> str:
         return self._lease.run_id
+
+    @property
+    def payload_bytes(self) -> bytes:
+        return self._lease.payload_bytes
 
     def parent_results(self) -> dict[str, Any]:
         return self._services.parent_results(self._lease.task_id)

@@ -72,10 +72,10 @@ class Sendable(Generic[P]):
             TaskSerializationError: the arguments are not JSON, or too large.
             BacklogFullError, RedisConnectionError: it was not accepted.
         """
-        return sending.send(self.options, [self._build(args, kwargs)])[0]
+        return sending.send(self.options, [self.build(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
-        return (await sending.asend(self.options, [self._build(args, kwargs)]))[0]
+        return (await sending.asend(self.options, [self.build(args, kwargs)]))[0]
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
         """The call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
@@ -100,7 +100,8 @@ class Sendable(Generic[P]):
     async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
         return await sending.asend(self.options, self._build_many(calls))
 
-    def _build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
+    def build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
+        """The engine's task for one call, checked and encoded; nothing is sent."""
         return self._step(self.options, args, kwargs)
 
     def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:

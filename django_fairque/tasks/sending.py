@@ -72,7 +72,7 @@ def hook_in(database: str) -> Waiting | None:
     """What calls at the commit of the transaction that is open on a database; None when none is."""
     connection = waiting.connection_of(database)
     if connection.in_atomic_block:
-        return waiting.of(connection, has_outbox=get_config().outbox and not outlets)
+        return waiting.of(connection)
     if connection.connection is not None and not connection.autocommit:
         raise TaskUsageError(
             f"autocommit of database {connection.alias!r} is off and no atomic() is open, so nobody can tell when it "
@@ -108,9 +108,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         return
     elif get_config().outbox:
         with transaction.atomic(using=database):
-            waiting.of(waiting.connection_of(database), has_outbox=True).add_event(
-                event, key, options.queue, lambda: task
-            )
+            waiting.of(waiting.connection_of(database)).add_event(event, key, options.queue, lambda: task)
     else:
         parcel = waiting.Parcel({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
         parcel.counts[event] = EventCount(fired=1)

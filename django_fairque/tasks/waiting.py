@@ -8,6 +8,7 @@ between begins a new one, so that what was to happen before a task is sent still
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -17,6 +18,7 @@ from django_fairque.engine.records import EventCount
 
 from . import delivery
 from .errors import TaskUsageError
+from .queues import get_config
 from .results import TaskResult
 
 if TYPE_CHECKING:
@@ -40,13 +42,17 @@ class Parcel:
 class Waiting:
     """What waits for a commit, which calls it."""
 
-    def __init__(self, database: str, *, has_outbox: bool) -> None:
+    def __init__(self, database: str) -> None:
         self.database = database
         self.is_over = False
         """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
-        self._has_outbox = has_outbox
         self._parcels: dict[str, Parcel] = {}
         self._asked: set[tuple[str, str]] = set()
+
+    @cached_property
+    def _has_outbox(self) -> bool:
+        """Asked for when there is something to send: a transaction that sends nothing needs no configuration."""
+        return get_config().outbox
 
     @property
     def is_alive(self) -> bool:
@@ -67,9 +73,9 @@ class Waiting:
 
         ``make`` may have put the task elsewhere; then it is not counted here either.
         """
-        count = self._parcel(queue).counts.get(event)
         if (event, key) in self._asked:
-            if count is not None:
+            if queue in self._parcels:
+                count = self._parcels[queue].counts[event]
                 count.fired += 1
                 count.coalesced += 1
             return
@@ -94,6 +100,8 @@ class Waiting:
         """Send everything that can be sent; the first error of what was enqueued by hand goes to the one who commits."""
         self.is_over = True
         parcels, self._parcels = self._parcels, {}
+        if not parcels:
+            return
         if self._has_outbox:
             delivery.relay(self.database, parcels)
             return
@@ -108,11 +116,11 @@ class Waiting:
         return parcel
 
 
-def of(connection: BaseDatabaseWrapper, *, has_outbox: bool) -> Waiting:
+def of(connection: BaseDatabaseWrapper) -> Waiting:
     """The hook to add to now, in a transaction: the last one if it is ours and may be joined, else a new one."""
     hook = _last_hook(connection)
     if hook is None:
-        hook = Waiting(connection.alias, has_outbox=has_outbox)
+        hook = Waiting(connection.alias)
         connection.on_commit(hook)
     return hook
 

@@ -231,7 +231,7 @@ def test_a_refusal_at_commit_keeps_nothing_else_back(
 
 @in_transactions
 def test_an_unknown_database_is_named(queue: FairQueue) -> None:
-    with pytest.raises(TaskUsageError, match="expected one of 'default', got 'defautl'"):
+    with pytest.raises(TaskUsageError, match="expected one of 'default', 'other', got 'defautl'"):
         enqueue(database="defautl")
 
 

@@ -1,0 +1,27 @@
+"""Model events: what happens to a model's objects enqueues tasks, after the commit. See docs/events.md.
+
+Declared in a module ``events`` of any installed app, which is found automatically.
+"""
+
+from .conditions import Condition, changed, field_is
+from .declaring import Declaration, on_create, on_delete, on_m2m, on_save, on_signal, on_update
+from .event import Event
+from .querysets import EventQuerySet, EventQuerySetMixin
+from .suppression import suppress_events
+
+__all__ = [
+    "Condition",
+    "Declaration",
+    "Event",
+    "EventQuerySet",
+    "EventQuerySetMixin",
+    "changed",
+    "field_is",
+    "on_create",
+    "on_delete",
+    "on_m2m",
+    "on_save",
+    "on_signal",
+    "on_update",
+    "suppress_events",
+]

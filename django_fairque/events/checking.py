@@ -1,0 +1,56 @@
+"""What is wrong with a rule: fields that its model does not have, tasks that nobody has registered, calls that don't fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.core.exceptions import FieldDoesNotExist
+
+from django_fairque.engine.errors import FairQueueError
+
+from .event import M2M
+from .paths import problem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.models import Model
+
+    from .rules import Rule
+
+
+def problems_of(rule: Rule) -> list[str]:
+    """Each as a sentence; empty when the rule can be switched on."""
+    return [*_task_problems(rule), *(_model_problems(rule, rule.model) if rule.model is not None else ())]
+
+
+def _task_problems(rule: Rule) -> Iterator[str]:
+    try:
+        definition = rule.definition
+        if rule.bind is None:
+            definition.caller.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
+    except FairQueueError as error:
+        yield str(error)
+
+
+def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
+    if rule.when is not None:
+        yield from rule.when.problems(model)
+    for what, given in (
+        *(("user", each) for each in [rule.user]),
+        *((f"argument {number}", each) for number, each in enumerate(rule.args, 1)),
+        *((f"argument {name!r}", each) for name, each in rule.kwargs.items()),
+    ):
+        if isinstance(given, str) and (problem := problem_of(model, given)):
+            yield f"{what}: {problem}"
+    if M2M in rule.kinds:
+        try:
+            field = model._meta.get_field(rule.relation)
+            is_many = field.many_to_many and field.concrete
+        except FieldDoesNotExist:
+            is_many = False
+        if not is_many:
+            names = ", ".join(each.name for each in model._meta.many_to_many) or "none"
+            yield f"{model._meta.label} declares no many-to-many field {rule.relation!r}; it has {names}"
+        elif rule.actions == {"clear"} and not field.remote_field.through._meta.auto_created:  # type: ignore[union-attr]
+            yield f"a clear of {rule.relation!r} is a 'remove' of each row, because its through model is one of your own"

@@ -1,0 +1,202 @@
+"""When an event counts: `changed`, `field_is`, callables, and what `&`, `|` and `~` make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Union
+
+from django.core.exceptions import ValidationError
+from django.db.models import Model
+
+from .event import CREATE
+from .paths import field_of, problem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.models import Field
+
+    from .event import Event
+
+ANY: Any = type("Any", (), {"__repr__": lambda _: "ANY"})()
+"""No matter which value."""
+
+
+class Condition:
+    """Whether an event counts. Combine with ``&``, ``|`` and ``~``; a callable of the event may be an operand."""
+
+    def __call__(self, event: Event) -> bool:
+        raise NotImplementedError
+
+    def __and__(self, other: AnyCondition) -> Condition:
+        return _All(self, condition(other))
+
+    def __rand__(self, other: AnyCondition) -> Condition:
+        return _All(condition(other), self)
+
+    def __or__(self, other: AnyCondition) -> Condition:
+        return _Any(self, condition(other))
+
+    def __ror__(self, other: AnyCondition) -> Condition:
+        return _Any(condition(other), self)
+
+    def __invert__(self) -> Condition:
+        return _Not(self)
+
+    def tracked(self) -> Iterator[str]:
+        """The fields whose earlier values it asks for."""
+        return iter(())
+
+    def problems(self, model: type[Model]) -> Iterator[str]:  # noqa: ARG002 - for those that know fields
+        """What is wrong with it for this model."""
+        return iter(())
+
+
+AnyCondition = Union[Condition, Callable[["Event"], object]]  # noqa: UP007 - evaluated on 3.10 too
+
+
+class _Combined(Condition):
+    sign = ""
+
+    def __init__(self, *parts: Condition) -> None:
+        self.parts = parts
+
+    def __repr__(self) -> str:
+        return f"({f' {self.sign} '.join(map(repr, self.parts))})"
+
+    def tracked(self) -> Iterator[str]:
+        for part in self.parts:
+            yield from part.tracked()
+
+    def problems(self, model: type[Model]) -> Iterator[str]:
+        for part in self.parts:
+            yield from part.problems(model)
+
+
+class _All(_Combined):
+    sign = "&"
+
+    def __call__(self, event: Event) -> bool:
+        return all(part(event) for part in self.parts)
+
+
+class _Any(_Combined):
+    sign = "|"
+
+    def __call__(self, event: Event) -> bool:
+        return any(part(event) for part in self.parts)
+
+
+class _Not(_Combined):
+    def __call__(self, event: Event) -> bool:
+        return not self.parts[0](event)
+
+    def __repr__(self) -> str:
+        return f"~{self.parts[0]!r}"
+
+
+class _Function(Condition):
+    def __init__(self, function: Callable[[Event], object]) -> None:
+        self.function = function
+
+    def __call__(self, event: Event) -> bool:
+        return bool(self.function(event))
+
+    def __repr__(self) -> str:
+        return str(getattr(self.function, "__qualname__", repr(self.function)))
+
+
+class changed(Condition):  # noqa: N801 - reads as a word of its own
+    """A field was saved with another value than before.
+
+    Args:
+        field: its name.
+        was: only if it was this before.
+        to: only if it is this now.
+
+    Creating an object changes its fields from nothing, so ``was`` does not match then. What a field was before it was
+    assigned without ever being loaded (a deferred field) nobody knows: it counts as changed, and no ``was`` matches.
+    """
+
+    def __init__(self, field: str, *, was: Any = ANY, to: Any = ANY) -> None:
+        self.field, self.was, self.to = field, was, to
+
+    def __repr__(self) -> str:
+        given = "".join(
+            f", {name}={value!r}" for name, value in (("was", self.was), ("to", self.to)) if value is not ANY
+        )
+        return f"changed({self.field!r}{given})"
+
+    def __call__(self, event: Event) -> bool:
+        if not event.is_saved(self.field):
+            return False
+        column = field_of(event.model, self.field)
+        now = event.instance.__dict__.get(column.attname, ANY)
+        if self.to is not ANY and not is_same(column, now, self.to):
+            return False
+        if event.kind == CREATE or column.attname not in event.before:
+            return self.was is ANY
+        before = event.before[column.attname]
+        if self.was is not ANY and not is_same(column, before, self.was):
+            return False
+        return not is_same(column, before, now)
+
+    def tracked(self) -> Iterator[str]:
+        yield self.field
+
+    def problems(self, model: type[Model]) -> Iterator[str]:
+        yield from _column_problems(model, self.field)
+
+
+class field_is(Condition):  # noqa: N801
+    """A field, or what a path leads to, has this value now."""
+
+    def __init__(self, field: str, value: Any) -> None:
+        self.field, self.value = field, value
+
+    def __repr__(self) -> str:
+        return f"field_is({self.field!r}, {self.value!r})"
+
+    def __call__(self, event: Event) -> bool:
+        value = event.value(self.field)
+        expected = self.value
+        if isinstance(expected, Model) and not isinstance(value, Model):
+            expected = expected.pk
+        return bool(value == expected)
+
+    def problems(self, model: type[Model]) -> Iterator[str]:
+        if problem := problem_of(model, self.field):
+            yield f"{self!r}: {problem}"
+
+
+def condition(given: AnyCondition) -> Condition:
+    """A condition, or a callable as one."""
+    if isinstance(given, Condition):
+        return given
+    if callable(given):
+        return _Function(given)
+    raise TypeError(f"a condition is changed(…), field_is(…) or a callable of the event, got {given!r}")
+
+
+def is_same(field: Field[Any, Any], left: Any, right: Any) -> bool:
+    """Whether two values are the same to a field: ``"3"`` and ``3`` are to an integer field."""
+    left, right = _plain(left), _plain(right)
+    if left is right or bool(left == right):
+        return True
+    if left is None or right is None or left is ANY or right is ANY or hasattr(left, "resolve_expression"):
+        return False
+    try:
+        return bool(field.to_python(left) == field.to_python(right))
+    except (ValidationError, TypeError, ValueError):
+        return False
+
+
+def _plain(value: Any) -> Any:
+    return value.pk if isinstance(value, Model) else value
+
+
+def _column_problems(model: type[Model], name: str) -> Iterator[str]:
+    try:
+        field_of(model, name)
+    except LookupError as error:
+        yield f"changed({name!r}): {error}"

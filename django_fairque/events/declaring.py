@@ -1,0 +1,238 @@
+"""`on_create` and its kin: how model events are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django_fairque.tasks.errors import TaskUsageError
+
+from . import registry
+from .conditions import condition
+from .event import CREATE, DELETE, M2M, SAVE, SIGNAL, UPDATE, Event
+from .rules import Rule, is_task
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+    from django.dispatch import Signal
+    from typing_extensions import Unpack
+
+    from django_fairque.tasks.options import SendOptions
+
+    from .conditions import AnyCondition
+    from .rules import Argument
+
+ACTIONS = ("add", "remove", "clear")
+
+Task = TypeVar("Task")
+User = str | Callable[[Event], Any] | None
+"""A field path or a callable of the event; None for what the task says itself."""
+AllArguments = Iterable[Any] | Callable[[Event], Any]
+"""The arguments, each a field path or a callable of the event; or a callable that gives all of them."""
+
+
+class Declaration:
+    """An event without its task: give it one with `enqueue`, or decorate the task with it."""
+
+    def __init__(
+        self,
+        what: str,
+        kinds: Iterable[str],
+        target: type[Model] | str | None,
+        options: dict[str, Any],
+        *,
+        args: AllArguments = ("pk",),
+        when: AnyCondition | None = None,
+        user: User = None,
+        name: str = "",
+        reentrant: bool = False,
+        **fields: Any,
+    ) -> None:
+        if not (user is None or callable(user) or (isinstance(user, str) and user)):
+            raise TaskUsageError(f"{what}: user must be a field path or a callable of the event, got {user!r}")
+        for taken in ("user_id", "on_commit", "database", "task_id"):
+            if taken in options:
+                hint = "user=…" if taken == "user_id" else "nothing: the event decides that"
+                raise TaskUsageError(f"{what}: {taken} can't be given to an event; give {hint}")
+        self._what = what
+        self._name = name
+        self._args = args
+        self._fields: dict[str, Any] = {
+            "kinds": frozenset(kinds),
+            "target": target,
+            "when": None if when is None else condition(when),
+            "user": user,
+            "options": options,
+            "reentrant": reentrant,
+            **fields,
+        }
+
+    def enqueue(self, task: Task, *args: Argument, **kwargs: Argument) -> Task:
+        """Enqueue a task when this happens; returns the task.
+
+        Args:
+            task: a task, or the name of one that is registered.
+            args, kwargs: its arguments: a string is a field path, a callable is called with the `Event`, anything else is
+                passed as it is.
+
+        Raises:
+            TaskUsageError: that is no task. What the model does not have is reported by ``manage.py check``.
+        """
+        return self._declare(task, args=args, kwargs=kwargs)
+
+    def __call__(self, task: Task) -> Task:
+        """Decorate a task; its arguments are those of the declaration, the primary key if it has none."""
+        if callable(self._args):
+            return self._declare(task, bind=self._args)
+        return self._declare(task, args=tuple(self._args))
+
+    def _declare(self, task: Task, **arguments: Any) -> Task:
+        if not (is_task(task) or (isinstance(task, str) and task)):
+            raise TaskUsageError(
+                f"{self._what} enqueues a task: expected one (put @task below the event), got {task!r}"
+            )
+        rule = Rule(name="", task=task, **arguments, **self._fields)  # type: ignore[arg-type] # it is one
+        rule.name = self._name or f"{self._what}:{rule.task_name}"
+        registry.add(rule)
+        return task
+
+
+def on_create(
+    model: type[Model] | str,
+    *,
+    when: AnyCondition | None = None,
+    user: User = None,
+    args: AllArguments = ("pk",),
+    name: str = "",
+    reentrant: bool = False,
+    **options: Unpack[SendOptions],
+) -> Declaration:
+    """An object was created.
+
+    Args:
+        model: a class or ``"app.Model"``; events of its subclasses and proxies count too.
+        when: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``, ``~``.
+        user: whose task it is: a field path or a callable of the event; by default what the task says itself.
+        args: the arguments for a decorated task: field paths, or a callable of the event that returns them.
+        name: of the event, for ``fairque_events``; made of model, kind and task by default.
+        reentrant: let a task that does this itself be enqueued again, which by default it is not.
+        options: as for `using`: ``delay``, ``debounce``, ``unique_for``, ``priority``, ``queue``, …
+    """
+    return _declared("create", {CREATE}, model, when, user, args, name, reentrant, options)
+
+
+def on_update(
+    model: type[Model] | str,
+    *,
+    when: AnyCondition | None = None,
+    user: User = None,
+    args: AllArguments = ("pk",),
+    name: str = "",
+    reentrant: bool = False,
+    **options: Unpack[SendOptions],
+) -> Declaration:
+    """An object that was there before was saved. Arguments as of `on_create`."""
+    return _declared("update", {UPDATE}, model, when, user, args, name, reentrant, options)
+
+
+def on_save(
+    model: type[Model] | str,
+    *,
+    when: AnyCondition | None = None,
+    user: User = None,
+    args: AllArguments = ("pk",),
+    name: str = "",
+    reentrant: bool = False,
+    **options: Unpack[SendOptions],
+) -> Declaration:
+    """An object was created or updated. Arguments as of `on_create`."""
+    return _declared("save", {CREATE, UPDATE, SAVE}, model, when, user, args, name, reentrant, options)
+
+
+def on_delete(
+    model: type[Model] | str,
+    *,
+    when: AnyCondition | None = None,
+    user: User = None,
+    args: AllArguments = ("pk",),
+    name: str = "",
+    reentrant: bool = False,
+    **options: Unpack[SendOptions],
+) -> Declaration:
+    """An object was deleted; its fields, and what it refers to, are read before that. Arguments as of `on_create`."""
+    return _declared("delete", {DELETE}, model, when, user, args, name, reentrant, options)
+
+
+def on_m2m(
+    model: type[Model] | str,
+    field: str,
+    *,
+    actions: Iterable[str] = ACTIONS,
+    when: AnyCondition | None = None,
+    user: User = None,
+    args: AllArguments = ("pk",),
+    name: str = "",
+    reentrant: bool = False,
+    **options: Unpack[SendOptions],
+) -> Declaration:
+    """A many-to-many relation of an object changed, from whichever side. Other arguments as of `on_create`.
+
+    Args:
+        field: the many-to-many field, on the model that declares it.
+        actions: which of "add", "remove" and "clear". With a ``through`` model of one's own, rows that are created and
+            deleted directly count as well, and a clear is a "remove" of each.
+    """
+    chosen = frozenset([actions] if isinstance(actions, str) else actions)
+    if not chosen or not chosen <= set(ACTIONS):
+        raise TaskUsageError(f"on_m2m: actions must be some of {', '.join(ACTIONS)}, got {actions!r}")
+    extra = {"relation": field, "actions": chosen}
+    return _declared(f"m2m.{field}", {M2M}, model, when, user, args, name, reentrant, options, **extra)
+
+
+def on_signal(
+    signal: Signal,
+    *,
+    sender: Any = None,
+    when: AnyCondition | None = None,
+    user: User = None,
+    args: AllArguments = (),
+    name: str = "",
+    reentrant: bool = False,
+    **options: Unpack[SendOptions],
+) -> Declaration:
+    """A Django signal was sent. Field paths start from its argument ``instance``, if it has one; all are in
+    ``event.arguments``. Other arguments as of `on_create`.
+
+    Args:
+        sender: only of this sender.
+    """
+    if not callable(getattr(signal, "connect", None)):
+        raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {signal!r}")
+    return _declared("signal", {SIGNAL}, None, when, user, args, name, reentrant, options, signal=signal, sender=sender)
+
+
+def _declared(
+    word: str,
+    kinds: set[str],
+    model: type[Model] | str | None,
+    when: AnyCondition | None,
+    user: User,
+    args: AllArguments,
+    name: str,
+    reentrant: bool,
+    options: Any,
+    **fields: Any,
+) -> Declaration:
+    label = model if isinstance(model, str) else model._meta.label if model is not None else ""
+    return Declaration(
+        f"{label}:{word}" if label else word,
+        kinds,
+        model,
+        dict(options),
+        args=args,
+        when=when,
+        user=user,
+        name=name,
+        reentrant=reentrant,
+        **fields,
+    )

@@ -1,0 +1,119 @@
+"""Bulk operations, which send no signals: a queryset that fires the events of the objects they touch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import models, transaction
+
+from . import registry, seen
+from .event import CREATE, SAVE, UPDATE, Event
+from .suppression import is_suppressed, suppress_events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Base = models.QuerySet[Any]
+else:
+    Base = object
+
+Model = TypeVar("Model", bound=models.Model)
+AT_ONCE = 500
+"""Objects that are loaded at a time after an `update`."""
+
+
+class EventQuerySetMixin(Base):
+    """Put it before ``QuerySet``: `bulk_create`, `bulk_update` and `update` fire events, in one transaction.
+
+    `update` costs a query before (the keys and the watched fields of what it will touch) and one for every 500 objects
+    after; only where a rule is about updates of the model. `delete` needs nothing: Django sends its signals.
+    """
+
+    def bulk_create(self, objs: Iterable[Any], *args: Any, **options: Any) -> list[Any]:
+        """As Django's. With ``ignore_conflicts`` nobody knows what was created, so nothing fires; with
+        ``update_conflicts`` what is declared with `on_save` does."""
+        kind = SAVE if options.get("update_conflicts") else CREATE
+        if options.get("ignore_conflicts") or not self._concerns(kind):
+            return super().bulk_create(objs, *args, **options)
+        self._for_write = True
+        with transaction.atomic(using=self.db):
+            created = super().bulk_create(objs, *args, **options)
+            for instance in created:
+                self._fire(kind, instance)
+        return created
+
+    def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], *args: Any, **options: Any) -> int:
+        given, names = list(objs), list(fields)
+        if not self._concerns(UPDATE):
+            return super().bulk_update(given, names, *args, **options)
+        self._for_write = True
+        with transaction.atomic(using=self.db):
+            with suppress_events(self.model):  # it calls `update`, whose events would be the same again
+                count = super().bulk_update(given, names, *args, **options)
+            for instance in given:
+                self._fire(UPDATE, instance, frozenset(names))
+        return count
+
+    def update(self, **values: Any) -> int:
+        if not self._concerns(UPDATE):
+            return super().update(**values)
+        self._for_write = True
+        with transaction.atomic(using=self.db):
+            before = self._before()
+            count = super().update(**values)
+            keys = list(before)
+            for first in range(0, len(keys), AT_ONCE):
+                self._fire_updated(keys[first : first + AT_ONCE], before, frozenset(values))
+        return count
+
+    update.alters_data = True  # type: ignore[attr-defined] # as Django's: no template may call it
+    bulk_create.alters_data = True  # type: ignore[attr-defined]
+    bulk_update.alters_data = True  # type: ignore[attr-defined]
+
+    def _concerns(self, kind: str) -> bool:
+        if is_suppressed(self.model):
+            return False
+        return any(kind in rule.kinds for rule in registry.of_model(self.model))
+
+    def _before(self) -> dict[Any, Mapping[str, Any]]:
+        """What will be touched, by primary key, with the watched fields as they are."""
+        names = seen.tracked.get(self.model, ())
+        rows = self._chain().order_by().values_list("pk", *names)  # type: ignore[attr-defined] # Django's own copy
+        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
+    def _fire_updated(
+        self, keys: Sequence[Any], before: Mapping[Any, Mapping[str, Any]], names: frozenset[str]
+    ) -> None:
+        found = self.model._base_manager.using(self.db).in_bulk(keys)
+        for key in keys:
+            if (instance := found.get(key)) is not None:
+                event = Event(
+                    UPDATE,
+                    self.model,
+                    self.db,
+                    pk=key,
+                    update_fields=names,
+                    before=before[key],
+                    known_instance=instance,
+                )
+                registry.fire(self.model, event)
+
+    def _fire(self, kind: str, instance: Any, fields: frozenset[str] | None = None) -> None:
+        known = {} if kind != UPDATE else seen.before(instance)
+        if instance.pk is not None:  # not every database says which key it has given
+            event = Event(
+                kind, self.model, self.db, pk=instance.pk, update_fields=fields, before=known, known_instance=instance
+            )
+            registry.fire(self.model, event)
+        seen.note_saved(instance, self.db, fields)
+
+
+if TYPE_CHECKING:
+
+    class EventQuerySet(EventQuerySetMixin, models.QuerySet[Model]):
+        """``objects = EventQuerySet.as_manager()``."""
+
+else:
+
+    class EventQuerySet(EventQuerySetMixin, models.QuerySet):
+        """A queryset whose bulk operations fire model events: ``objects = EventQuerySet.as_manager()``."""

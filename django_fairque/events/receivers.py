@@ -1,0 +1,115 @@
+"""From Django's signals to events. Connected per model class: a receiver for all of them would slow down every model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import signals
+
+from . import registry, seen
+from .event import CREATE, DELETE, SIGNAL, UPDATE, Event
+from .relations import connect_relation
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+    from .rules import Rule
+
+UID = "django_fairque.events"
+
+
+def connect(rule: Rule) -> None:
+    """Listen to what a rule is about; connecting the same receiver again changes nothing."""
+    if rule.signal is not None:
+        _connect_signal(rule)
+    if rule.model is None:
+        return
+    if rule.relation:
+        connect_relation(rule.model, rule.relation)
+        return
+    for model in registry.classes_of(rule.model):
+        if {CREATE, UPDATE} & rule.kinds:
+            signals.post_save.connect(saved, sender=model, dispatch_uid=UID)
+        if DELETE in rule.kinds:
+            signals.pre_delete.connect(deleting, sender=model, dispatch_uid=UID)
+        if model in seen.tracked:
+            signals.post_init.connect(made, sender=model, dispatch_uid=UID)
+            signals.pre_save.connect(saving, sender=model, dispatch_uid=UID)
+    signals.pre_migrate.connect(migration_begins, dispatch_uid=UID)
+    signals.post_migrate.connect(migration_ends, dispatch_uid=UID)
+
+
+def made(instance: Model, **_: Any) -> None:
+    seen.note_made(instance)
+
+
+def saving(instance: Model, raw: bool = False, **_: Any) -> None:
+    if not raw:
+        seen.note_saving(instance)
+
+
+def saved(
+    sender: type[Model],
+    instance: Model,
+    created: bool,
+    using: str,
+    update_fields: Any = None,
+    raw: bool = False,
+    **_: Any,
+) -> None:
+    """A fixture (raw) fires nothing: what it refers to may not be there yet."""
+    fields = None if update_fields is None else frozenset(update_fields)
+    if not raw and registry.of_model(sender):
+        kind = CREATE if created else UPDATE
+        before = {} if created else seen.before(instance)
+        event = Event(kind, sender, using, pk=instance.pk, update_fields=fields, before=before, known_instance=instance)
+        registry.fire(sender, event)
+    seen.note_saved(instance, using, fields)
+
+
+def deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
+    """Before the row is gone, while what it refers to can be read; Django has opened a transaction."""
+    registry.fire(sender, Event(DELETE, sender, using, pk=instance.pk, known_instance=instance))
+
+
+def migration_begins(**_: Any) -> None:
+    """Data migrations have classes of their own for models, which are not there yet: listen to all for a while."""
+    signals.post_save.connect(historical_saved, dispatch_uid=UID)
+    signals.pre_delete.connect(historical_deleting, dispatch_uid=UID)
+
+
+def migration_ends(**_: Any) -> None:
+    signals.post_save.disconnect(dispatch_uid=UID)
+    signals.pre_delete.disconnect(dispatch_uid=UID)
+
+
+def historical_saved(sender: type[Model], **about: Any) -> None:
+    if sender.__module__ == "__fake__":
+        saved(sender, **about)
+
+
+def historical_deleting(sender: type[Model], **about: Any) -> None:
+    if sender.__module__ == "__fake__":
+        deleting(sender, **about)
+
+
+def _connect_signal(rule: Rule) -> None:
+    assert rule.signal is not None  # noqa: S101 - the caller looked
+
+    def received(sender: Any, **arguments: Any) -> None:
+        if arguments.get("raw"):
+            return
+        arguments.pop("signal", None)
+        instance = arguments.get("instance")
+        using = arguments.get("using") or getattr(getattr(instance, "_state", None), "db", None) or "default"
+        event = Event(
+            SIGNAL,
+            type(instance),  # type: ignore[arg-type] # or none at all
+            using,
+            pk=getattr(instance, "pk", None),
+            arguments={"sender": sender, **arguments},
+            known_instance=instance,
+        )
+        rule.fire(event)
+
+    rule.signal.connect(received, sender=rule.sender, weak=False, dispatch_uid=f"{UID}:{rule.name}")

@@ -1,0 +1,156 @@
+"""`Rule`: when something happens to objects of a model, a task is enqueued."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Union
+
+from django_fairque.engine import payload as json_payload
+from django_fairque.tasks import registry, sending
+from django_fairque.tasks.context import current_task
+from django_fairque.tasks.definition import Sendable
+from django_fairque.tasks.options import user_id
+
+from .event import Event
+from .suppression import is_suppressed
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+    from django.dispatch import Signal
+
+    from django_fairque.engine.models import Task
+    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.options import TaskOptions
+
+    from .conditions import Condition
+
+logger = logging.getLogger("django_fairque.events")
+
+Argument = Union[str, Callable[[Event], Any], Any]  # noqa: UP007 - evaluated on 3.10 too
+"""A field path, a callable of the event, or anything else as it is."""
+
+
+@dataclass(eq=False)
+class Rule:
+    """One declaration. ``model`` is known once the apps are loaded; `registry` sets it and then ``is_on``."""
+
+    name: str
+    kinds: frozenset[str]
+    target: type[Model] | str | None
+    task: AnyDefinition | str
+    when: Condition | None = None
+    user: str | Callable[[Event], Any] | None = None
+    args: tuple[Argument, ...] = ()
+    kwargs: Mapping[str, Argument] = field(default_factory=dict)
+    bind: Callable[[Event], Any] | None = None
+    """Gives all arguments at once: a tuple, or a mapping of keyword arguments."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reentrant: bool = False
+    relation: str = ""
+    """Of an m2m rule, the field."""
+    actions: frozenset[str] = frozenset()
+    signal: Signal | None = None
+    sender: Any = None
+    model: type[Model] | None = None
+    is_on: bool = False
+    problems: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<event {self.name}>"
+
+    @property
+    def task_name(self) -> str:
+        return self.task if isinstance(self.task, str) else self.task.name
+
+    @cached_property
+    def definition(self) -> AnyDefinition:
+        """The task with the options of this event; `TaskNotRegisteredError` for a name nobody has registered."""
+        found = registry.find(self.task) if isinstance(self.task, str) else self.task
+        if found is None:
+            raise registry.not_registered(self.task_name)
+        return found.using(**self.options) if self.options else found
+
+    def fire(self, event: Event) -> None:
+        """Enqueue the task, if the event counts. What it needs of the object is taken now, not at the commit."""
+        if is_suppressed(event.model) or (self.when is not None and not self.when(event)):
+            return
+        args, kwargs = self._arguments(event)
+        user = self._user(event)
+        definition = self.definition
+        try:
+            key = json.dumps((user, args, kwargs), sort_keys=True)
+        except (TypeError, ValueError):
+            definition.build(args, kwargs)  # says what is wrong with them
+            raise
+        if not self.reentrant and self._is_its_own_task(definition, args, kwargs):
+            logger.debug("%s: task %s has done this itself", self, definition.name)
+            return
+
+        def make() -> Task:
+            return (definition if user is None else definition.using(user_id=user)).build(args, kwargs)
+
+        sending.send_for_event(self.name, key, self._options_on(event.using), make)
+
+    def _options_on(self, using: str) -> TaskOptions:
+        cache: dict[str, TaskOptions] = self.__dict__.setdefault("_options_by_database", {})
+        found = cache.get(using)
+        if found is None:
+            found = cache[using] = replace(self.definition.options, database=using)
+        return found
+
+    def _arguments(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self.bind is not None:
+            given = self.bind(event)
+            if isinstance(given, Mapping):
+                return (), dict(given)
+            return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
+        args = tuple(_bound(event, each) for each in self.args)
+        return args, {name: _bound(event, each) for name, each in self.kwargs.items()}
+
+    def _user(self, event: Event) -> str | None:
+        """Whose task it is; None leaves that to the task."""
+        if self.user is None:
+            return None
+        value = event.value(self.user) if isinstance(self.user, str) else self.user(event)
+        return None if value is None else user_id(getattr(value, "pk", value), f"the user of {self!r}")
+
+    @staticmethod
+    def _is_its_own_task(definition: AnyDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the very task that runs here would be enqueued: saving what it works on, it would never end."""
+        running = current_task()
+        if running.name != definition.name:
+            return False
+        return running.payload_bytes == json_payload.dumps({"args": args, "kwargs": kwargs})
+
+
+def _bound(event: Event, argument: Argument) -> Any:
+    if isinstance(argument, str):
+        return plain(event.value(argument))
+    return argument(event) if callable(argument) else argument
+
+
+def plain(value: Any) -> Any:
+    """A field's value as JSON has it: keys of objects, UUIDs, numbers and moments as Django's own serialiser writes them."""
+    if value is None or isinstance(value, (str, int, float, bool, list, dict, tuple)):
+        return value
+    return _encoded(value)
+
+
+def _encoded(value: Any) -> Any:
+    from django.core.serializers.json import DjangoJSONEncoder
+    from django.db.models import Model
+
+    if isinstance(value, Model):
+        return plain(value.pk)
+    try:
+        return DjangoJSONEncoder().default(value)
+    except TypeError:
+        return value  # the task's own check says what JSON knows
+
+
+def is_task(value: object) -> bool:
+    return isinstance(value, Sendable)

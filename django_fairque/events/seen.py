@@ -1,0 +1,131 @@
+"""What the fields of an object were when it was last known to be as its database has it.
+
+Only the fields that a `changed` condition names are watched. An object remembers them when it is made, when it is
+refreshed, and when it is saved; what it remembers of a save that was rolled back does not count.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.tasks import sending
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from django.db.models import Model
+
+    from django_fairque.tasks.waiting import Waiting
+
+ATTRIBUTE = "_fairque_seen"
+
+tracked: dict[type[Model], tuple[str, ...]] = {}
+"""The column attributes that are watched, by concrete class."""
+
+
+class Seen:
+    """Values by column attribute. Never changed: a shallow copy of the object may share it."""
+
+    __slots__ = ("earlier", "known", "witness")
+
+    def __init__(self, known: Mapping[str, Any], witness: Waiting | None = None, earlier: Seen | None = None) -> None:
+        self.known = known
+        self.witness = witness
+        self.earlier = earlier
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Seen, (self.standing().known,)
+
+    def standing(self) -> Seen:
+        """This one, or the latest before it whose transaction was not rolled back."""
+        seen: Seen = self
+        while seen.witness is not None and seen.earlier is not None and not seen.witness.is_alive:
+            seen = seen.earlier
+        return seen
+
+    def values(self) -> Mapping[str, Any]:
+        return self.standing().known
+
+    def followed_by(self, values: Mapping[str, Any], witness: Waiting | None) -> Seen:
+        """What was saved now, in the transaction that ``witness`` belongs to (None: it is committed)."""
+        before = self.standing()
+        merged = {**before.known, **values}
+        if witness is None:
+            return Seen(merged)
+        if before.witness is witness:
+            return Seen(merged, witness, before.earlier)
+        if before.witness is not None and before.witness.is_over:
+            before = Seen(before.known)
+        return Seen(merged, witness, before)
+
+
+def _taken(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
+    """Copies of what can be changed in place; what was deferred is not loaded."""
+    loaded = instance.__dict__
+    return {name: _kept(loaded[name]) for name in attributes if name in loaded}
+
+
+def _kept(value: Any) -> Any:
+    return copy.deepcopy(value) if isinstance(value, (dict, list, set, bytearray)) else value
+
+
+def note_made(instance: Model) -> None:
+    names = tracked.get(type(instance))
+    if names:
+        instance.__dict__[ATTRIBUTE] = Seen(_taken(instance, names))
+
+
+def note_saving(instance: Model) -> None:
+    """What was made by hand may be in the database already, and nobody knows as what."""
+    if instance._state.adding and ATTRIBUTE in instance.__dict__:
+        instance.__dict__[ATTRIBUTE] = Seen({})
+
+
+def before(instance: Model) -> Mapping[str, Any]:
+    """What is known of the watched fields as they were before the save that has just happened."""
+    seen = instance.__dict__.get(ATTRIBUTE)
+    return {} if seen is None else seen.values()
+
+
+def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None) -> None:
+    names = tracked.get(type(instance))
+    if not names:
+        return
+    if update_fields is not None:
+        meta = type(instance)._meta
+        names = tuple(name for name in names if update_fields & {name, meta.get_field(name).name})
+    values = _taken(instance, names)
+    seen: Seen = instance.__dict__.get(ATTRIBUTE) or Seen({})
+    known = seen.values()
+    if any(name not in known or known[name] != value for name, value in values.items()):
+        instance.__dict__[ATTRIBUTE] = seen.followed_by(values, sending.hook_in(using))
+
+
+def note_refreshed(instance: Model, fields: Iterable[str] | None) -> None:
+    names = tracked.get(type(instance))
+    if names:
+        if fields is not None:
+            meta = type(instance)._meta
+            wanted = set(fields)
+            names = tuple(name for name in names if wanted & {name, meta.get_field(name).name})
+        instance.__dict__[ATTRIBUTE] = Seen({**before(instance), **_taken(instance, names)})
+
+
+def watch_refreshes(model: type[Model]) -> None:
+    """Have `refresh_from_db` say so: Django sends no signal then. (Deferred fields are loaded by it too.)"""
+    original: Any = model.refresh_from_db
+    if getattr(original, ATTRIBUTE, False):
+        return
+
+    @functools.wraps(original)
+    def refresh_from_db(
+        self: Model, using: str | None = None, fields: Iterable[str] | None = None, **options: Any
+    ) -> None:
+        names = None if fields is None else list(fields)
+        original(self, using=using, fields=names, **options)
+        note_refreshed(self, names)
+
+    setattr(refresh_from_db, ATTRIBUTE, True)
+    model.refresh_from_db = refresh_from_db  # type: ignore[method-assign, assignment]

@@ -1,0 +1,112 @@
+"""Bulk operations send no signals; a queryset of ours fires events all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, transaction
+from django.db.models import F
+
+from django_fairque.events import changed, on_create, on_delete, on_save, on_update, suppress_events
+from tests.shop.models import Order
+
+from .conftest import arrived
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.definition import AnyDefinition
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def orders(queue: FairQueue) -> list[Order]:
+    return [Order.objects.create(pk=pk, total=pk) for pk in (1, 2, 3)]
+
+
+def calls(redis: Redis) -> int:
+    return int(redis.info("commandstats").get("cmdstat_fcall", {"calls": 0})["calls"])
+
+
+class TestCreate:
+    def test_each_object_is_created(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_create(Order).enqueue(work, "pk", "total")
+        on_update(Order).enqueue(work, lambda _: "no")
+        Order.objects.create(pk=99)
+        arrived(queue)
+        redis.config_resetstat()
+        made = Order.objects.bulk_create([Order(total=n) for n in range(5)])
+        assert calls(redis) == 1
+        assert arrived(queue) == [[order.pk, order.total] for order in made]
+
+    def test_a_rollback_takes_all_back(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_create(Order).enqueue(work, "pk")
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            Order.objects.bulk_create([Order()])
+            raise ZeroDivisionError
+        assert redis.dbsize() == 0
+
+    def test_of_conflicts_nobody_knows(self, queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
+        on_create(Order).enqueue(work, lambda _: "create")
+        on_save(Order).enqueue(work, lambda event: [event.kind, event.pk])
+        Order.objects.bulk_create([Order(pk=1), Order(pk=4)], ignore_conflicts=True)
+        assert arrived(queue) == []
+        Order.objects.bulk_create(
+            [Order(pk=1), Order(pk=5)], update_conflicts=True, unique_fields=["id"], update_fields=["total"]
+        )
+        assert arrived(queue) == [[["save", 1]], [["save", 5]]]
+
+
+class TestUpdate:
+    def test_each_object_that_it_touches(self, queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
+        on_update(Order).enqueue(work, "pk", "status")
+        assert Order.objects.filter(total__gt=1).update(status="paid", total=0) == 2
+        assert arrived(queue) == [[2, "paid"], [3, "paid"]]
+
+    def test_what_it_changed(self, queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
+        on_update(Order, when=changed("total", was=2, to=3)).enqueue(work, "pk")
+        on_update(Order, when=changed("status")).enqueue(work, lambda _: "no")
+        Order.objects.update(total=F("total") + 1)
+        assert arrived(queue) == [[2]]
+
+    def test_what_is_in_memory_knows_nothing_of_it(
+        self, queue: FairQueue, work: AnyDefinition, orders: list[Order]
+    ) -> None:
+        on_update(Order, when=changed("status", to="paid")).enqueue(work, "pk")
+        Order.objects.filter(pk=1).update(status="paid")
+        assert arrived(queue) == [[1]]
+
+    def test_costs_nothing_where_nobody_asks(
+        self, queue: FairQueue, work: AnyDefinition, orders: list[Order], django_assert_num_queries: Any
+    ) -> None:
+        on_create(Order).enqueue(work, "pk")
+        with django_assert_num_queries(1, connection=connection):
+            Order.objects.update(status="paid")
+        with suppress_events(Order), django_assert_num_queries(1, connection=connection):
+            Order.objects.update(status="sent")
+
+    def test_by_objects(self, queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "pk", "status")
+        loaded = list(Order.objects.order_by("pk"))
+        loaded[0].status = "paid"
+        loaded[2].status = "sent"
+        assert Order.objects.bulk_update(loaded, ["status"]) == 3
+        assert arrived(queue) == [[1, "paid"], [3, "sent"]]
+        loaded[1].total = 100
+        Order.objects.bulk_update(loaded, ["total"])
+        assert arrived(queue) == []
+
+    def test_from_a_coroutine(self, queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
+        on_update(Order).enqueue(work, "pk")
+        assert async_to_sync(Order.objects.filter(pk=2).aupdate)(status="paid") == 1
+        assert arrived(queue) == [[2]]
+
+
+def test_deleting_needs_no_help(queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
+    on_delete(Order).enqueue(work, "pk")
+    Order.objects.filter(total__gt=1).delete()
+    assert sorted(arrived(queue)) == [[2], [3]]

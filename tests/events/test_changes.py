@@ -1,0 +1,316 @@
+"""What `changed` knows of a field, and of saves that were rolled back."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F
+
+from django_fairque.events import changed, field_is, on_create, on_save, on_update
+from tests.shop.models import Customer, GiftOrder, Order
+
+from .conftest import arrived
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.events import Condition
+    from django_fairque.tasks.definition import AnyDefinition
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def order(queue: FairQueue) -> Order:
+    """One that is new in the database."""
+    return Order.objects.create(pk=1)
+
+
+def fires(queue: FairQueue) -> int:
+    return len(arrived(queue))
+
+
+class TestChanged:
+    def test_only_if_it_did(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "status")
+        order = Order.objects.get()
+        order.save()
+        order.total = 5
+        order.save()
+        assert arrived(queue) == []
+        order.status = "paid"
+        order.save()
+        order.save()
+        order.status = "sent"
+        order.save()
+        assert arrived(queue) == [["paid"], ["sent"]]
+
+    @pytest.mark.parametrize(
+        ("condition", "path", "expected"),
+        [
+            (changed("status", to="paid"), ["paid", "sent", "paid"], 2),
+            (changed("status", was="new"), ["paid", "sent"], 1),
+            (changed("status", was="paid", to="sent"), ["paid", "sent", "new", "sent"], 1),
+            (changed("status", to="new"), ["new"], 0),
+        ],
+    )
+    def test_from_and_to(
+        self,
+        queue: FairQueue,
+        work: AnyDefinition,
+        order: Order,
+        condition: Condition,
+        path: list[str],
+        expected: int,
+    ) -> None:
+        on_update(Order, when=condition).enqueue(work, "pk")
+        order = Order.objects.get()
+        for status in path:
+            order.status = status
+            order.save()
+        assert fires(queue) == expected
+
+    def test_creating_changes_from_nothing(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order, when=changed("status", to="paid")).enqueue(work, lambda _: "to")
+        on_save(Order, when=changed("status", was="new", to="paid")).enqueue(work, lambda _: "was")
+        on_create(Order, when=changed("status")).enqueue(work, lambda _: "any")
+        Order.objects.create(status="paid")
+        Order.objects.create()
+        assert sorted(arrived(queue)) == [["any"], ["any"], ["to"]]
+
+    def test_a_foreign_key_by_object_or_key(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        acme = Customer.objects.create(slug="acme")
+        for to in (acme, acme.pk):
+            on_update(Order, when=changed("customer", was=None, to=to)).enqueue(work, "pk")
+        on_update(Order, when=changed("customer_id")).enqueue(work, "pk")
+        order = Order.objects.get()
+        order.customer = acme
+        order.save()
+        assert fires(queue) == 3
+
+    def test_values_are_compared_as_the_field_takes_them(
+        self, queue: FairQueue, work: AnyDefinition, order: Order
+    ) -> None:
+        on_update(Order, when=changed("total")).enqueue(work, "pk")
+        on_update(Order, when=changed("token")).enqueue(work, "pk")
+        order = Order.objects.get()
+        order.total = "0"  # type: ignore[assignment] # as a form may
+        order.token = str(order.token)  # type: ignore[assignment]
+        order.save()
+        assert fires(queue) == 0
+
+    def test_what_is_changed_in_place(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("data")).enqueue(work, "data")
+        order = Order.objects.get()
+        order.data["a"] = 1
+        order.save()
+        order.save()
+        assert arrived(queue) == [[{"a": 1}]]
+
+    def test_an_expression_is_a_change_to_nobody_knows_what(
+        self, queue: FairQueue, work: AnyDefinition, order: Order
+    ) -> None:
+        on_update(Order, when=changed("total")).enqueue(work, lambda _: "any")
+        on_update(Order, when=changed("total", to=1)).enqueue(work, lambda _: "to")
+        order = Order.objects.get()
+        order.total = F("total") + 1
+        order.save()
+        assert ["any"] in arrived(queue)
+
+    def test_of_a_child(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "pk")
+        gift = GiftOrder.objects.create()
+        gift = GiftOrder.objects.get()
+        gift.card = "hello"
+        gift.save()
+        assert fires(queue) == 0
+        gift.status = "paid"
+        gift.save()
+        assert fires(queue) == 1
+
+
+class TestUpdateFields:
+    def test_what_is_not_saved_has_not_changed(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "pk")
+        order = Order.objects.get()
+        order.status = "paid"
+        order.save(update_fields=["total"])
+        assert fires(queue) == 0
+        order.save(update_fields=["status"])
+        assert fires(queue) == 1
+        order.save()
+        assert fires(queue) == 0
+
+    def test_a_foreign_key_under_both_its_names(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("customer")).enqueue(work, "pk")
+        order = Order.objects.get()
+        for name in ("customer", "customer_id"):
+            order.customer = Customer.objects.create(slug=name)
+            order.save(update_fields=[name])
+        assert fires(queue) == 2
+
+
+class TestDeferred:
+    def test_nothing_is_loaded(
+        self, queue: FairQueue, work: AnyDefinition, order: Order, django_assert_num_queries: Any
+    ) -> None:
+        on_update(Order, when=changed("note")).enqueue(work, "pk")
+        order = Order.objects.defer("note").get()
+        with django_assert_num_queries(1, connection=connection):
+            order.save()
+        assert "note" in order.get_deferred_fields()
+        assert fires(queue) == 0
+
+    def test_what_was_never_loaded_counts_as_changed(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("note")).enqueue(work, lambda _: "any")
+        on_update(Order, when=changed("note", was="")).enqueue(work, lambda _: "was")
+        order = Order.objects.defer("note").get()
+        order.note = ""
+        order.save()
+        assert arrived(queue) == [["any"]]
+
+    def test_what_is_loaded_later_is_known(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("note", was="")).enqueue(work, "pk")
+        order = Order.objects.defer("note").get()
+        order.note = order.note + "!"
+        order.save()
+        assert fires(queue) == 1
+
+
+class TestMemory:
+    def test_refreshing_is_no_change(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "pk")
+        order = Order.objects.get()
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE shop_order SET status = 'paid'")
+        order.refresh_from_db()
+        order.save()
+        assert fires(queue) == 0
+        order.status = "new"
+        order.save()
+        assert fires(queue) == 1
+
+    def test_refreshing_some_fields(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "pk")
+        order = Order.objects.get()
+        order.status = "paid"
+        order.refresh_from_db(fields=["total"])
+        order.save()
+        assert fires(queue) == 1
+
+    def test_what_was_rolled_back_did_not_happen(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("status", to="paid")).enqueue(work, "status")
+        order = Order.objects.get()
+        order.status = "paid"
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            order.save()
+            raise ZeroDivisionError
+        assert arrived(queue) == []
+        order.save()
+        order.save()
+        assert arrived(queue) == [["paid"]]
+
+    def test_nor_what_was_rolled_back_to_a_savepoint(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "status")
+        order = Order.objects.get()
+        with transaction.atomic():
+            order.status = "a"
+            order.save()
+            with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+                order.status = "b"
+                order.save()
+                raise ZeroDivisionError
+            order.status = "a"
+            order.save()  # as it is in the database
+            order.status = "c"
+            order.save()
+        assert arrived(queue) == [["a"], ["c"]]
+
+    def test_what_committed_stays_known(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "status")
+        order = Order.objects.get()
+        for status in ("a", "b"):
+            with transaction.atomic():
+                order.status = status
+                order.save()
+                order.save()
+        order.save()
+        assert arrived(queue) == [["a"], ["b"]]
+
+    def test_what_was_made_by_hand_is_known_to_nobody(
+        self, queue: FairQueue, work: AnyDefinition, order: Order
+    ) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "status")
+        Order(pk=order.pk, status="paid").save()
+        assert arrived(queue) == [["paid"]]
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda order: pickle.loads(pickle.dumps(order))])
+    def test_copies_remember_for_themselves(
+        self, queue: FairQueue, work: AnyDefinition, order: Order, copied: Any
+    ) -> None:
+        on_update(Order, when=changed("status")).enqueue(work, "status")
+        order = Order.objects.get()
+        with transaction.atomic():
+            order.status = "a"
+            order.save()
+            other = copied(order)
+            order.status = "b"
+            order.save()
+            other.status = "c"
+            other.save()
+            other.save()
+        assert arrived(queue) == [["a"], ["b"], ["c"]]
+
+
+class TestCombined:
+    @pytest.mark.parametrize(
+        ("condition", "expected"),
+        [
+            (changed("status") & field_is("total", 3), [False, True]),
+            (changed("status") | field_is("total", 3), [True, True]),
+            (~changed("status"), [False, False]),
+            (changed("status") & ~field_is("total", 3), [True, False]),
+            (changed("status") & (lambda e: e.instance.total == 3), [False, True]),
+            ((lambda e: e.instance.total == 3) & changed("status"), [False, True]),
+            ((lambda e: e.instance.total == 3) | changed("status", to="x"), [False, True]),
+            (field_is("customer__slug", "acme"), [True, True]),
+            (field_is("customer__slug", "other"), [False, False]),
+        ],
+    )
+    def test_conditions(
+        self, queue: FairQueue, work: AnyDefinition, condition: Condition, expected: list[bool]
+    ) -> None:
+        on_update(Order, when=condition).enqueue(work, "pk")
+        order = Order.objects.create(customer=Customer.objects.create(slug="acme"))
+        found = []
+        for status, total in (("paid", 0), ("sent", 3)):
+            order.status, order.total = status, total
+            order.save()
+            found.append(bool(fires(queue)))
+        assert found == expected
+
+    def test_a_relation_may_be_missing_or_an_object(self, queue: FairQueue, work: AnyDefinition) -> None:
+        acme = Customer.objects.create(slug="acme")
+        on_create(Order, when=field_is("customer__slug", None)).enqueue(work, lambda _: "nobody")
+        on_create(Order, when=field_is("customer", acme)).enqueue(work, lambda _: "acme")
+        on_create(Order, when=field_is("customer_id", acme)).enqueue(work, lambda _: "its key")
+        Order.objects.create()
+        assert arrived(queue) == [["nobody"]]
+        Order.objects.create(customer=acme)
+        assert sorted(arrived(queue)) == [["acme"], ["its key"]]
+
+    def test_they_can_be_read(self) -> None:
+        def big(event: Any) -> bool:
+            return True
+
+        condition = (changed("status", was=1, to="paid") | ~changed("a")) & field_is("total", 3) & big
+        assert repr(condition).startswith(
+            "(((changed('status', was=1, to='paid') | ~changed('a')) & field_is('total', 3)) & "
+        )
+
+    def test_what_is_no_condition_is_refused(self) -> None:
+        with pytest.raises(TypeError, match="a condition is"):
+            on_create(Order, when="status")  # type: ignore[arg-type]

@@ -1,0 +1,278 @@
+"""A server that is down when somebody saves something; mistakes in declarations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core import checks
+from django.db import transaction
+
+from django_fairque import task
+from django_fairque.conf import get_queue
+from django_fairque.events import Event, changed, field_is, on_create, on_m2m, on_save, on_update
+from django_fairque.events import registry as events
+from django_fairque.models import OutboxEntry
+from django_fairque.outbox.relay import relay
+from django_fairque.tasks.errors import TaskUsageError
+from django_fairque.testing import capture_tasks
+from tests.shop.models import Order
+
+from .conftest import arrived
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.definition import AnyDefinition
+    from tests.servers import Server
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NAME = "shop.Order:save:work"
+
+
+@pytest.fixture
+def down(settings: Settings, server: Server) -> dict[str, Any]:
+    """The settings that would work; in force are those of a server that can't be reached."""
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0.05}}
+    return {"REDIS": {"URL": server.url}}
+
+
+class TestServerDown:
+    @pytest.mark.parametrize("in_transaction", [True, False])
+    def test_the_save_succeeds_and_the_error_is_logged_and_counted(
+        self,
+        queue: FairQueue,
+        down: dict[str, Any],
+        settings: Settings,
+        work: AnyDefinition,
+        caplog: pytest.LogCaptureFixture,
+        in_transaction: bool,
+    ) -> None:
+        on_save(Order).enqueue(work, "pk")
+        if in_transaction:
+            with transaction.atomic():
+                order = Order.objects.create()
+        else:
+            order = Order.objects.create()
+        assert Order.objects.filter(pk=order.pk).exists()
+        assert "1 tasks for queue default could not be sent after the commit" in caplog.text
+        settings.FAIRQUE = down
+        order.save()
+        assert arrived(get_queue()) == [[order.pk]]
+        count = get_queue().event_counts()[NAME]
+        assert (count.fired, count.failed) == (2, 1)
+        assert "can't be reached" in count.error
+
+    def test_what_was_enqueued_by_hand_still_raises(self, down: dict[str, Any], work: AnyDefinition) -> None:
+        from django_fairque import RedisConnectionError
+
+        on_save(Order).enqueue(work, "pk")
+        with pytest.raises(RedisConnectionError), transaction.atomic():  # noqa: PT012
+            Order.objects.create()
+            work.enqueue("by hand")
+        assert Order.objects.exists(), "the transaction had committed"
+
+    @pytest.mark.parametrize("in_transaction", [True, False])
+    def test_with_the_outbox_nothing_is_lost(
+        self, down: dict[str, Any], settings: Settings, work: AnyDefinition, in_transaction: bool
+    ) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
+        on_save(Order).enqueue(work, "total")
+        if in_transaction:
+            with transaction.atomic():
+                Order.objects.create(total=1)
+                Order.objects.create(total=1)
+        else:
+            Order.objects.create(total=1)
+        assert OutboxEntry.objects.count() == 1
+        settings.FAIRQUE = {**down, "OUTBOX": True}
+        assert relay("default").tasks == 1
+        assert arrived(get_queue()) == [[1]]
+
+    def test_a_full_backlog_is_counted_too(self, queue: FairQueue, settings: Settings, work: AnyDefinition) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}
+        on_save(Order).enqueue(work, "total")
+        with transaction.atomic():
+            Order.objects.create(total=1)
+            Order.objects.create(total=2)
+        arrived(queue)
+        Order.objects.create(total=3)
+        count = queue.event_counts()[NAME]
+        assert (count.fired, count.failed) == (3, 1)
+        assert "backlog is full" in count.error
+
+
+def test_with_the_outbox_events_and_counts_arrive(queue: FairQueue, settings: Settings, work: AnyDefinition) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
+    on_save(Order).enqueue(work, "pk")
+    with transaction.atomic():
+        order = Order.objects.create()
+        order.save()
+        assert OutboxEntry.objects.count() == 1
+    assert OutboxEntry.objects.count() == 0
+    assert arrived(queue) == [[order.pk]]
+    count = queue.event_counts()[NAME]
+    assert (count.fired, count.coalesced) == (2, 1)
+
+
+class TestMistakes:
+    """Each is an error of ``manage.py check``, is logged, and leaves the event switched off: saving goes on."""
+
+    @pytest.mark.parametrize(
+        ("declare", "words"),
+        [
+            (lambda work: on_save("shop.Ordre").enqueue(work), "did you mean 'shop.Order'?"),
+            (lambda work: on_save("shop").enqueue(work), "there is no model 'shop'"),
+            (lambda work: on_save(Order, when=changed("stauts")).enqueue(work), "did you mean 'status'?"),
+            (lambda work: on_save(Order, when=~changed("tags")).enqueue(work), "has no column of its own"),
+            (lambda work: on_save(Order, when=field_is("a__b", 1) | changed("status")).enqueue(work), "'a'"),
+            (
+                lambda work: on_save(Order, user="owner").enqueue(work),
+                "user: shop.Order has no field or attribute 'owner'",
+            ),
+            (lambda work: on_save(Order).enqueue(work, "customer__slog"), "argument 1: shop.Customer has no"),
+            (lambda work: on_save(Order).enqueue(work, x="totl"), "argument 'x': shop.Order has no"),
+            (lambda work: on_save(Order).enqueue("wrok", "pk"), "did you mean 'work'?"),
+            (lambda work: on_m2m(Order, "customer").enqueue(work, "pk"), "it has tags, helpers"),
+            (lambda work: on_m2m(Order, "nothing").enqueue(work, "pk"), "no many-to-many field 'nothing'"),
+            (lambda work: on_m2m(Order, "helpers", actions="clear").enqueue(work), "is a 'remove' of each row"),
+        ],
+    )
+    def test_what_the_model_does_not_have(
+        self,
+        queue: FairQueue,
+        work: AnyDefinition,
+        declare: Callable[[AnyDefinition], object],
+        words: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        declare(work)
+        (error,) = (each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020")
+        assert words in error.msg
+        assert "is switched off" in caplog.text
+        Order.objects.create().tags.set([])
+        assert arrived(queue) == []
+
+    def test_a_call_that_does_not_fit(self, work: AnyDefinition) -> None:
+        @task(name="two")
+        def two(a: int, b: int) -> None: ...
+
+        on_save(Order).enqueue(two, "pk")
+        (error,) = (each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020")
+        assert "missing a required argument: 'b'" in error.msg
+
+    def test_what_is_right_is_no_mistake(self, work: AnyDefinition) -> None:
+        on_save(Order, when=changed("customer") & field_is("customer__slug", "x"), user="customer__pk").enqueue(
+            work, "customer__slug", "customer_id", "pk", "data", "__class__"
+        )
+        assert [each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020"] == []
+
+    @pytest.mark.parametrize("given", [None, "", len, 5])
+    def test_no_task(self, given: Any) -> None:
+        with pytest.raises(TaskUsageError, match="enqueues a task"):
+            on_save(Order).enqueue(given)
+        with pytest.raises(TaskUsageError, match="put @task below the event"):
+            on_save(Order)(given)
+
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ({"user_id": "a"}, "give user=…"),
+            ({"on_commit": False}, "the event decides that"),
+            ({"database": "other"}, "the event decides that"),
+            ({"user": 5}, "user must be a field path or a callable"),
+        ],
+    )
+    def test_options_that_can_not_be(self, option: dict[str, Any], words: str) -> None:
+        with pytest.raises(TaskUsageError, match=words):
+            on_save(Order, **option)
+
+    def test_an_unknown_option_is_found_by_the_check(self, work: AnyDefinition) -> None:
+        on_update(Order, dealy=5).enqueue(work)  # type: ignore[call-arg] # that is the mistake
+        (error,) = (each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020")
+        assert "did you mean 'delay'?" in error.msg
+
+    def test_a_condition_that_fails_fails_the_save(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order, when=lambda event: 1 / 0).enqueue(work)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            Order.objects.create()
+        assert not Order.objects.exists()
+
+
+class TestRegistry:
+    def test_what_is_declared_before_the_models_are_there(
+        self, queue: FairQueue, work: AnyDefinition, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(events, "_state", events._State())
+        on_create("shop.Order").enqueue("later", "pk")
+        Order.objects.create()
+        assert arrived(queue) == []
+
+        @task(name="later")
+        def later(pk: int) -> None: ...
+
+        events.ready()
+        order = Order.objects.create()
+        assert arrived(queue) == [[order.pk]]
+
+    def test_names_are_unique(self, work: AnyDefinition) -> None:
+        for _ in range(3):
+            on_create(Order).enqueue(work, "pk")
+        on_create(Order, name="mine").enqueue(work, "pk")
+        name = "shop.Order:create:work"
+        assert [rule.name for rule in events.rules()] == [name, f"{name}#2", f"{name}#3", "mine"]
+
+
+class TestCaptured:
+    """Events in tests of a project."""
+
+    def test_they_are_captured(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order, user="status").enqueue(work, "pk", kind="total")
+        with capture_tasks() as tasks, transaction.atomic():
+            order = Order.objects.create(total=4)
+            order.save()
+        (captured,) = tasks
+        assert (captured.user_id, captured.args, captured.kwargs) == ("new", [order.pk], {"kind": 4})
+        assert queue.event_counts() == {}
+
+    def test_with_the_outbox_no_row_is_written(self, queue: FairQueue, settings: Settings, work: AnyDefinition) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
+        on_save(Order).enqueue(work, "pk")
+        with capture_tasks() as tasks, transaction.atomic():
+            Order.objects.create()
+            work.enqueue("by hand")
+            assert not OutboxEntry.objects.exists()
+        assert len(tasks) == 2
+
+    def test_what_is_rolled_back_is_not(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order).enqueue(work, "pk")
+        with capture_tasks() as tasks:
+            with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+                Order.objects.create()
+                raise ZeroDivisionError
+            assert not list(tasks)
+            Order.objects.create()
+        assert len(tasks) == 1
+
+
+@pytest.mark.django_db(transaction=False)
+def test_in_a_test_case_each_save_is_a_moment_of_its_own(
+    queue: FairQueue, work: AnyDefinition, django_capture_on_commit_callbacks: Any
+) -> None:
+    on_save(Order).enqueue(work, "pk")
+    with django_capture_on_commit_callbacks(execute=True) as callbacks:
+        order = Order.objects.create()
+        order.save()
+    assert len(callbacks) == 2
+    assert arrived(queue) == [[order.pk], [order.pk]]
+
+
+def test_an_event_shows_what_it_is(work: AnyDefinition) -> None:
+    event = Event("create", Order, "default", pk=3)
+    assert "kind='create'" in repr(event)
+    on_create(Order).enqueue(work, "pk")
+    assert repr(events.rules()[0]) == "<event shop.Order:create:work>"

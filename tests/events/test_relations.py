@@ -1,0 +1,126 @@
+"""Many-to-many relations, from both sides, with a through model of Django's or of one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+
+from django_fairque.events import Event, on_m2m
+from django_fairque.tasks.errors import TaskUsageError
+from tests.shop.models import Customer, GiftOrder, Help, Order, RushOrder, Tag
+
+from .conftest import arrived
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.definition import AnyDefinition
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def told(event: Event) -> list[Any]:
+    return [event.action, event.pk, sorted(event.pks)]
+
+
+@pytest.fixture
+def tags(work: AnyDefinition) -> list[Tag]:
+    on_m2m("shop.Order", "tags").enqueue(work, told)
+    return [Tag.objects.create(pk=pk, name=f"t{pk}") for pk in (11, 12, 13)]
+
+
+@pytest.fixture
+def order(queue: FairQueue) -> Order:
+    return Order.objects.create(pk=1)
+
+
+class TestPlain:
+    def test_from_its_own_side(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
+        order.tags.add(*tags[:2])
+        assert arrived(queue) == [[["add", 1, [11, 12]]]]
+        order.tags.add(*tags[:2])
+        assert arrived(queue) == [], "they were there already"
+        order.tags.remove(tags[0])
+        assert arrived(queue) == [[["remove", 1, [11]]]]
+        order.tags.clear()
+        assert arrived(queue) == [[["clear", 1, [12]]]]
+        order.tags.clear()
+        assert arrived(queue) == [], "there was nothing to clear"
+
+    def test_from_the_other_side(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
+        other = Order.objects.create(pk=2)
+        tags[0].orders.add(order, other)
+        assert arrived(queue) == [[["add", 1, [11]]], [["add", 2, [11]]]]
+        tags[0].orders.remove(other)
+        assert arrived(queue) == [[["remove", 2, [11]]]]
+        tags[0].orders.clear()
+        assert arrived(queue) == [[["clear", 1, [11]]]]
+
+    def test_setting_is_removing_and_adding(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
+        order.tags.set(tags[:2])
+        order.tags.set(tags[1:])
+        assert arrived(queue) == [[["add", 1, [11, 12]]], [["remove", 1, [11]]], [["add", 1, [13]]]]
+
+    def test_a_rollback_leaves_no_trace(self, queue: FairQueue, order: Order, tags: list[Tag], redis: Redis) -> None:
+        redis.flushdb()
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            order.tags.add(tags[0])
+            raise ZeroDivisionError
+        assert redis.dbsize() == 0
+
+    @pytest.mark.parametrize("model", [RushOrder, GiftOrder])
+    def test_of_proxies_and_children(self, queue: FairQueue, tags: list[Tag], model: type[Order]) -> None:
+        order = model.objects.create(pk=5)
+        order.tags.add(tags[0])
+        assert arrived(queue) == [[["add", 5, [11]]]]
+
+    def test_only_some_actions(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_m2m(Order, "tags", actions="remove").enqueue(work, told)
+        tag = Tag.objects.create(pk=11)
+        order.tags.add(tag)
+        order.tags.remove(tag)
+        assert arrived(queue) == [[["remove", 1, [11]]]]
+
+    def test_the_object_is_there_from_either_side(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+        on_m2m(Order, "tags", user="status", when=lambda e: e.instance.total == 0).enqueue(work, "pk", "status")
+        tag = Tag.objects.create(pk=11)
+        order.tags.add(tag)
+        order.tags.clear()
+        tag.orders.add(order)
+        assert arrived(queue) == [[1, "new"]] * 3
+
+
+class TestOwnThrough:
+    @pytest.fixture(autouse=True)
+    def _rule(self, work: AnyDefinition) -> None:
+        on_m2m(Order, "helpers").enqueue(work, told)
+
+    def test_through_the_manager(self, queue: FairQueue, order: Order) -> None:
+        ann, bob = (Customer.objects.create(pk=pk) for pk in (21, 22))
+        order.helpers.add(ann, bob, through_defaults={"hours": 2})
+        assert arrived(queue) == [[["add", 1, [21, 22]]]]
+        order.helpers.remove(ann)
+        assert arrived(queue) == [[["remove", 1, [21]]]]
+        order.helpers.clear()
+        assert arrived(queue) == [[["remove", 1, [22]]]]
+        bob.helped.add(order)
+        bob.helped.clear()
+        assert arrived(queue) == [[["add", 1, [22]]], [["remove", 1, [22]]]]
+
+    def test_through_rows(self, queue: FairQueue, order: Order) -> None:
+        row = Help.objects.create(order=order, customer=Customer.objects.create(pk=21))
+        assert arrived(queue) == [[["add", 1, [21]]]]
+        row.hours = 9
+        row.save()
+        assert arrived(queue) == []
+        row.delete()
+        assert arrived(queue) == [[["remove", 1, [21]]]]
+
+
+@pytest.mark.parametrize("actions", ["", "added", ["add", "drop"], []])
+def test_unknown_actions_are_refused(actions: Any) -> None:
+    with pytest.raises(TaskUsageError, match="actions must be some of add, remove, clear"):
+        on_m2m(Order, "tags", actions=actions)

@@ -1,0 +1,399 @@
+"""Objects are created, updated and deleted, and tasks are there after the commit."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core import serializers
+from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrate_signal
+from django.db import IntegrityError, connection, transaction
+from django.db.migrations.state import ProjectState
+
+from django_fairque import TaskSerializationError, TaskValidationError, current_task, task
+from django_fairque.conf import aclose_queues
+from django_fairque.events import (
+    Event,
+    changed,
+    on_create,
+    on_delete,
+    on_save,
+    on_signal,
+    on_update,
+    suppress_events,
+)
+from django_fairque.testing import capture_tasks
+from tests.shop.models import Customer, Dated, GiftOrder, Order, RushOrder
+
+from .conftest import arrived, users
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.definition import AnyDefinition
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+class TestKinds:
+    def test_each_fires_at_its_time(self, queue: FairQueue, work: AnyDefinition) -> None:
+        for declare, word in ((on_create, "create"), (on_update, "update"), (on_save, "save"), (on_delete, "delete")):
+            declare(Order).enqueue(work, lambda _, word=word: word, "pk")
+        order = Order.objects.create()
+        pk = order.pk
+        assert sorted(arrived(queue)) == [["create", pk], ["save", pk]]
+        order.save()
+        assert sorted(arrived(queue)) == [["save", pk], ["update", pk]]
+        order.delete()
+        assert arrived(queue) == [["delete", pk]]
+
+    def test_a_decorated_task_gets_the_primary_key(self, queue: FairQueue) -> None:
+        @on_create("shop.Order", user=lambda event: event.instance.customer.slug)
+        @task
+        def analyse(pk: int) -> None: ...
+
+        order = Order.objects.create(customer=Customer.objects.create(slug="acme"))
+        lease = queue.pop("w")
+        assert lease is not None
+        assert (lease.user_id, lease.name, lease.payload["args"]) == ("acme", analyse.name, [order.pk])
+
+    def test_a_task_can_be_named(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue("work", "pk")
+        order = Order.objects.create()
+        assert arrived(queue) == [[order.pk]]
+
+    def test_any_signal(self, queue: FairQueue, work: AnyDefinition) -> None:
+        from django.dispatch import Signal
+
+        paid = Signal()
+        on_signal(paid, sender="shop", user="customer__slug").enqueue(
+            work, "pk", lambda event: event.arguments["amount"]
+        )
+        order = Order.objects.create(customer=Customer.objects.create(slug="acme"))
+        paid.send(sender="shop", instance=order, amount=5)
+        paid.send(sender="elsewhere", instance=order, amount=6)
+        (lease,) = queue.pop_batch(9, "w")
+        assert (lease.user_id, lease.payload["args"]) == ("acme", [order.pk, 5])
+
+
+class TestArguments:
+    def test_fields_paths_callables_and_constants(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(
+            work, "customer", "customer__slug", "token", lambda event: event.kind, 7, None, x="total"
+        )
+        customer = Customer.objects.create(slug="acme")
+        order = Order.objects.create(customer=customer, total=3)
+        lease = queue.pop("w")
+        assert lease is not None
+        assert lease.payload["args"] == [customer.pk, "acme", str(order.token), "create", 7, None]
+        assert lease.payload["kwargs"] == {"x": 3}
+
+    @pytest.mark.parametrize("given", [lambda e: (e.pk, 1), lambda e: [e.pk, 1]])
+    def test_a_callable_may_give_all(self, queue: FairQueue, work: AnyDefinition, given: Any) -> None:
+        on_create(Order, args=given)(work)
+        order = Order.objects.create()
+        assert arrived(queue) == [[order.pk, 1]]
+
+    def test_also_by_name(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order, args=lambda e: {"pk": e.pk})(work)
+        order = Order.objects.create()
+        lease = queue.pop("w")
+        assert lease is not None
+        assert lease.payload["kwargs"] == {"pk": order.pk}
+
+    def test_they_are_taken_when_it_happens(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order).enqueue(work, "status", "data")
+        with transaction.atomic():
+            order = Order.objects.create(status="a", data={"n": [1]})
+            order.status = "b"
+            order.data["n"].append(2)
+        assert arrived(queue) == [["a", {"n": [1]}]]
+
+    def test_of_what_is_deleted_too(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_delete(Order, user="customer__slug").enqueue(work, "pk", "customer__slug")
+        customer = Customer.objects.create(slug="acme")
+        order = Order.objects.create(customer=customer)
+        pk = order.pk
+        customer.delete()  # takes the order along
+        (lease,) = queue.pop_batch(9, "w")
+        assert (lease.user_id, lease.payload["args"]) == ("acme", [pk, "acme"])
+
+    def test_what_is_no_json_is_refused_where_it_happens(
+        self, queue: FairQueue, work: AnyDefinition, redis: Redis
+    ) -> None:
+        on_create(Order).enqueue(work, lambda _: {1, 2})
+        with pytest.raises(TaskSerializationError, match=r"work\.enqueue\(\): payload is not JSON"):
+            Order.objects.create()
+        assert redis.dbsize() == 0
+
+
+class TestUser:
+    def test_a_path_or_a_callable(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order, user="customer").enqueue(work, "pk")
+        on_create(Order, user=lambda event: f"c{event.instance.customer_id}").enqueue(work, "pk")
+        customer = Customer.objects.create(slug="acme")
+        Order.objects.create(customer=customer)
+        assert sorted(users(queue)) == [str(customer.pk), f"c{customer.pk}"]
+
+    def test_nobody_leaves_it_to_the_task(self, queue: FairQueue) -> None:
+        @task(name="mine", user="who")
+        def mine(who: str) -> None: ...
+
+        on_create(Order, user="customer__slug").enqueue(mine, "status")
+        Order.objects.create(status="declared")
+        assert users(queue) == ["declared"]
+
+    def test_what_can_be_no_user_is_refused(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order, user="data").enqueue(work, "pk")
+        with pytest.raises(TaskValidationError, match=r"the user of <event shop\.Order:create:work> must be text"):
+            Order.objects.create()
+
+
+class TestTransactions:
+    def test_nothing_before_the_commit(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, "total")
+        with transaction.atomic():
+            Order.objects.create(total=1)
+            assert queue.pop("w") is None
+        assert arrived(queue) == [[1]]
+
+    def test_a_rollback_leaves_no_trace(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_save(Order).enqueue(work, "total")
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            Order.objects.create(total=1)
+            raise ZeroDivisionError
+        assert redis.dbsize() == 0
+
+    def test_a_savepoint_takes_only_its_own(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, "total")
+        with transaction.atomic():
+            Order.objects.create(total=1)
+            with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+                Order.objects.create(total=2)
+                raise ZeroDivisionError
+            Order.objects.create(total=3)
+        assert arrived(queue) == [[1], [3]]
+
+    def test_what_was_asked_for_in_a_lost_savepoint_is_asked_for_again(
+        self, queue: FairQueue, work: AnyDefinition
+    ) -> None:
+        on_save(Order).enqueue(work, "pk")
+        with transaction.atomic():
+            order = Order(pk=5)
+            with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+                order.save()
+                raise ZeroDivisionError
+            order.save(force_insert=True)
+        assert arrived(queue) == [[5]]
+
+    def test_a_hundred_saves_are_one_task_and_one_call(
+        self, queue: FairQueue, work: AnyDefinition, redis: Redis
+    ) -> None:
+        on_save(Order).enqueue(work, "pk")
+        order = Order.objects.create()
+        arrived(queue)
+        redis.config_resetstat()
+        with transaction.atomic():
+            for total in range(100):
+                order.total = total
+                order.save()
+        assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
+        assert arrived(queue) == [[order.pk]]
+        count = queue.event_counts()["shop.Order:save:work"]
+        assert (count.fired, count.coalesced) == (101, 99)
+
+    def test_and_a_hundred_objects_one_call(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_save(Order).enqueue(work, "total")
+        Order.objects.create(total=-1)
+        arrived(queue)
+        redis.config_resetstat()
+        with transaction.atomic():
+            for total in range(100):
+                Order.objects.create(total=total)
+        assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
+        assert arrived(queue) == [[total] for total in range(100)]
+
+    def test_tasks_and_events_travel_together(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_save(Order).enqueue(work, "total")
+        Order.objects.create(total=-1)
+        arrived(queue)
+        redis.config_resetstat()
+        with transaction.atomic():
+            for total in range(3):
+                Order.objects.create(total=total)
+                work.enqueue("by hand", total)
+        assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
+        assert arrived(queue) == [[0], ["by hand", 0], [1], ["by hand", 1], [2], ["by hand", 2]]
+
+    def test_the_commit_of_the_database_that_it_happened_in(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, lambda event: event.using)
+        with transaction.atomic(using="default"):
+            with transaction.atomic(using="other"):
+                Order.objects.using("other").create()
+                Order.objects.using("default").create()
+                assert queue.pop("w") is None
+            assert arrived(queue) == [["other"]]
+        assert arrived(queue) == [["default"]]
+
+    def test_from_a_coroutine(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order).enqueue(work, "total")
+
+        async def view() -> None:
+            order = await Order.objects.acreate(total=1)
+            order.total = 2
+            await order.asave()
+            await aclose_queues()
+
+        async_to_sync(view)()
+        assert arrived(queue) == [[1], [2]]
+
+
+class TestWhatDoesNotFire:
+    def test_fixtures(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_save(Order, when=changed("status")).enqueue(work, "pk")
+        (loaded,) = serializers.deserialize("json", '[{"model": "shop.order", "pk": 9, "fields": {"status": "paid"}}]')
+        loaded.save()
+        assert Order.objects.get().pk == 9
+        assert redis.dbsize() == 0
+
+    def test_what_is_suppressed(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, lambda _: "order")
+        on_create(Customer).enqueue(work, lambda _: "customer")
+        with suppress_events(Order):
+            Order.objects.create()
+            Customer.objects.create()
+            with suppress_events():
+                Customer.objects.create()
+        Order.objects.create()
+        assert arrived(queue) == [["customer"], ["order"]]
+
+    def test_suppressing_concerns_nobody_else(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, "total")
+
+        async def quiet(entered: asyncio.Event, left: asyncio.Event) -> None:
+            with suppress_events():
+                entered.set()
+                await left.wait()
+
+        async def both() -> None:
+            entered, left = asyncio.Event(), asyncio.Event()
+            other = asyncio.create_task(quiet(entered, left))
+            await entered.wait()
+            await Order.objects.acreate(total=1)
+            left.set()
+            await other
+            await aclose_queues()
+
+        async_to_sync(both)()
+        assert arrived(queue) == [[1]]
+
+    def test_a_task_that_saves_what_it_works_on_does_not_loop(self, queue: FairQueue) -> None:
+        ran: list[tuple[str, int]] = []
+
+        @on_save(Order)
+        @task(name="touch")
+        def touch(pk: int) -> None:
+            ran.append((current_task().name, pk))
+            Order.objects.get(pk=pk).save()
+            if pk < 3:  # another object is another matter
+                Order(pk=pk + 1).save()
+
+        with capture_tasks() as captured:
+            Order.objects.create(pk=1)
+            captured.run()
+        assert ran == [("touch", 1), ("touch", 2), ("touch", 3)]
+
+    def test_unless_that_is_meant(self, queue: FairQueue) -> None:
+        runs: list[int] = []
+
+        @on_update(Order, reentrant=True)
+        @task(name="touch")
+        def touch(pk: int) -> None:
+            runs.append(pk)
+            if len(runs) < 3:
+                Order.objects.get(pk=pk).save()
+
+        with capture_tasks() as captured:
+            Order.objects.create(pk=1).save()
+            captured.run()
+        assert runs == [1, 1, 1]
+
+    def test_a_delete_that_fails(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_delete(Order).enqueue(work, "pk")
+        order = Order.objects.create()
+        with pytest.raises(IntegrityError), transaction.atomic():  # noqa: PT012
+            order.delete()
+            raise IntegrityError
+        assert redis.dbsize() == 0
+
+
+class TestClasses:
+    def test_proxies_and_children_are_what_they_are_of(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order).enqueue(work, lambda event: event.model.__name__)
+        for model in (Order, RushOrder, GiftOrder):
+            model.objects.create()
+        assert arrived(queue) == [["Order"], ["RushOrder"], ["GiftOrder"]]
+
+    @pytest.mark.parametrize("model", [RushOrder, GiftOrder])
+    def test_but_not_the_other_way_round(self, queue: FairQueue, work: AnyDefinition, model: type[Order]) -> None:
+        on_save(model).enqueue(work, lambda event: event.model.__name__)
+        Order.objects.create()
+        model.objects.create()
+        assert arrived(queue) == [[model.__name__]]
+
+    def test_an_abstract_model_stands_for_its_children(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Dated).enqueue(work, lambda event: event.model.__name__)
+        Order.objects.create()
+        Customer.objects.create()
+        assert arrived(queue) == [["Order"]]
+
+    def test_deleting_a_child(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_delete(Order).enqueue(work, "pk")
+        order = GiftOrder.objects.create()
+        pk = order.pk
+        order.delete()
+        assert arrived(queue) == [[pk]], "its parent's row is no other object"
+
+    def test_a_data_migration_has_classes_of_its_own(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order, user="status", when=changed("total")).enqueue(work, "total")
+        from django.apps import apps
+
+        historical: Any = ProjectState.from_apps(apps).apps.get_model("shop", "Order")
+        emit_pre_migrate_signal(0, interactive=False, db="default")
+        try:
+            order = historical(total=4, token=uuid.uuid4())
+            order.save()
+            order.save()
+        finally:
+            emit_post_migrate_signal(0, interactive=False, db="default")
+        historical(total=5).save()
+        assert [args[0] for args in arrived(queue)] == [4, 4], "an update of what is not watched counts as a change"
+
+
+def test_options_are_those_of_using(queue: FairQueue, work: AnyDefinition) -> None:
+    on_save(Order, priority=6, debounce=60, max_retries=1).enqueue(work, "pk")
+    order = Order.objects.create()
+    order.save()
+    (found,) = queue.tasks(state="scheduled").items
+    assert (int(found.priority), found.max_retries) == (6, 1)
+
+
+def test_a_condition_is_asked_with_the_event(queue: FairQueue, work: AnyDefinition) -> None:
+    events: list[Event] = []
+    on_save(Order, when=lambda event: bool(events.append(event)) or event.instance.total > 1).enqueue(work, "total")
+    Order.objects.create(total=1)
+    Order.objects.create(total=2)
+    assert arrived(queue) == [[2]]
+    assert [(event.kind, event.using, event.model) for event in events] == [("create", "default", Order)] * 2
+
+
+def test_whoever_saves_pays_no_query(queue: FairQueue, work: AnyDefinition, django_assert_num_queries: Any) -> None:
+    on_save(Order, when=changed("status")).enqueue(work, "pk")
+    with django_assert_num_queries(1, connection=connection):
+        order = Order.objects.create()
+    with django_assert_num_queries(1, connection=connection):
+        order.save(update_fields=["status"])

@@ -1,0 +1,9 @@
+"""The settings that tests run on: those of testproject, with an app and a second database of the tests' own."""
+
+from __future__ import annotations
+
+from testproject.settings import *  # noqa: F403
+from testproject.settings import DATABASES, INSTALLED_APPS
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.shop"]
+DATABASES = {**DATABASES, "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}

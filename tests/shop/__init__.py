@@ -1,0 +1,1 @@
+"""An app of the tests' own, with models of every kind."""

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+
+from django_fairque.events import EventQuerySet
+
+
+class Customer(models.Model):
+    slug = models.CharField(max_length=50)
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Tag(models.Model):
+    name = models.CharField(max_length=50)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Dated(models.Model):
+    on = models.DateField(null=True)
+
+    class Meta:
+        abstract = True
+
+
+class Order(Dated):
+    customer = models.ForeignKey(Customer, models.CASCADE, null=True)
+    status = models.CharField(max_length=20, default="new")
+    total = models.IntegerField(default=0)
+    note = models.TextField(default="")
+    data = models.JSONField(default=dict)
+    token = models.UUIDField(default=uuid.uuid4)
+    tags = models.ManyToManyField(Tag, related_name="orders")
+    helpers = models.ManyToManyField(Customer, through="Help", related_name="helped")
+
+    objects = EventQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.status}"
+
+
+class Help(models.Model):
+    """A through model of one's own."""
+
+    order = models.ForeignKey(Order, models.CASCADE)
+    customer = models.ForeignKey(Customer, models.CASCADE)
+    hours = models.IntegerField(default=1)
+
+    def __str__(self) -> str:
+        return f"{self.order_id}, {self.customer_id}"
+
+
+class RushOrder(Order):
+    """The same table, another class."""
+
+    class Meta:
+        proxy = True
+
+
+class GiftOrder(Order):
+    """A table of its own beside that of its parent."""
+
+    card = models.CharField(max_length=100, default="")
