@@ -1,0 +1,59 @@
+"""What can't be run as it came: payloads and records that are damaged or of another shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import FailureType, Task, task
+from django_fairque.tasks.execution import Run, execute, prepare
+
+from .helpers import raising, run_next
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.services import Services
+
+
+@pytest.mark.parametrize("payload", [[], {"args": 3, "kwargs": {}}, {"args": []}, "text", None])
+def test_a_payload_of_another_shape_is_poison(queue: FairQueue, services: Services, payload: Any) -> None:
+    @task(name="known")
+    def work() -> None: ...
+
+    queue.push(Task.create("u", 3, payload, name="known"))
+    assert run_next(queue, services) == "dead"
+    assert queue.dlq.list().items[0].failure_type is FailureType.POISONED
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"\xff", b'{"a":NaN}', b'{"args":[],"args":[],"kwargs":{}}', b"[" * 100_000]
+)
+def test_an_undecodable_payload_is_poison(queue: FairQueue, redis: Redis, services: Services, raw: bytes) -> None:
+    @task(name="known")
+    def work() -> None: ...
+
+    task_id = work.enqueue().id
+    redis.set(f"fq:{{default:0}}:payload:{task_id}", raw)
+    assert run_next(queue, services) == "dead"
+    assert queue.dlq.list().items[0].failure_type is FailureType.POISONED
+
+
+@pytest.mark.parametrize("field", ["name", "user", "retries", "max_retries", "timeout"])
+def test_a_damaged_record_is_poison_or_harmless_but_never_a_dead_worker(
+    queue: FairQueue, redis: Redis, services: Services, field: str
+) -> None:
+    result = raising(OSError("net"))()
+    if field == "user":
+        redis.rename("fq:{default:0}:queue:user:default:normal", b"fq:{default:0}:queue:user:\xff:normal")
+        redis.zrem("fq:{default:0}:ring", "default")
+        redis.zadd("fq:{default:0}:ring", {b"\xff": 0})
+        redis.hset(b"fq:{default:0}:user:\xff", mapping={"ready:3": 1})
+    redis.hset(f"fq:{{default:0}}:task:{result.id}", field, b"\xff")
+    lease = queue.pop("w")
+    assert lease is not None
+    prepared = prepare(lease, services)
+    outcome = execute(prepared) if isinstance(prepared, Run) else prepared
+    assert outcome.kind in ("poison", "fail")

@@ -1,0 +1,92 @@
+"""What a raised exception means: another attempt and when, a dead letter, or the end of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import Discard, Retry, SoftTimeLimitExceeded
+from django_fairque.tasks.execution import Run, execute, failed, prepare
+
+from .helpers import raising, run_next, run_next_of, run_of
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.services import Services
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "status", "retries"),
+    [
+        (OSError("net"), {}, "retried", 1),
+        (OSError("net"), {"max_retries": 0}, "dead", 0),
+        (OSError("net"), {"retry_on": (ValueError,)}, "dead", 0),
+        (OSError("net"), {"backoff": lambda retries, error: None}, "dead", 0),
+        (OSError("net"), {"backoff": lambda retries, error: 1 / 0}, "retried", 1),
+        (SystemExit(1), {}, "retried", 1),
+        (KeyboardInterrupt(), {}, "retried", 1),
+        (Retry(5), {"max_retries": 0}, "retried", 0),
+        (Discard("old"), {}, "canceled", 0),
+    ],
+)
+def test_what_is_raised_decides(
+    queue: FairQueue, services: Services, error: BaseException, options: dict[str, Any], status: str, retries: int
+) -> None:
+    result = raising(error, **options)()
+    assert run_next(queue, services) == status
+    assert queue.get_task(result.id).retry_count == retries
+    assert str(error) in result.errors[0].error
+
+
+def test_retries_wait_longer_each_time(queue: FairQueue, services: Services) -> None:
+    result = raising(OSError(), backoff={"base": 10, "cap": 15, "jitter": 0})()
+    run_next(queue, services)
+    first = queue.get_task(result.id).execute_after
+    now = (first or 0) + 1
+    lease = queue.pop("w", now=now)
+    assert lease is not None
+    prepared = prepare(lease, services)
+    assert isinstance(prepared, Run)
+    queue.settle([execute(prepared)], now=now)
+    assert queue.get_task(result.id).execute_after == pytest.approx(now + 15)
+
+
+def test_a_time_limit_is_worth_another_attempt_whatever_is_retried(queue: FairQueue, services: Services) -> None:
+    assert run_next_of(queue, services, SoftTimeLimitExceeded(), retry_on=(ValueError,)) == "retried"
+    run_of_it = raising(OSError(), retry_on=(ValueError,))()
+    run = run_of(queue, services)
+    assert run.lease.task_id == run_of_it.id
+    assert failed(run, SoftTimeLimitExceeded()).delay is not None  # stopped from outside
+
+
+def test_a_backoff_function_decides_from_retries_and_error(queue: FairQueue, services: Services) -> None:
+    asked: list[Any] = []
+
+    def backoff(retries: int, error: BaseException) -> timedelta:
+        asked.append((retries, error))
+        return timedelta(minutes=2)
+
+    error = OSError("net")
+    raising(error, backoff=backoff)()
+    assert execute(run_of(queue, services)).delay == 120
+    assert asked == [(0, error)]
+
+
+@pytest.mark.parametrize("answer", [-1, "soon", float("nan"), True, timedelta(days=-1)])
+def test_a_backoff_function_that_answers_nonsense_costs_no_retry(
+    queue: FairQueue, services: Services, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    raising(OSError("net"), backoff=lambda retries, error: answer)()
+    delay = execute(run_of(queue, services)).delay
+    assert delay is not None
+    assert 1 <= delay <= 1.1
+    assert "using the default delay" in caplog.text
+
+
+@pytest.mark.parametrize("error", [Retry(), Retry(None, "not yet")])
+def test_a_retry_without_a_delay_waits_as_after_an_error(queue: FairQueue, services: Services, error: Retry) -> None:
+    raising(error, backoff={"base": 50, "jitter": 0})()
+    outcome = execute(run_of(queue, services))
+    assert (outcome.kind, outcome.delay) == ("later", 50)

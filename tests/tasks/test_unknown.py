@@ -1,0 +1,85 @@
+"""Tasks that no registered function runs: of unknown names, and bare payloads with a handler and without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque import Task, task
+from django_fairque.tasks.execution import Run, execute, prepare
+from django_fairque.tasks.services import Services
+from django_fairque.tasks.unknown import UnknownTasks
+
+from .helpers import raising, run_next, run_of
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+
+def test_only_registered_names_run_and_others_wait_for_a_deploy(queue: FairQueue) -> None:
+    clock = [0.0]
+    unknown = UnknownTasks(clock=lambda: clock[0])
+    services = Services(queue.name, queue.config, lambda *report: None, unknown=unknown)
+    queue.push(Task.create("u", 3, {"args": ["true"], "kwargs": {}}, name="os.system", task_id="x"))
+    assert run_next(queue, services) == "retried"
+    assert queue.get_task("x").retry_count == 0
+    clock[0] = 601
+    lease = queue.pop("w", now=(queue.get_task("x").execute_after or 0) + 1)
+    assert lease is not None
+    outcome = prepare(lease, services)
+    assert not isinstance(outcome, Run)
+    assert queue.settle([outcome]).statuses == ["dead"]
+    assert "no task named 'os.system'" in queue.dlq.list().items[0].reason
+
+
+def test_a_name_close_to_a_known_one_is_suggested(queue: FairQueue, services: Services) -> None:
+    raising(OSError())
+    queue.push(Task.create("u", 3, {"args": [], "kwargs": {}}, name="faling", task_id="x"))
+    run_next(queue, services)
+    assert "did you mean 'failing'?" in queue.history("x")[0].error
+
+
+def test_what_waits_for_a_deploy_is_forgotten_in_time() -> None:
+    clock = [0.0]
+    unknown = UnknownTasks(grace=10, memory=2, clock=lambda: clock[0])
+    assert [unknown.may_wait(task_id) for task_id in "abc"] == [True] * 3  # no room for c: it waits on
+    clock[0] = 10
+    assert [unknown.may_wait(task_id) for task_id in "ac"] == [False, True]
+    clock[0] = 19
+    assert unknown.may_wait("c") is True
+    clock[0] = 20
+    assert [unknown.may_wait(task_id) for task_id in "cd"] == [False, True]
+    assert unknown.may_wait("b") is True  # not seen for long when d needed room: another worker had run it
+
+
+def test_bare_payloads_go_to_the_handler(queue: FairQueue) -> None:
+    services = Services(queue.name, queue.config, lambda *report: None, handler=lambda payload: payload["n"] + 1)
+    queue.push(Task.create("u", 3, {"n": 1}, task_id="x"))
+    assert run_next(queue, services) == "finished"
+    assert queue.get_task("x").result == 2
+
+
+def test_a_handler_may_be_a_task_or_a_coroutine(queue: FairQueue) -> None:
+    @task
+    async def handler(payload: Any) -> Any:
+        return payload
+
+    for each in (handler, handler.function):
+        queue.push(Task.create("u", 3, {"n": 1}))
+        run = run_of(queue, Services(queue.name, queue.config, print, handler=each))
+        assert run.definition.is_async
+        assert execute(run).body == b'{"n":1}'
+
+
+def test_a_handler_may_be_any_callable(queue: FairQueue) -> None:
+    class Handler(dict[str, Any]):  # not hashable, without a signature of its own
+        def __call__(self, payload: Any) -> Any:
+            return payload
+
+    queue.push(Task.create("u", 3, [1]))
+    assert execute(run_of(queue, Services(queue.name, queue.config, print, handler=Handler()))).body == b"[1]"
+
+
+def test_without_a_handler_a_bare_payload_waits_for_one(queue: FairQueue, services: Services) -> None:
+    queue.push(Task.create("u", 3, {"n": 1}, task_id="x"))
+    assert run_next(queue, services) == "retried"
+    assert "no HANDLER" in queue.history("x")[0].error
