@@ -9,54 +9,23 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
 from django_fairque.engine.records import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
-    from tests.servers import Server
+
+    from .conftest import Bury, Push, Run
 
 
-@pytest.fixture
-def queue(server: Server, redis: Redis, settings: object) -> FairQueue:
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}}  # type: ignore[attr-defined]
-    return get_queue()
-
-
-@pytest.fixture
-def run() -> Callable[..., str]:
-    def command(*words: str) -> str:
-        out = StringIO()
-        call_command(*words, stdout=out, no_color=True)
-        return out.getvalue()
-
-    return command
-
-
-def push(queue: FairQueue, user: str = "acme", **options: object) -> str:
-    return queue.push(Task.create(user, 3, {"n": 1}, name="mail.send", **options)).task_id  # type: ignore[arg-type]
-
-
-def bury(queue: FairQueue, user: str = "acme") -> str:
-    task_id = push(queue, user)
-    lease = queue.pop("w", [user])
-    assert lease is not None
-    queue.fail(lease, "no such address", retry=False)
-    return f"{task_id}~1"
-
-
-def test_check_says_what_it_compared(queue: FairQueue, run: Callable[..., str]) -> None:
-    push(queue)
+def test_check_says_what_it_compared(queue: FairQueue, run: Run, push: Push) -> None:
+    push()
     assert run("fairque_check") == "queue 'default': no violation (1 queued)\n"
 
 
-def test_check_names_each_violation_and_exits_1(queue: FairQueue, redis: Redis, run: Callable[..., str]) -> None:
-    task_id = push(queue)
+def test_check_names_each_violation_and_exits_1(push: Push, redis: Redis, run: Run) -> None:
+    task_id = push()
     redis.zrem("fq:{default:0}:state:queued", task_id)
     out = StringIO()
     with pytest.raises(SystemExit) as stop:
@@ -66,14 +35,14 @@ def test_check_names_each_violation_and_exits_1(queue: FairQueue, redis: Redis, 
     assert "1 violations" in out.getvalue()
 
 
-def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Callable[..., str]) -> None:
+def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Run) -> None:
     with pytest.raises(CommandError, match="did you mean 'default'"):
         run("fairque_check", "--queue", "defualt")
 
 
-def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Callable[..., str]) -> None:
-    push(queue)
-    push(queue, "quiet\n*")
+def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:
+    push()
+    push("quiet\n*")
     run("fairque_user", "weight", "acme", "2.5")
     run("fairque_user", "limit", "acme", "--running", "3", "--rate", "100/m", "--backlog", "50")
     run("fairque_user", "pause", "quiet\n*")
@@ -85,14 +54,14 @@ def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Callab
     assert queue.pop("w", ["quiet\n*"]) is not None
 
 
-def test_a_limit_is_removed_by_none(queue: FairQueue, run: Callable[..., str]) -> None:
+def test_a_limit_is_removed_by_none(queue: FairQueue, run: Run) -> None:
     run("fairque_user", "limit", "acme", "--running", "3")
     run("fairque_user", "limit", "acme", "--running", "none")
     assert queue.user("acme").stats().max_running is None
 
 
-def test_purge_cancels_what_waits(queue: FairQueue, run: Callable[..., str]) -> None:
-    ids = [push(queue), push(queue, execute_after=4e9)]
+def test_purge_cancels_what_waits(queue: FairQueue, run: Run, push: Push) -> None:
+    ids = [push(), push(execute_after=4e9)]
     assert run("fairque_user", "purge", "acme") == "2 tasks of 'acme' canceled\n"
     assert {queue.get_task(task_id).state for task_id in ids} == {TaskState.CANCELED}
 
@@ -111,15 +80,13 @@ def test_purge_cancels_what_waits(queue: FairQueue, run: Callable[..., str]) -> 
         (("fairque_dlq", "cleanup", "--older-than", "7"), "such as 90s, 10m, 2h or 7d, got '7'"),
     ],
 )
-def test_mistakes_end_with_one_clear_line(
-    queue: FairQueue, run: Callable[..., str], words: tuple[str, ...], expected: str
-) -> None:
+def test_mistakes_end_with_one_clear_line(queue: FairQueue, run: Run, words: tuple[str, ...], expected: str) -> None:
     with pytest.raises(CommandError, match=expected):
         run(*words)
 
 
-def test_dead_letters_are_listed_shown_and_requeued(queue: FairQueue, run: Callable[..., str]) -> None:
-    entry, other = bury(queue), bury(queue, "bolt")
+def test_dead_letters_are_listed_shown_and_requeued(queue: FairQueue, run: Run, bury: Bury) -> None:
+    entry, other = bury(), bury(user="bolt")
     listed = run("fairque_dlq", "list")
     assert entry in listed
     assert other in listed
@@ -134,8 +101,8 @@ def test_dead_letters_are_listed_shown_and_requeued(queue: FairQueue, run: Calla
     assert queue.dlq.count() == 0
 
 
-def test_dead_letters_by_what_they_died_of(queue: FairQueue, run: Callable[..., str]) -> None:
-    first, second = bury(queue), bury(queue, "bolt")
+def test_dead_letters_by_what_they_died_of(run: Run, bury: Bury) -> None:
+    first, second = bury(), bury(user="bolt")
     assert run("fairque_dlq", "count") == "failed 2  expired 0  poisoned 0\n"
     group, total = run("fairque_dlq", "groups").splitlines()
     assert group.split()[:1] + group.split()[2:4] == ["2", "failed", "mail.send"]
@@ -147,18 +114,18 @@ def test_dead_letters_by_what_they_died_of(queue: FairQueue, run: Callable[..., 
     assert run("fairque_dlq", "discard", "--all", "--yes", "--older-than", "1d") == "0 discarded\n"
 
 
-def test_dead_letters_are_discarded_and_cleaned_up(queue: FairQueue, run: Callable[..., str]) -> None:
-    entry = bury(queue)
-    bury(queue)
+def test_dead_letters_are_discarded_and_cleaned_up(queue: FairQueue, run: Run, bury: Bury) -> None:
+    entry = bury()
+    bury()
     run("fairque_dlq", "discard", entry)
     assert queue.get_task(entry[:-2]).state is TaskState.CANCELED
     assert run("fairque_dlq", "cleanup", "--older-than", "1d") == "0 dead letters forgotten\n"
     assert run("fairque_dlq", "cleanup", "--older-than", "0s") == "1 dead letters forgotten\n"
 
 
-def test_stats_are_a_readable_table_or_json(queue: FairQueue, run: Callable[..., str]) -> None:
-    push(queue)
-    bury(queue)
+def test_stats_are_a_readable_table_or_json(run: Run, bury: Bury, push: Push) -> None:
+    push()
+    bury()
     assert json.loads(run("fairque_stats", "--json"))["states"]["failed"] == 1
     table = run("fairque_stats")
     for words in (
@@ -172,17 +139,17 @@ def test_stats_are_a_readable_table_or_json(queue: FairQueue, run: Callable[...,
         assert words in table
 
 
-def test_stats_of_one_user_and_of_those_who_wait_for_most(queue: FairQueue, run: Callable[..., str]) -> None:
+def test_stats_of_one_user_and_of_those_who_wait_for_most(queue: FairQueue, run: Run, push: Push) -> None:
     for user in ("acme", "acme", "bolt"):
-        push(queue, user)
+        push(user)
     queue.user("acme").set_sla(60)
     assert "user 'acme': weight 1, promise 1 min" in run("fairque_stats", "--user", "acme")
     assert json.loads(run("fairque_stats", "--user", "acme", "--json"))["sizes"]["normal"] == 2
     assert run("fairque_stats", "--top", "1").splitlines()[-1].split() == ["acme", "2", "0", "0", "0"]
 
 
-def test_stats_again_and_again(queue: FairQueue, run: Callable[..., str]) -> None:
-    push(queue)
+def test_stats_again_and_again(run: Run, push: Push) -> None:
+    push()
     looks = run("fairque_stats", "--watch", "0.001", "--count", "3", "--json").splitlines()
     assert [json.loads(look)["states"]["queued"] for look in looks] == [1, 1, 1]
     with pytest.raises(CommandError, match="more than 0"):

@@ -4,47 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
-from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
 from django_fairque.engine.records import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
     from django_fairque.engine.queue import FairQueue
-    from tests.servers import Server
+
+    from .conftest import Bury, Run
 
 
 @pytest.fixture
-def queue(server: Server, redis: Redis, settings: object) -> FairQueue:
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}}  # type: ignore[attr-defined]
-    return get_queue()
-
-
-@pytest.fixture
-def run() -> Callable[..., str]:
-    def command(*words: str) -> str:
-        out = StringIO()
-        call_command("fairque_dlq", *words, stdout=out, no_color=True)
-        return out.getvalue()
-
-    return command
-
-
-def bury(queue: FairQueue, error: BaseException | str = "boom", *, user: str = "acme", payload: object = None) -> str:
-    task_id = queue.push(Task.create(user, 3, payload, name="mail.send")).task_id
-    lease = queue.pop("w", [user])
-    assert lease is not None
-    queue.fail(lease, error, retry=False)
-    return f"{task_id}~1"
+def run(run: Run) -> Run:
+    return partial(run, "fairque_dlq")
 
 
 class Terminal(StringIO):
@@ -56,9 +33,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(text))
 
 
-def test_the_payload_that_is_shown_can_be_given_back(queue: FairQueue, run: Callable[..., str]) -> None:
+def test_the_payload_that_is_shown_can_be_given_back(queue: FairQueue, run: Run, bury: Bury) -> None:
     payload = {"to": "Zoë", "text": 'a\\b "c"\n\u202e'}
-    entry = bury(queue, payload=payload)
+    entry = bury(payload=payload)
     shown = re.search(r"^payload +(.*)$", run("show", entry), re.MULTILINE)
     assert shown is not None
     assert "Zoë" in shown[1]
@@ -67,11 +44,11 @@ def test_the_payload_that_is_shown_can_be_given_back(queue: FairQueue, run: Call
     assert queue.get_task(entry[:-2]).payload == payload
 
 
-def test_what_is_shown_of_an_entry(queue: FairQueue, run: Callable[..., str]) -> None:
+def test_what_is_shown_of_an_entry(run: Run, bury: Bury) -> None:
     try:
         raise ValueError("no\x1b[2J such")  # noqa: TRY301 - an error with a traceback
     except ValueError as error:
-        entry = bury(queue, error, user="a\nb")
+        entry = bury(error, user="a\nb")
     shown = run("show", entry)
     assert f"entry    {entry}\n" in shown
     assert "user     a\\nb\n" in shown
@@ -81,25 +58,23 @@ def test_what_is_shown_of_an_entry(queue: FairQueue, run: Callable[..., str]) ->
     assert "\x1b" not in shown
 
 
-def test_a_list_of_at_most_so_many(queue: FairQueue, run: Callable[..., str]) -> None:
-    entries = [bury(queue) for _ in range(3)]
+def test_a_list_of_at_most_so_many(queue: FairQueue, run: Run, bury: Bury) -> None:
+    entries = [bury() for _ in range(3)]
     assert [json.loads(line)["entry"] for line in run("list", "--json", "--limit", "2").splitlines()] == entries[:2]
     assert run("list", "--limit", "2").splitlines()[-1] == "2 shown of 3 dead letters in queue 'default'"
 
 
-def test_a_list_goes_on_over_pages_that_hold_nothing_of_what_is_asked_for(
-    queue: FairQueue, run: Callable[..., str]
-) -> None:
+def test_a_list_goes_on_over_pages_that_hold_nothing_of_what_is_asked_for(run: Run, bury: Bury) -> None:
     for _ in range(120):
-        bury(queue)
-    last = bury(queue, user="bolt")
+        bury()
+    last = bury(user="bolt")
     assert last in run("list", "--user", "bolt", "--limit", "1")
 
 
-def test_groups_say_how_many_were_looked_at(queue: FairQueue, run: Callable[..., str]) -> None:
-    bury(queue, "no order 17")
-    newest = bury(queue, "no order 4711")
-    bury(queue, "timeout", user="bolt")
+def test_groups_say_how_many_were_looked_at(run: Run, bury: Bury) -> None:
+    bury("no order 17")
+    newest = bury("no order 4711")
+    bury("timeout", user="bolt")
     lines = run("groups").splitlines()
     assert lines[0].split()[0] == "2"
     assert "no order <n>" in lines[0]
@@ -109,10 +84,10 @@ def test_groups_say_how_many_were_looked_at(queue: FairQueue, run: Callable[...,
 
 
 def test_all_that_match_after_a_yes(
-    queue: FairQueue, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    queue: FairQueue, run: Run, bury: Bury, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for user in ("acme", "acme", "bolt"):
-        bury(queue, user=user)
+        bury(user=user)
     answer(monkeypatch, "yes\n")
     assert run("requeue", "--all", "--user", "acme", "--limit", "5") == "2 requeued\n"
     asked = "requeue dead letters of queue 'default' (3 in all): user_id acme, at most 5. Go on? [y/N]"
@@ -121,23 +96,23 @@ def test_all_that_match_after_a_yes(
 
 @pytest.mark.parametrize("text", ["n\n", "\n", "", "sure\n"])
 def test_nothing_is_changed_without_a_yes(
-    queue: FairQueue, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, text: str
+    queue: FairQueue, run: Run, bury: Bury, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    bury(queue)
+    bury()
     answer(monkeypatch, text)
     with pytest.raises(CommandError, match=r"^nothing was changed$"):
         run("discard", "--all")
     assert queue.dlq.count() == 1
 
 
-def test_at_most_so_many_of_all(queue: FairQueue, run: Callable[..., str]) -> None:
-    entries = [bury(queue) for _ in range(3)]
+def test_at_most_so_many_of_all(queue: FairQueue, run: Run, bury: Bury) -> None:
+    entries = [bury() for _ in range(3)]
     assert run("discard", "--all", "--limit", "2", "--yes", "--name", "mail.send") == "2 discarded\n"
     assert [entry.entry_id for entry in queue.dlq.list().items] == entries[2:]
 
 
-def test_those_that_are_not_there_any_more_are_told_of(queue: FairQueue, run: Callable[..., str]) -> None:
-    first, second = bury(queue), bury(queue)
+def test_those_that_are_not_there_any_more_are_told_of(queue: FairQueue, run: Run, bury: Bury) -> None:
+    first, second = bury(), bury()
     queue.dlq.discard(first)
     with pytest.raises(CommandError, match=r"^1 requeued; the other 1 were not there \(any more\)$"):
         run("requeue", first, second, second)
@@ -161,10 +136,8 @@ def test_those_that_are_not_there_any_more_are_told_of(queue: FairQueue, run: Ca
         (("cleanup", "--older-than", "99999d"), "older_than must be a number of seconds"),
     ],
 )
-def test_mistakes_change_nothing(
-    queue: FairQueue, run: Callable[..., str], words: tuple[str, ...], expected: str
-) -> None:
-    bury(queue)
+def test_mistakes_change_nothing(queue: FairQueue, run: Run, bury: Bury, words: tuple[str, ...], expected: str) -> None:
+    bury()
     with pytest.raises(CommandError, match=expected) as error:
         run(*words)
     assert "\n" not in str(error.value)

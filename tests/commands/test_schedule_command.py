@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import CommandError
 
-from .test_commands import queue, run  # noqa: F401 - fixtures
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Run
 
 TASK = "library.tasks.analyse_document"
 
 
-def test_from_adding_to_removing(queue: FairQueue, run: Callable[..., str]) -> None:  # noqa: F811
+def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
     added = run(
         *("fairque_schedule", "add", "nightly", "--task", TASK, "--cron", "30 4 * * *", "--timezone", "Asia/Tokyo"),
         *("--args", '["acme", 7]', "--missed", "one"),
@@ -54,6 +52,6 @@ def test_from_adding_to_removing(queue: FairQueue, run: Callable[..., str]) -> N
         (("remove", "nobody"), "has no schedule 'nobody'"),
     ],
 )
-def test_mistakes_end_it_with_one_line(run: Callable[..., str], words: tuple[str, ...], said: str) -> None:  # noqa: F811
+def test_mistakes_end_it_with_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         run("fairque_schedule", *words)

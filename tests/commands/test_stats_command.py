@@ -12,25 +12,26 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
-from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django import Settings
-    from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
     from tests.conftest import MakeServer
     from tests.servers import Server
+
+    from .conftest import Run
 
 MANAGE = Path(__file__).parent.parent.parent / "testproject" / "manage.py"
 DEADLINE = 30.0
@@ -38,22 +39,15 @@ TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 
 @pytest.fixture
-def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
-    return get_queue()
-
-
-def run(*words: str, err: StringIO | None = None) -> str:
-    out = StringIO()
-    call_command("fairque_stats", *words, stdout=out, stderr=err or StringIO(), no_color=True)
-    return out.getvalue()
+def run(run: Run) -> Run:
+    return partial(run, "fairque_stats")
 
 
 def push(queue: FairQueue, user: str, n: int = 1, now: float | None = None, priority: int = 3) -> None:
     queue.push_batch([Task.create(user, priority, None) for _ in range(n)], now=now)
 
 
-def test_promotions_are_told_by_where_they_came_from(queue: FairQueue) -> None:
+def test_promotions_are_told_by_where_they_came_from(queue: FairQueue, run: Run) -> None:
     assert "moved up 0\n" in run()
     now = time.time() - 200_000
     push(queue, "u", 2, now, priority=2)
@@ -63,7 +57,7 @@ def test_promotions_are_told_by_where_they_came_from(queue: FairQueue) -> None:
     assert json.loads(run("--json"))["sla"]["promoted_from"] == {"VERY_LOW": 0, "LOW": 2, "NORMAL": 1}
 
 
-def test_what_is_over_its_limit_is_told(queue: FairQueue, server: Server, settings: Settings) -> None:
+def test_what_is_over_its_limit_is_told(queue: FairQueue, run: Run, server: Server, settings: Settings) -> None:
     push(queue, "u", 2)
     assert json.loads(run("--json"))["over_limit"] == []
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"DEPTH": 1}}
@@ -71,7 +65,7 @@ def test_what_is_over_its_limit_is_told(queue: FairQueue, server: Server, settin
     assert json.loads(run("--json"))["over_limit"] == ["queue default: ready tasks 2, over 1"]
 
 
-def test_those_who_wait_for_most_are_found_behind_a_thousand_who_wait_for_nothing(queue: FairQueue) -> None:
+def test_those_who_wait_for_most_are_found_behind_a_thousand_who_wait_for_nothing(queue: FairQueue, run: Run) -> None:
     queue.push_batch([Task.create(f"idle{i}", 3, None) for i in range(1200)])
     for lease in [*queue.pop_batch(1000, "w"), *queue.pop_batch(1000, "w")]:
         queue.finish(lease)
@@ -84,13 +78,13 @@ def test_those_who_wait_for_most_are_found_behind_a_thousand_who_wait_for_nothin
     assert (list(top["sizes"]), top["sizes"]["busy"]["normal"], top["looked_at"]) == (["busy"], 3, 1000)
 
 
-def test_few_users_are_all_looked_at(queue: FairQueue) -> None:
+def test_few_users_are_all_looked_at(queue: FairQueue, run: Run) -> None:
     assert run("--top", "3").splitlines()[-1].split() == ["user", "ready", "running", "scheduled", "deferred"]
     push(queue, "acme")
     assert run("--top", "3").splitlines()[-1].split() == ["acme", "1", "0", "0", "0"]
 
 
-def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue) -> None:
+def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue, run: Run) -> None:
     now = time.time() - 100
     push(queue, "acme", 2, now, priority=6)
     lease = queue.pop("w", now=now + 10)
@@ -107,14 +101,14 @@ def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue) -> No
     assert times == "times    2 s of worker time, 10 s waited and 2 s run on the average"
 
 
-def test_blocks_one_after_another(queue: FairQueue) -> None:
+def test_blocks_one_after_another(queue: FairQueue, run: Run) -> None:
     blocks = run("--watch", "0.001", "--count", "3").split("\n\n" + time.strftime("%Y-", time.gmtime()))
     assert len(blocks) == 3
     assert re.match(TIME + "\nqueue 'default'", blocks[0])
     assert "\x1b" not in "".join(blocks)
 
 
-def test_a_server_that_is_away_does_not_end_the_watch(make_server: MakeServer, settings: Settings) -> None:
+def test_a_server_that_is_away_does_not_end_the_watch(run: Run, make_server: MakeServer, settings: Settings) -> None:
     server = make_server()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
     assert json.loads(run("--json"))["queue"] == "default"
@@ -140,7 +134,7 @@ def test_a_server_that_is_away_does_not_end_the_watch(make_server: MakeServer, s
         (("--watch", "--user", ""), "user_id must"),
     ],
 )
-def test_mistakes_end_with_one_clear_line(queue: FairQueue, words: tuple[str, ...], expected: str) -> None:
+def test_mistakes_end_with_one_clear_line(queue: FairQueue, run: Run, words: tuple[str, ...], expected: str) -> None:
     with pytest.raises(CommandError, match=expected):
         run(*words)
 

@@ -9,16 +9,14 @@ from django.core.management import CommandError
 
 from django_fairque.engine.models import Task
 
-from .test_commands import queue, run  # noqa: F401 - fixtures
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Run
 
 
 @pytest.fixture
-def graph(queue: FairQueue) -> None:  # noqa: F811
+def graph(queue: FairQueue) -> None:
     def node(name: str, *parents: str) -> Task:
         return Task.create("acme", 3, {"n": 1}, name=f"app.{name}", task_id=name, depends_on=parents)
 
@@ -27,7 +25,7 @@ def graph(queue: FairQueue) -> None:  # noqa: F811
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Callable[..., str]) -> None:  # noqa: F811
+def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Run) -> None:
     shown = run("fairque_task", "show", "b")
     for words in ("state     deferred", 'payload   {"n":1}', "run       r1", "waits for 1:\n  a  queued"):
         assert words in shown
@@ -39,7 +37,7 @@ def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Callable[..., str])
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_run(run: Callable[..., str]) -> None:  # noqa: F811
+def test_a_run(run: Run) -> None:
     head, *tasks = run("fairque_task", "run", "r1").splitlines()
     assert head == "run r1: running (1 queued, 2 deferred)"
     assert [line.split()[:2] for line in tasks] == [["a", "queued"], ["b", "deferred"], ["c", "deferred"]]
@@ -49,7 +47,7 @@ def test_a_run(run: Callable[..., str]) -> None:  # noqa: F811
 
 
 @pytest.mark.usefixtures("graph")
-def test_listing_and_canceling(run: Callable[..., str]) -> None:  # noqa: F811
+def test_listing_and_canceling(run: Run) -> None:
     lines = run("fairque_task", "list", "--state", "deferred", "--user", "acme").splitlines()
     assert [line.split()[0] for line in lines] == ["b", "c", "2"]
     assert run("fairque_task", "list", "--limit", "1").endswith("1 shown; there are more\n")
@@ -61,6 +59,6 @@ def test_listing_and_canceling(run: Callable[..., str]) -> None:  # noqa: F811
     "words", [("show", "nobody"), ("cancel", "nobody"), ("run", "nobody"), ("cancel-run", "nobody")]
 )
 @pytest.mark.usefixtures("queue")
-def test_what_is_not_there_is_one_clear_line(run: Callable[..., str], words: tuple[str, str]) -> None:  # noqa: F811
+def test_what_is_not_there_is_one_clear_line(run: Run, words: tuple[str, str]) -> None:
     with pytest.raises(CommandError, match="'nobody'"):
         run("fairque_task", *words)

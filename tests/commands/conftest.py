@@ -1,0 +1,75 @@
+"""A queue on an empty server, a command as a person runs it, and tasks for it to find."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from django.core.management import call_command
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.models import Task
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+
+class Run(Protocol):
+    """What the command printed; its errors go to ``err``."""
+
+    def __call__(self, *words: str, err: StringIO | None = None) -> str: ...
+
+
+class Push(Protocol):
+    """The id of a new task; the options are those of `Task.create`."""
+
+    def __call__(self, user: str = "acme", **options: Any) -> str: ...
+
+
+class Bury(Protocol):
+    """The entry of a new dead letter."""
+
+    def __call__(
+        self, error: BaseException | str = "no such address", *, user: str = "acme", payload: object = None
+    ) -> str: ...
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    return get_queue()
+
+
+@pytest.fixture
+def run() -> Run:
+    def command(*words: str, err: StringIO | None = None) -> str:
+        out = StringIO()
+        call_command(*words, stdout=out, stderr=err or StringIO(), no_color=True)
+        return out.getvalue()
+
+    return command
+
+
+@pytest.fixture
+def push(queue: FairQueue) -> Push:
+    def one(user: str = "acme", **options: Any) -> str:
+        return queue.push(Task.create(user, 3, **{"payload": {"n": 1}, "name": "mail.send", **options})).task_id
+
+    return one
+
+
+@pytest.fixture
+def bury(queue: FairQueue, push: Push) -> Bury:
+    def one(error: BaseException | str = "no such address", *, user: str = "acme", payload: object = None) -> str:
+        task_id = push(user, payload={"n": 1} if payload is None else payload)
+        lease = queue.pop("w", [user])
+        assert lease is not None
+        queue.fail(lease, error, retry=False)
+        return f"{task_id}~1"
+
+    return one
