@@ -84,7 +84,7 @@ class Patience:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
         self.attempts += 1
         text = str(error)
-        code = text.split(" ", 1)[0].rstrip(":")
+        code = _code(text)
         if isinstance(error, redis_errors.NoScriptError):
             self.loads += 1
             if self.loads <= 3:
@@ -109,26 +109,34 @@ class Patience:
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
         if passing and time.monotonic() + pause < self.deadline:
             return pause
-        raise self._final(error, code, text) from error
+        raise explained(error, self.what, self.attempts) from error
 
-    def _final(self, error: Exception, code: str, text: str) -> FairQueueError:
-        kinds = {
-            redis_errors.OutOfMemoryError: "OOM",
-            redis_errors.ReadOnlyError: "READONLY",
-            redis_errors.NoPermissionError: "NOPERM",
-            redis_errors.AuthenticationError: "WRONGPASS",
-        }
-        code = next((known for kind, known in kinds.items() if isinstance(error, kind)), code)
-        if code in REFUSALS:
-            return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
-        if isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError)):
-            return RedisConnectionError(
-                f"the server can't be reached: {text or type(error).__name__} ({self.attempts} attempts); "
-                f"is it running where REDIS points to?"
-            )
-        if code in PASSING:
-            return ServerRefusedError(f"the server refuses work for now: {text}")
-        return LuaScriptError(self.what, text)
+
+def explained(error: Exception, what: str = "a command", attempts: int = 1) -> FairQueueError:
+    """A client's error in the queue's own words."""
+    kinds = {
+        redis_errors.OutOfMemoryError: "OOM",
+        redis_errors.ReadOnlyError: "READONLY",
+        redis_errors.NoPermissionError: "NOPERM",
+        redis_errors.AuthenticationError: "WRONGPASS",
+    }
+    text = str(error)
+    code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _code(text))
+    if code in REFUSALS:
+        return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
+    if isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError)):
+        return RedisConnectionError(
+            f"the server can't be reached: {text or type(error).__name__} ({attempts} attempts); "
+            f"is it running where REDIS points to?"
+        )
+    if code in PASSING:
+        return ServerRefusedError(f"the server refuses work for now: {text}")
+    return LuaScriptError(what, text)
+
+
+def _code(text: str) -> str:
+    """The word with which an answer begins: LOADING, ERR."""
+    return text.split(" ", 1)[0].rstrip(":")
 
 
 def check_server(info: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from django_fairque.conf import close_queues, get_queue
-from django_fairque.engine.health import _refusals, _server_reasons
+from django_fairque.engine.diagnosis import REFUSALS, findings
 from django_fairque.engine.models import Task
 
 if TYPE_CHECKING:
@@ -135,17 +135,36 @@ def test_reasons(
     assert (health.status, reason in found) == (status, True), found
 
 
-def test_reasons_that_a_test_can_not_bring_about() -> None:
-    """A full disk under the append-only file, and an old server: from the facts they would tell."""
-    (refusal,) = _refusals({"aof_last_write_status": "err"})
-    assert "could not write its append-only file" in refusal
-    (reason,) = _server_reasons({"aof_enabled": 1, "redis_version": "7.2.4"})
-    assert reason == "Redis 7.2.4 writes some integers as 3e+8 inside scripts; upgrade to 7.2.5 or newer"
-    assert list(_server_reasons({"aof_enabled": 1, "redis_version": "7.2.4", "valkey_version": "9.0.0"})) == []
+def test_a_disk_that_is_full() -> None:
+    """Which a test can't bring about: from what the server would tell."""
+    assert [kind for kind, _ in findings({"aof_enabled": 1, "redis_version": "8.2.0"})] == []
+    ((kind, text),) = findings({"aof_enabled": 1, "redis_version": "8.2.0", "aof_last_write_status": "err"})
+    assert (kind in REFUSALS, "could not write its append-only file" in text) == (True, True)
 
 
-def test_any_node_of_a_cluster_may_answer() -> None:
-    assert list(_refusals({"role": "slave", "redis_mode": "cluster"})) == []
+@pytest.mark.parametrize(
+    ("versions", "kinds"),
+    [
+        ({"redis_version": "7.0.15"}, ["unsupported"]),
+        ({"redis_version": "7.2.4"}, ["version"]),
+        ({"redis_version": "7.2.5"}, []),
+        ({"redis_version": "7.2.4", "valkey_version": "7.2.5"}, ["version"]),
+        ({"redis_version": "7.2.4", "valkey_version": "7.2.6"}, []),
+        ({"redis_version": "7.2.4", "valkey_version": "9.0.0"}, []),
+    ],
+)
+def test_the_age_of_a_server(versions: dict[str, str], kinds: list[str]) -> None:
+    assert [kind for kind, _ in findings({"aof_enabled": 1, **versions})] == kinds
+
+
+def test_an_old_server_is_told_what_to_become() -> None:
+    ((_, text),) = findings({"aof_enabled": 1, "redis_version": "7.2.4"})
+    assert text == "Redis 7.2.4 writes some integers as 3e+8 inside scripts; upgrade to 7.2.5 or newer"
+
+
+@pytest.mark.parametrize("name", ["redis_mode", "server_mode"])
+def test_any_node_of_a_cluster_may_answer(name: str) -> None:
+    assert list(findings({"aof_enabled": 1, "redis_version": "8.2.0", "role": "slave", name: "cluster"})) == []
 
 
 def test_a_worker_that_lives_is_enough(queue: FairQueue) -> None:

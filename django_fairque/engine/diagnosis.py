@@ -1,0 +1,82 @@
+"""What a server says of itself, and what of that endangers tasks: for health, and for the system checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from .transport import FAILURES, MINIMUM, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Kind = Literal["replica", "disk", "persistence", "snapshot", "eviction", "unsupported", "version", "memory"]
+
+REFUSALS: tuple[Kind, ...] = ("replica", "disk")
+"""With these nothing can be written."""
+
+SECTIONS = ("server", "memory", "persistence", "replication")
+"""Of INFO: all that `findings` looks at."""
+
+_WITH_FLOATS = {"Redis": (7, 2, 5), "Valkey": (7, 2, 6)}
+"""The first versions whose scripts write large integers as integers."""
+
+
+def server_info(client: Any) -> Mapping[str, Any]:
+    """What a client's server says now; it is asked once.
+
+    Raises:
+        RedisConnectionError: it can't be reached.
+        FairQueueError: it answers with an error.
+    """
+    try:
+        info: Mapping[str, Any] = client.execute_command("INFO", *SECTIONS)
+    except FAILURES as error:
+        raise explained(error) from error
+    return info
+
+
+def name_and_version(info: Mapping[str, Any]) -> tuple[str, str]:
+    """``("Valkey", "9.0.1")``. Valkey calls itself Redis 7.2.4 as well."""
+    if "valkey_version" in info:
+        return "Valkey", str(info["valkey_version"])
+    return "Redis", str(info.get("redis_version") or "0")
+
+
+def findings(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
+    """Each danger, as a sentence."""
+    yield from _refusals(info)
+    yield from _losses(info)
+    yield from _age(info)
+    limit, used = int(info.get("maxmemory") or 0), int(info.get("used_memory") or 0)
+    if limit and used > 0.9 * limit:
+        yield "memory", f"memory is {100 * used // limit} % full; new tasks will be refused when it is full"
+
+
+def _refusals(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
+    # A cluster's client asks any node of it, and sends what it writes to the right one.
+    if info.get("role") == "slave" and "cluster" not in (info.get("redis_mode"), info.get("server_mode")):
+        yield "replica", "the server is a read-only replica; connect to the primary"
+    if info.get("aof_last_write_status", "ok") != "ok":
+        yield "disk", "the server could not write its append-only file and refuses changes; look at its disk"
+
+
+def _losses(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
+    if not info.get("aof_enabled"):
+        text = "the append-only file is off: a restart of the server loses what came since its last snapshot"
+        yield "persistence", text
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        text = "the server could not write its last snapshot, and may refuse changes until it can; look at its disk"
+        yield "snapshot", text
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield "eviction", f"maxmemory-policy is {policy}; it should be noeviction"
+
+
+def _age(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
+    name, version = name_and_version(info)
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    if numbers < MINIMUM:
+        yield "unsupported", f"{name} {version} is too old; upgrade to 7.2 or newer"
+    elif numbers < _WITH_FLOATS[name]:
+        newer = ".".join(map(str, _WITH_FLOATS[name]))
+        yield "version", f"{name} {version} writes some integers as 3e+8 inside scripts; upgrade to {newer} or newer"
