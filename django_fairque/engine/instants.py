@@ -77,10 +77,25 @@ class Timing:
                 if each.timestamp() > moment:
                     yield each.timestamp()
         except CronSimError as error:
+            if _is_of_no_month(self.cron or ""):
+                raise TaskValidationError(
+                    f"the cron expression {self.cron!r} never fires: no month it names has such a day"
+                ) from None
             raise TaskValidationError(
                 f"the cron expression {self.cron!r} can't be understood: {error}; expected five fields, minute hour "
                 f"day-of-month month day-of-week, such as '*/5 * * * *'"
             ) from None
+
+
+def _is_of_no_month(cron: str) -> bool:
+    """Whether it is refused for its months alone, as 30 February is."""
+    fields = cron.split()
+    try:
+        CronSim(" ".join([*fields[:3], "*", *fields[4:]]), datetime.now(timezone.utc))
+        CronSim(" ".join(["*", "*", "*", *fields[3:]]), datetime.now(timezone.utc))
+    except CronSimError:
+        return False
+    return True
 
 
 def find_zone(name: str) -> zoneinfo.ZoneInfo:

@@ -90,7 +90,7 @@ class TestWhen:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"cron": "0 0 30 2 *"}, "Bad day-of-month"),
+            ({"cron": "0 0 30 2 *"}, "never fires: no month it names has such a day"),
             ({"cron": "* * */20 * 1L"}, "never fires"),
             ({"cron": "61 * * * *"}, "can't be understood: Bad minute; expected five fields"),
             ({"cron": "* * *"}, "expected five fields"),
