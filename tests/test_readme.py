@@ -63,6 +63,8 @@ def leads_somewhere(page: Path, target: str) -> bool:
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors that a page's headings get: lower case, punctuation dropped, blanks to dashes."""
-    titles = re.findall(r"^#+ +(.+)$", page.read_text(), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """The anchors that a page's headings get (lower case, punctuation dropped, blanks to dashes), and those it sets itself."""
+    text = page.read_text()
+    titles = re.findall(r"^#+ +(.+)$", text, flags=re.MULTILINE)
+    anchors = re.findall(r'<a id="([\w-]+)"></a>', text)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(anchors)

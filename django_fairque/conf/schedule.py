@@ -37,5 +37,5 @@ class ScheduleConfig(Options):
         try:
             Timing.create(self.cron, self.every, self.timezone or "UTC", 0.0)
         except TaskValidationError as error:
-            field = "cron" if self.cron is not None else "every"
-            yield Mistake("value", ("timezone",) if "time zone" in str(error) else (field,), str(error))
+            field = "timezone" if "time zone" in str(error) else "cron" if self.cron is not None else "every"
+            yield Mistake("timing" if field == "cron" else "value", (field,), str(error))

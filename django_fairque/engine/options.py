@@ -65,11 +65,12 @@ def problem(text: str) -> PydanticCustomError:
 class Mistake:
     """One thing that is wrong with the configuration.
 
-    ``kind`` is one of unknown (key), value, conflict (between keys), file, server (none is named), cache.
+    ``kind`` is one of unknown (key), value, conflict (between keys), file, server (none is named), cache, timing (of a
+    schedule, which is never due).
     ``key`` is the place as the user wrote it; until that is known, ``path`` stands for it.
     """
 
-    kind: Literal["unknown", "value", "conflict", "file", "server", "cache"]
+    kind: Literal["unknown", "value", "conflict", "file", "server", "cache", "timing"]
     path: tuple[str, ...]
     problem: str
     suggestion: str = ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import sys
 from typing import TYPE_CHECKING
 
 from .errors import TaskNotRegisteredError, TaskUsageError
@@ -11,19 +13,52 @@ if TYPE_CHECKING:
     from .definition import AnyDefinition
 
 _tasks: dict[str, AnyDefinition] = {}
+_imports: dict[str, object] = {}
+"""By name, the import of its module that made the task."""
+_duplicates: dict[str, tuple[AnyDefinition, AnyDefinition]] = {}
 
 
 def register(definition: AnyDefinition) -> None:
-    """Make it runnable under its name. Only the same function, imported again (autoreload), may replace one."""
-    known = _tasks.setdefault(definition.name, definition)
+    """Make it runnable under its name. Only the same function, imported again (autoreload), may replace one.
+
+    A second function of the same name in the same module replaces the first as well, as it does in the module itself;
+    `duplicates` tells of it.
+    """
+    name = definition.name
+    known = _tasks.setdefault(name, definition)
+    before, _imports[name] = _imports.get(name), _import_of(definition)
     if known is definition:
         return
-    if known.origin != definition.origin:
+    is_stranger = known.origin != definition.origin
+    if is_stranger or (before is not None and before is _imports[name]):
+        _duplicates[name] = (known, definition)
+    else:
+        _duplicates.pop(name, None)
+    if is_stranger:
         raise TaskUsageError(
-            f"two tasks are named {definition.name!r}: {known.origin} and {definition.origin}; give one of them another "
+            f"two tasks are named {name!r}: {known.origin} and {definition.origin}; give one of them another "
             "name with @task(name=…)"
         )
-    _tasks[definition.name] = definition
+    _tasks[name] = definition
+
+
+def duplicates() -> dict[str, tuple[str, str]]:
+    """The names that two functions were registered under, and where each of the two is."""
+    return {
+        name: (_place(first), _place(second))
+        for name, (first, second) in _duplicates.items()
+        if _tasks.get(name) in (first, second)
+    }
+
+
+def _import_of(definition: AnyDefinition) -> object:
+    """What is made anew each time its module is imported or reloaded; None where there is no such thing, as in a shell."""
+    return getattr(sys.modules.get(definition.function.__module__), "__spec__", None)
+
+
+def _place(definition: AnyDefinition) -> str:
+    code = getattr(inspect.unwrap(definition.function), "__code__", None)
+    return definition.origin + (f" ({code.co_filename}:{code.co_firstlineno})" if code else "")
 
 
 def find(name: str) -> AnyDefinition | None:

@@ -1,0 +1,35 @@
+"""System checks, numbered: docs/checks.md says what each means and what to do. One module per subject.
+
+Only `check_server` asks a server anything, and only under ``check --deploy``.
+"""
+
+from __future__ import annotations
+
+from django.core import checks
+
+from .caches import check_caches
+from .configuration import check_configuration
+from .deployment import check_deployment
+from .server import check_server
+from .tasks import check_tasks
+from .workers import check_workers
+
+__all__ = [
+    "TAG",
+    "check_caches",
+    "check_configuration",
+    "check_deployment",
+    "check_server",
+    "check_tasks",
+    "check_workers",
+    "register",
+]
+
+TAG = "fairque"
+
+
+def register() -> None:
+    for check in (check_configuration, check_caches, check_workers, check_tasks):
+        checks.register(check, TAG)
+    for check in (check_deployment, check_server):
+        checks.register(check, TAG, deploy=True)

@@ -1,0 +1,69 @@
+"""Mistakes in the configuration itself, and what is allowed but hardly meant."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from django.core import mail
+
+from .messages import error, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.core.checks import CheckMessage
+
+    from django_fairque.engine.options import Mistake
+
+# Kind of mistake -> number and what to do about it.
+_MISTAKES = {
+    "unknown": ("fairque.E001", "docs/configuration.md lists every key. Case does not matter."),
+    "value": ("fairque.E002", "docs/configuration.md says what each key takes."),
+    "conflict": ("fairque.E003", "Change one of the keys that contradict each other."),
+    "file": (
+        "fairque.E004",
+        "CONFIG_FILE names a YAML file with the sections redis, worker, workers, queue, queues, schedules, monitor.",
+    ),
+    "server": ("fairque.E005", "Name the server in settings, in the file, or as FAIRQUE_REDIS__URL."),
+    "cache": ("fairque.E006", "Name the server itself (URL, or HOST and PORT) instead of a cache."),
+    "timing": (
+        "fairque.E012",
+        "CRON is minute, hour, day of month, month and day of week, and must come true some day.",
+    ),
+}
+
+
+def check_configuration(**_: Any) -> list[CheckMessage]:
+    """Every mistake at once; that other checks find nothing then is no good sign."""
+    from django_fairque.conf import get_config
+    from django_fairque.engine.options import InvalidOptionsError
+
+    try:
+        get_config()
+    except InvalidOptionsError as invalid:
+        mistakes = [_error(mistake) for mistake in invalid.mistakes if not _is_fine_in_tests(mistake)]
+        return [*mistakes, *_overlooked_variables()]
+    return [*_overlooked_variables()]
+
+
+def _error(mistake: Mistake) -> CheckMessage:
+    number, hint = _MISTAKES[mistake.kind]
+    return error(number, str(mistake), hint)
+
+
+def _is_fine_in_tests(mistake: Mistake) -> bool:
+    # A test run sets DEBUG to False, and with it a project loses the server it develops on. Most tests never need
+    # one; those that do get the error from get_queue(). Django's documented sign of a test run is the outbox.
+    return mistake.kind == "server" and hasattr(mail, "outbox")
+
+
+def _overlooked_variables() -> Iterator[CheckMessage]:
+    from django_fairque.conf.environment import overlooked
+
+    for name, meant in overlooked(os.environ):
+        yield warning(
+            "fairque.W001",
+            f"the environment variable {name} is not read",
+            f"Two underscores part the levels: did you mean {meant}?",
+        )

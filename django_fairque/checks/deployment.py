@@ -1,0 +1,59 @@
+"""What production needs of the server and the way to it, by the settings alone; part of ``check --deploy``."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+
+from .messages import configured, error, resolved, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.core.checks import CheckMessage
+
+    from django_fairque.conf import RedisConfig
+
+
+def check_deployment(**_: Any) -> list[CheckMessage]:
+    """A connection that others can read or pose for, and a server that is meant for development."""
+    config = configured()
+    if config is None:
+        return []
+    redis = resolved(config.redis)
+    return [*_encryption(redis), *_embedded(redis)]
+
+
+def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
+    if all(_is_here(host) for host in redis.hosts):
+        return
+    if not redis.ssl:
+        yield error(
+            "fairque.E008",
+            f"passwords and payloads travel unencrypted to {redis.address}",
+            "Use a rediss:// URL, or SSL: True. Silence this number if the network itself is encrypted.",
+        )
+    elif redis.ssl_cert_reqs == "none" or not redis.ssl_check_hostname:
+        yield error(
+            "fairque.E009",
+            f"anybody can pose as {redis.address}: its certificate or its name is not verified",
+            'Set SSL_CERT_REQS to "required" and SSL_CHECK_HOSTNAME to True, with the authority in SSL_CA_CERTS.',
+        )
+
+
+def _embedded(redis: RedisConfig) -> Iterator[CheckMessage]:
+    if redis.is_embedded and not settings.DEBUG:
+        yield warning(
+            "fairque.W009",
+            f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach",
+            "Name a server of its own in REDIS. Silence this number where one machine is all there is.",
+        )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

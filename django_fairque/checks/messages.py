@@ -1,0 +1,42 @@
+"""Messages whose hints end with the place that explains them, and the configuration that most checks look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.core import checks
+
+if TYPE_CHECKING:
+    from django_fairque.conf import FairQueueConfig, RedisConfig
+
+PAGE = "docs/checks.md"
+
+
+def error(number: str, text: str, hint: str) -> checks.Error:
+    return checks.Error(text, hint=_with_page(hint, number), id=number)
+
+
+def warning(number: str, text: str, hint: str) -> checks.Warning:
+    return checks.Warning(text, hint=_with_page(hint, number), id=number)
+
+
+def _with_page(hint: str, number: str) -> str:
+    return f"{hint} See {PAGE}#{number.rpartition('.')[2].lower()}"
+
+
+def configured() -> FairQueueConfig | None:
+    """The configuration; None when it has mistakes, which `check_configuration` reports."""
+    from django_fairque.conf import get_config
+    from django_fairque.engine.errors import ConfigurationError
+
+    try:
+        return get_config()
+    except ConfigurationError:
+        return None
+
+
+def resolved(redis: RedisConfig) -> RedisConfig:
+    """With its cache alias, if it has one, replaced by the server that is meant."""
+    from django_fairque.conf.sources import resolve_cache
+
+    return resolve_cache(redis) if redis.cache else redis

@@ -1,0 +1,64 @@
+"""What workers are told to do, and whether they can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.utils.module_loading import import_string
+
+from .messages import configured, error, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.core.checks import CheckMessage
+
+    from django_fairque.conf import FairQueueConfig, WorkerConfig
+
+
+def check_workers(**_: Any) -> list[CheckMessage]:
+    """Handlers that can't be called, leases that a worker can't hold, queues that no worker serves."""
+    config = configured()
+    if config is None:
+        return []
+    workers = (config.worker, *config.workers.values())
+    return [*_handlers(workers), *_short_leases(config, workers), *_unserved(config)]
+
+
+def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
+    named = {(name, path) for each in workers for name in ("handler", "alert_handler") if (path := getattr(each, name))}
+    for name, path in sorted(named):
+        try:
+            problem = "" if callable(import_string(path)) else "it is not callable"
+        except ImportError as failed:
+            problem = str(failed)
+        if problem:
+            text = f"the worker's {name.replace('_', ' ')} {path!r} can't be used: {problem}"
+            yield error("fairque.E007", text, f"{name.upper()} is the dotted path of a callable.")
+
+
+def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
+    from django_fairque.worker.options import WorkerOptions
+
+    patience = config.redis.socket_timeout
+    shortest = min((WorkerOptions.from_config(each) for each in workers), key=lambda options: options.lease)
+    if shortest.renew_every + patience >= shortest.fence_after:
+        yield warning(
+            "fairque.W003",
+            f"a worker with lease_seconds {shortest.lease:g} renews its leases every {shortest.renew_every:g} s and may wait "
+            f"{patience:g} s for the answer (redis.socket_timeout): beyond {shortest.fence_after:g} s it must stop working",
+            "While one renewal waits for an answer, all leases end, and other workers repeat the tasks: make the lease longer "
+            "than twice the time-out.",
+        )
+
+
+def _unserved(config: FairQueueConfig) -> Iterator[CheckMessage]:
+    """Only who lists workers says that there are no others."""
+    served = {name for worker in config.workers.values() for name in worker.queues}
+    for name in config.queues if config.workers else ():
+        if name not in served and name != "default":  # which is always declared
+            yield warning(
+                "fairque.W008",
+                f"none of the WORKERS serves the queue {name!r}: its tasks would wait for ever",
+                "Name it among the QUEUES of a worker. Silence this number if a worker is started with --queue.",
+            )

@@ -1,0 +1,69 @@
+"""The checks as ``manage.py check`` runs them, on a configuration that a test gives."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from django.core.checks import run_checks
+
+from django_fairque.conf import reset_config
+from tests import house
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.core.checks import CheckMessage
+    from pytest_django import Settings
+
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+PAGE = Path(house.__file__).parent.parent / "docs" / "checks.md"
+
+
+class Check(Protocol):
+    def __call__(self, fairque: Any, *, deploy: bool = False, **environment: str) -> list[CheckMessage]: ...
+
+
+def ids(messages: list[CheckMessage]) -> list[str]:
+    """``E001`` instead of ``fairque.E001``, which every one of them is."""
+    return sorted(str(message.id).removeprefix("fairque.") for message in messages)
+
+
+def anchors() -> set[str]:
+    return set(re.findall(r'<a id="(\w+)"></a>`fairque\.\w+`', PAGE.read_text()))
+
+
+@pytest.fixture(autouse=True)
+def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in [name for name in os.environ if name.startswith("FAIRQUE_")]:
+        monkeypatch.delenv(name)
+    reset_config()
+    yield
+    reset_config()
+
+
+@pytest.fixture
+def fit(make_server: MakeServer) -> Server:
+    """A server of the test's own with which nothing is wrong."""
+    return make_server("--appendonly", "yes")
+
+
+@pytest.fixture
+def check(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Check:
+    def check(fairque: Any, *, deploy: bool = False, **environment: str) -> list[CheckMessage]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        settings.FAIRQUE = fairque
+        found = run_checks(tags=["fairque"], include_deployment_checks=deploy)
+        for message in found:
+            place = str(message.id).removeprefix("fairque.").lower()
+            assert str(message.hint).endswith(f". See docs/checks.md#{place}") or "? See docs" in str(message.hint)
+            assert place in anchors()
+        return found
+
+    return check

@@ -1,0 +1,111 @@
+"""Mistakes in the configuration: each kind has its number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core import checks, mail
+
+from .conftest import ids
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from .conftest import Check
+
+HERE = {"HOST": "localhost"}
+SCHEDULE = {"TASK": "shop.report", "CRON": "0 3 * * *"}
+
+
+def test_a_good_configuration_has_no_message(check: Check) -> None:
+    assert check({"REDIS": HERE, "WORKER": {"QUEUES": ["default"]}}) == []
+
+
+@pytest.mark.parametrize(
+    ("fairque", "number"),
+    [
+        ({"REDIS": HERE, "QUEU": {}}, "E001"),
+        ({"REDIS": HERE, "WORKER": {"QUEUES": ["male"]}, "QUEUES": {"mail": {}}}, "E001"),
+        ({"REDIS": {"PORT": "x"}}, "E002"),
+        ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "TIMEZONE": "Mars"}}}, "E002"),
+        ({"REDIS": HERE, "WORKER": {"ASSIGNED_USERS": ["a"], "STEAL_TARGETS": ["a"]}}, "E003"),
+        ({"REDIS": {**HERE, "SOCKET_TIMEOUT": 6.9}}, "E003"),
+        ({"REDIS": HERE, "WORKER": {"POLL_INTERVAL_SECONDS": 13.1}}, "E003"),
+        ({"REDIS": HERE, "CONFIG_FILE": "nowhere.yaml"}, "E004"),
+        ({"REDIS": {"CACHE": "nowhere"}}, "E006"),
+        ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": "0 0 30 2 *"}}}, "E012"),
+        ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": "nightly"}}}, "E012"),
+    ],
+)
+def test_each_kind_of_mistake_has_a_number(check: Check, fairque: Any, number: str) -> None:
+    (message,) = check(fairque)
+    assert isinstance(message, checks.Error)
+    assert ids([message]) == [number]
+
+
+@pytest.mark.parametrize(
+    "fairque",
+    [
+        {"REDIS": {**HERE, "SOCKET_TIMEOUT": 7}},
+        {"REDIS": HERE, "WORKER": {"POLL_INTERVAL_SECONDS": 13}},
+        {"REDIS": HERE, "WORKER": {"QUEUES": ["mail"]}, "QUEUES": {"mail": {}}},
+    ],
+)
+def test_what_only_just_fits(check: Check, fairque: Any) -> None:
+    assert check(fairque) == []
+
+
+@pytest.mark.parametrize("cron", ["0 0 29 2 *", "0 3 * * mon-fri"])
+def test_a_cron_that_fires_some_day(check: Check, cron: str) -> None:
+    (message,) = check({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": cron}}})
+    assert ids([message]) == ["E010"]  # only that nobody has such a task
+    assert "no task named 'shop.report'" in message.msg
+
+
+@pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 0 31 4,6 *", "* * */20 * 1L"])
+def test_a_cron_that_never_fires_is_named(check: Check, cron: str) -> None:
+    (message,) = check({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": cron}}})
+    assert message.msg.startswith('settings.FAIRQUE["SCHEDULES"]["a"]["CRON"]: the cron expression')
+    assert "never fires" in message.msg
+
+
+def test_each_mistake_is_a_message_of_its_own(check: Check) -> None:
+    messages = check({"REDIS": HERE, "QUEUE": {"PREFX": 1, "SHARDS": 2}}, FAIRQUE_WORKER__PROCESSES="x")
+    assert ids(messages) == ["E001", "E002", "E002"]
+    assert {message.msg for message in messages if message.id == "fairque.E001"} == {
+        'settings.FAIRQUE["QUEUE"]["PREFX"]: unknown key; did you mean PREFIX?'
+    }
+
+
+class TestNoServer:
+    def test_in_production(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr(mail, "outbox")  # what Django's test environment leaves to be seen
+        assert ids(check({})) == ["E005"]
+
+    def test_in_development(self, check: Check, settings: Settings) -> None:
+        settings.DEBUG = True
+        assert check({}) == []
+
+    def test_in_a_test_run_only_who_uses_one_is_told(self, check: Check) -> None:
+        assert check({}) == []
+        assert ids(check({"QUEU": {}})) == ["E001"]
+
+
+class TestVariables:
+    def test_one_with_one_underscore(self, check: Check) -> None:
+        (message,) = check(
+            {"REDIS": HERE},
+            FAIRQUE_REDIS_URL="redis://:hunter2@h",
+            FAIRQUE_REDIS_PORT="tcp://10.0.0.1:6379",
+            FAIRQUE_SERVER_BIN="/bin/x",
+        )
+        assert isinstance(message, checks.Warning)
+        assert ids([message]) == ["W001"]
+        assert "FAIRQUE_REDIS_URL" in message.msg
+        assert "did you mean FAIRQUE_REDIS__URL?" in str(message.hint)
+        assert "hunter" not in str(message)
+
+    def test_it_may_be_why_something_else_is_missing(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr(mail, "outbox")
+        assert ids(check({}, FAIRQUE_REDIS_URL="redis://h")) == ["E005", "W001"]

@@ -1,0 +1,55 @@
+"""What production needs, as far as the settings tell. Nothing listens where these point, which is told as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .conftest import ids
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from .conftest import Check
+
+DJANGO = "django.core.cache.backends.redis.RedisCache"
+AWAY = "0.0.0.0:1"  # not a loopback address, and refuses at once
+
+
+@pytest.mark.parametrize(
+    ("redis", "found"),
+    [
+        ({"URL": f"redis://{AWAY}"}, ["E008", "W006"]),
+        ({"SENTINEL": {"SERVICE": "m", "NODES": [AWAY]}}, ["E008", "W006"]),
+        ({"URL": f"redis://{AWAY}", "CLUSTER": True}, ["E008", "W006"]),
+        ({"URL": f"rediss://{AWAY}"}, ["W006"]),
+        ({"URL": f"rediss://{AWAY}", "SSL_CERT_REQS": "none"}, ["E009", "W006"]),
+        ({"URL": f"rediss://{AWAY}?ssl_check_hostname=false"}, ["E009", "W006"]),
+        ({"URL": "redis://[::1]:1"}, ["W006"]),
+        ({"URL": "redis://127.0.0.2:1"}, ["W006"]),
+        ({"UNIX_SOCKET_PATH": "/nonexistent/s"}, ["W006"]),
+        ({"PORT": "x"}, ["E002"]),
+    ],
+)
+def test_the_connection_is_encrypted(check: Check, redis: Any, found: list[str]) -> None:
+    assert ids(check({"REDIS": redis}, deploy=True)) == found
+
+
+def test_only_when_asked_for(check: Check) -> None:
+    assert check({"REDIS": {"URL": f"redis://{AWAY}"}}) == []
+    assert check({"REDIS": {"URL": "embedded://"}}) == []
+
+
+def test_of_a_cache_s_server(check: Check, settings: Settings) -> None:
+    settings.CACHES = {"queues": {"BACKEND": DJANGO, "LOCATION": f"redis://{AWAY}"}}
+    assert ids(check({"REDIS": {"CACHE": "queues"}}, deploy=True)) == ["E008", "W006"]
+
+
+@pytest.mark.parametrize(("debug", "found"), [(False, ["W009"]), (True, [])])
+def test_the_embedded_server_is_for_development(
+    check: Check, settings: Settings, tmp_path: Any, debug: bool, found: list[str]
+) -> None:
+    settings.DEBUG = debug
+    assert ids(check({"REDIS": {"URL": f"embedded://{tmp_path}/server"}}, deploy=True)) == found
+    assert not (tmp_path / "server").exists()  # it is neither started nor asked

@@ -1,0 +1,190 @@
+"""What the server says, asked of real ones; and servers that say nothing."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_fairque.checks.server import DEADLINE
+from django_fairque.engine.diagnosis import findings
+
+from .conftest import ids
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from tests.servers import Server
+
+    from .conftest import Check
+
+SOON = 3.0
+
+
+def at(server: Server, **redis: Any) -> dict[str, Any]:
+    return {"REDIS": {"URL": server.url, **redis}}
+
+
+def test_a_server_that_is_fit(check: Check, fit: Server) -> None:
+    assert check(at(fit), deploy=True) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "number"),
+    [
+        ("maxmemory-policy", "allkeys-lru", "E013"),
+        ("maxmemory-policy", "volatile-ttl", "E013"),
+        ("appendonly", "no", "W004"),
+    ],
+)
+def test_how_it_is_set(check: Check, fit: Server, option: str, value: str, number: str) -> None:
+    with fit.client() as client:
+        client.config_set(option, value)
+    (message,) = check(at(fit), deploy=True)
+    assert ids([message]) == [number]
+    assert message.msg.startswith(f"unix://{fit.socket}?db=0: ")
+    assert check(at(fit)) == []  # nothing is asked
+
+
+def test_a_replica_refuses(check: Check, fit: Server) -> None:
+    with fit.client() as client:
+        client.replicaof("127.0.0.1", 1)
+    (message,) = check(at(fit), deploy=True)
+    assert ids([message]) == ["E015"]
+    assert "read-only replica" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("rules", "redis", "found"),
+    [
+        ([">hunter2"], {"PASSWORD": "hunter2"}, []),
+        ([">hunter2"], {"PASSWORD": "hunter3"}, ["E015"]),
+        ([">hunter2"], {}, ["E015"]),
+        (["nopass", "-info"], {}, ["E015"]),
+    ],
+)
+def test_who_may_ask(check: Check, fit: Server, rules: list[str], redis: dict[str, str], found: list[str]) -> None:
+    with fit.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "resetpass", *rules)
+    messages = check(at(fit, **redis), deploy=True)
+    assert ids(messages) == found
+    assert "hunter" not in str(messages)
+
+
+def test_a_database_that_is_not_there(check: Check, fit: Server) -> None:
+    (message,) = check(at(fit, DB=99), deploy=True)
+    assert ids([message]) == ["E015"]
+    assert "DB index is out of range" in message.msg
+
+
+@pytest.mark.parametrize(("version", "found"), [(b"7.1.9", ["E014"]), (b"7.2.4", ["W005"]), (b"7.2.9", [])])
+def test_an_old_server(check: Check, fit: Server, version: bytes, found: list[str]) -> None:
+    """Old servers are not to be had: a proxy changes only the version in what a current one says."""
+    with Aged(fit, version) as url:
+        messages = check({"REDIS": {"URL": url}}, deploy=True)
+    assert ids(messages) == found
+    assert all(f" {version.decode()} " in message.msg for message in messages)
+
+
+class TestSilence:
+    """A server that is down or slow: one message, soon."""
+
+    @staticmethod
+    def only_message(check: Check, url: str, **redis: Any) -> str:
+        started = time.monotonic()
+        (message,) = check({"REDIS": {"URL": url, **redis}}, deploy=True)
+        assert time.monotonic() - started < SOON
+        assert ids([message]) == ["W006"]
+        return message.msg
+
+    def test_down(self, check: Check, fit: Server) -> None:
+        fit.kill()
+        assert "was not checked: the server can't be reached" in self.only_message(check, fit.url)
+
+    def test_suspended(self, check: Check, fit: Server) -> None:
+        os.kill(fit.pid, signal.SIGSTOP)
+        assert "was not checked: " in self.only_message(check, fit.url)
+
+    def test_it_takes_connections_and_says_nothing(self, check: Check) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            self.only_message(check, f"redis://127.0.0.1:{silent.getsockname()[1]}")
+
+    def test_it_is_silent_as_a_cluster(self, check: Check) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            text = self.only_message(check, f"redis://127.0.0.1:{silent.getsockname()[1]}", CLUSTER=True)
+        assert "was not checked: " in text
+
+    def test_names_are_slow_to_be_found(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The one thing that no time-out of a socket bounds."""
+        answer = time.monotonic() + DEADLINE + 0.2
+
+        def slow(*args: Any, **options: Any) -> Any:
+            while time.monotonic() < answer:
+                time.sleep(0.01)
+            raise socket.gaierror("no such name")
+
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        assert self.only_message(check, "redis://localhost").endswith("it gave no answer within 2.5 s")
+
+    def test_what_the_command_prints(self, settings: Settings, fit: Server) -> None:
+        fit.kill()
+        settings.FAIRQUE = at(fit)
+        printed = StringIO()
+        call_command("check", "--deploy", "--tag", "fairque", stderr=printed, stdout=printed)
+        assert printed.getvalue().count("(fairque.") == 1
+        with pytest.raises(CommandError, match=r"fairque\.W006"):
+            call_command("check", "--deploy", "--tag", "fairque", "--fail-level", "WARNING", stderr=StringIO())
+
+
+def test_health_gives_the_same_reasons(fit: Server, settings: Settings) -> None:
+    """What `check` says of a server once, `fairque_health` says all the time."""
+    settings.FAIRQUE = at(fit)
+    with fit.client() as client:
+        client.config_set("appendonly", "no")
+        client.config_set("maxmemory-policy", "volatile-lru")
+        texts = [text for _, text in findings(client.info("everything"))]
+    printed = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("fairque_health", stdout=printed)
+    assert len(texts) == 2
+    assert all(f"- {text}\n" in printed.getvalue() for text in texts)
+
+
+class Aged:
+    """A proxy of one connection, in front of a server that is to say another version of the same length."""
+
+    def __init__(self, server: Server, version: bytes) -> None:
+        assert len(version) == len(server.version)
+        own = server.version.encode()
+        self._words = [(name + own, name + version) for name in (b"valkey_version:", b"redis_version:")]
+        self._far = server.socket
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._relay)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.join()
+        self._listener.close()
+
+    def _relay(self) -> None:
+        with self._listener.accept()[0] as near, socket.socket(socket.AF_UNIX) as far:
+            far.connect(self._far)
+            while True:
+                ready, _, _ = select.select([near, far], [], [], SOON)
+                chunk = ready[0].recv(1 << 20) if ready else b""
+                if not chunk:
+                    return
+                for old, new in self._words:
+                    chunk = chunk.replace(old, new)
+                (far if ready[0] is near else near).sendall(chunk)

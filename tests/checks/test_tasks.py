@@ -1,0 +1,132 @@
+"""Tasks by their names, and when they are sent."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque import TaskUsageError, task
+from django_fairque.tasks import registry
+
+from .conftest import ids
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from pytest_django import Settings
+
+    from .conftest import Check
+
+HERE = {"REDIS": {"HOST": "localhost"}}
+ONE = "from django_fairque import task\n\n@task\ndef work() -> int:\n    return 1\n"
+TWO = ONE + "\n@task\ndef work() -> int:\n    return 2\n"
+FACTORY = (
+    "from django_fairque import task\n\n"
+    "def make(n):\n    @task\n    def work():\n        return n\n    return work\n\n"
+    "one, two = make(1), make(2)\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_tasks", {})
+
+
+class Source:
+    """A module that a test writes, imports and writes again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "shop_tasks.py"
+
+    def load(self, text: str) -> ModuleType:
+        self._file.write_text(text)
+        importlib.invalidate_caches()
+        known = sys.modules.get("shop_tasks")
+        return importlib.reload(known) if known else importlib.import_module("shop_tasks")
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop_tasks", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two versions of one size and second would be taken for one
+    return Source(tmp_path)
+
+
+class TestDuplicates:
+    def test_in_one_module(self, check: Check, source: Source) -> None:
+        module = source.load(TWO)
+        (message,) = check(HERE)
+        assert ids([message]) == ["E011"]
+        assert message.msg.startswith("two functions are registered as the task 'shop_tasks.work': shop_tasks.work (")
+        assert "shop_tasks.py:3) and shop_tasks.work (" in message.msg
+        assert message.msg.endswith("shop_tasks.py:7)")
+        assert registry.find("shop_tasks.work") is module.work  # as in the module itself
+
+    def test_of_a_function_that_makes_tasks(self, check: Check, source: Source) -> None:
+        source.load(FACTORY)
+        assert ids(check(HERE)) == ["E011"]
+
+    def test_a_module_that_is_imported_again_has_none(self, check: Check, source: Source) -> None:
+        source.load(ONE)
+        source.load("\n" + ONE)
+        assert check(HERE) == []
+
+    def test_they_are_gone_when_the_module_is_mended_and_back_when_it_is_broken(
+        self, check: Check, source: Source
+    ) -> None:
+        source.load(TWO)
+        source.load(ONE)
+        assert check(HERE) == []
+        source.load(TWO)
+        assert ids(check(HERE)) == ["E011"]
+
+    def test_in_two_modules_also_where_the_import_s_error_was_swallowed(self, check: Check, source: Source) -> None:
+        source.load(ONE)
+        with pytest.raises(TaskUsageError, match=r"shop_tasks\.work and .*other; give one of them another name"):
+
+            @task(name="shop_tasks.work")
+            def other() -> None: ...
+
+        (message,) = check(HERE)
+        assert ids([message]) == ["E011"]
+        assert "shop_tasks.py:3) and " in message.msg
+        assert __file__ in message.msg
+
+    def test_a_copy_with_other_options_is_no_second_task(self, check: Check, source: Source) -> None:
+        source.load(ONE).work.using(delay=5)
+        assert check(HERE) == []
+
+    def test_they_are_told_of_beside_a_mistake_in_the_configuration(self, check: Check, source: Source) -> None:
+        source.load(TWO)
+        assert ids(check({"QUEU": {}})) == ["E001", "E011"]
+
+
+class TestSchedules:
+    def schedule(self, **keys: object) -> dict[str, object]:
+        return {**HERE, "SCHEDULES": {"nightly": {"TASK": "shop_tasks.work", "EVERY": 60, **keys}}}
+
+    @pytest.mark.parametrize("keys", [{"TASK": "shop_tasks.wrok"}, {"ARGS": ["acme"]}])
+    def test_a_call_that_can_not_be_made(self, check: Check, source: Source, keys: dict[str, object]) -> None:
+        source.load(ONE)
+        (message,) = check(self.schedule(**keys))
+        assert ids([message]) == ["E010"]
+        assert "'nightly'" in message.msg
+
+    def test_one_that_can(self, check: Check, source: Source) -> None:
+        source.load(ONE)
+        assert check(self.schedule()) == []
+
+
+@pytest.mark.parametrize(
+    ("atomic", "on_commit", "found"), [(True, False, ["W007"]), (True, True, []), (False, False, [])]
+)
+def test_sending_before_the_commit_of_every_request(
+    check: Check, settings: Settings, monkeypatch: pytest.MonkeyPatch, atomic: bool, on_commit: bool, found: list[str]
+) -> None:
+    monkeypatch.setitem(settings.DATABASES["default"], "ATOMIC_REQUESTS", atomic)
+    assert ids(check({**HERE, "ENQUEUE_ON_COMMIT": on_commit})) == found

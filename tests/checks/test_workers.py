@@ -1,0 +1,69 @@
+"""Handlers, leases, and queues that nobody serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import get_config
+from django_fairque.worker.options import WorkerOptions
+
+from .conftest import ids
+
+if TYPE_CHECKING:
+    from .conftest import Check
+
+HERE = {"HOST": "localhost"}
+
+
+def handle(payload: object) -> None:
+    """A handler that can be imported."""
+
+
+@pytest.mark.parametrize("name", ["HANDLER", "ALERT_HANDLER"])
+class TestHandlers:
+    @pytest.mark.parametrize("path", ["nowhere.handle", f"{__name__}.nothing", "django_fairque.checks.TAG"])
+    def test_one_that_can_not_be_used(self, check: Check, name: str, path: str) -> None:
+        (message,) = check({"REDIS": HERE, "WORKER": {name: path}})
+        assert ids([message]) == ["E007"]
+        assert path in message.msg
+
+    def test_one_that_can(self, check: Check, name: str) -> None:
+        assert check({"REDIS": HERE, "WORKERS": {"w": {name: f"{__name__}.handle"}}}) == []
+
+
+class TestLeases:
+    @pytest.mark.parametrize(
+        ("lease", "timeout", "found"),
+        [(15, 15, ["W003"]), (26, 15, ["W003"]), (27, 15, []), (15, 8, []), (30, 20, ["W003"])],
+    )
+    def test_one_that_a_lost_answer_outlasts(
+        self, check: Check, lease: float, timeout: float, found: list[str]
+    ) -> None:
+        worker = {"LEASE_SECONDS": lease}
+        assert ids(check({"REDIS": {**HERE, "SOCKET_TIMEOUT": timeout}, "WORKER": worker})) == found
+        assert ids(check({"REDIS": {**HERE, "SOCKET_TIMEOUT": timeout}, "WORKERS": {"a": {}, "b": worker}})) in (
+            found,
+            ["W003"],
+        )
+
+    def test_the_defaults_have_room(self, check: Check) -> None:
+        assert check({"REDIS": HERE}) == []
+        options = WorkerOptions.from_config(get_config().worker)
+        assert options.renew_every + get_config().redis.socket_timeout < options.fence_after
+
+
+class TestQueues:
+    @pytest.mark.parametrize(
+        ("workers", "found"),
+        [
+            ({}, []),
+            ({"a": {"QUEUES": ["default", "mail"]}}, []),
+            ({"a": {}, "b": {"QUEUES": ["mail"]}}, []),
+            ({"a": {}}, ["W008"]),
+            ({"a": {"QUEUES": ["mail"]}}, []),  # default is declared by nobody
+        ],
+    )
+    def test_one_that_nobody_serves(self, check: Check, workers: dict[str, Any], found: list[str]) -> None:
+        assert ids(check({"REDIS": HERE, "QUEUES": {"mail": {}}, "WORKERS": workers})) == found
