@@ -18,6 +18,8 @@ from django_fairque.conf import FairQueueConfig, RedisConfig
 from django_fairque.embedded import AsyncEmbeddedConnection, EmbeddedConnection, EmbeddedServer
 from django_fairque.engine.errors import RedisConnectionError
 
+from .conftest import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -73,12 +75,6 @@ class TestOnAServer:
             pytest.raises(redis_errors.AuthenticationError),
         ):
             client.ping()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class DroppingServer:
