@@ -6,6 +6,7 @@ A cache's time-outs are short because a cache may fail; a worker waits for secon
 from __future__ import annotations
 
 import re
+import ssl
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -35,9 +36,14 @@ TAKEN = (
 """The options of a cache that say where and who; a `RedisConfig` has them under the same names."""
 
 _NOT_TAKEN = re.compile(
-    r"ssl_.*|credential_provider|connection_class|redis_connect_func|CONNECTION_FACTORY|CLIENT_CLASS"
+    r"ssl_.*|credential_provider|connection_class|redis_connect_func|CONNECTION_FACTORY|CLIENT_CLASS|REDIS_CLIENT_CLASS"
 )
+_CLASSES = ("CONNECTION_FACTORY", "CLIENT_CLASS", "REDIS_CLIENT_CLASS")
 _USUAL = (
+    "redis.Redis",
+    "redis.StrictRedis",
+    "redis.client.Redis",
+    "redis.client.StrictRedis",
     "django_redis.pool.ConnectionFactory",
     "django_redis.client.DefaultClient",
     "django_redis.client.default.DefaultClient",
@@ -46,14 +52,14 @@ _USUAL = (
 )
 
 
-def resolve(config: RedisConfig, caches: Mapping[str, Any]) -> RedisConfig:
+def resolve(config: RedisConfig, caches: Mapping[str, Any], factory: str | None = None) -> RedisConfig:
     """The configuration with the alias replaced by what it stands for; what ``config`` sets itself wins.
 
-    Raises `ConfigurationError` when the alias can't be used.
+    ``factory`` is django-redis' for the caches that name none. Raises `ConfigurationError` when the alias can't be used.
     """
     given = {name: getattr(config, name) for name in config.model_fields_set - {"cache"}}
     try:
-        return RedisConfig(**{**_options(str(config.cache), caches), **given})
+        return RedisConfig(**{**_options(str(config.cache), caches, factory, config.cluster), **given})
     except _UnusableError as error:
         text = str(error)
     except ConfigurationError as error:
@@ -65,22 +71,24 @@ class _UnusableError(Exception):
     pass
 
 
-def _options(alias: str, caches: Mapping[str, Any]) -> dict[str, Any]:
+def _options(alias: str, caches: Mapping[str, Any], factory: str | None, is_cluster: bool) -> dict[str, Any]:
     if alias not in caches:
         suggestion = nearest(alias, caches)
         hint = f"; did you mean {suggestion}?" if suggestion else ""
         raise _UnusableError(f"expected one of the caches {', '.join(caches)}; got {shown(alias)}{hint}")
     cache = {str(name).upper(): value for name, value in caches[alias].items()}
     kind = _kind(alias, str(cache.get("BACKEND")))
-    location, options = _primary(cache.get("LOCATION"), alias), dict(cache.get("OPTIONS") or {})
+    location, options = _primary(cache.get("LOCATION"), alias, kind), dict(cache.get("OPTIONS") or {})
     if kind == DJANGO:
-        return {**_location(location), **_taken(alias, options)}
+        return _at(alias, location, options)
     credentials = {name.lower(): options[name] for name in ("USERNAME", "PASSWORD") if options.get(name)}
-    taken = _taken(alias, {**credentials, **options.get("CONNECTION_POOL_KWARGS", {})})
+    own = {**credentials, **(options.get("CONNECTION_POOL_KWARGS") or {})}
     if options.get("SENTINELS"):
-        return {**_sentinel(location, options), **taken}
-    _refuse(alias, {name: value for name, value in options.items() if value not in _USUAL})
-    return {**_location(location), **taken}
+        return _sentinel(alias, location, options, own)
+    if not is_cluster:  # of which every node is found by its name alone
+        classes = {"CONNECTION_FACTORY": factory, **options}
+        _refuse(alias, {name: classes[name] for name in _CLASSES if classes.get(name) not in (None, *_USUAL)})
+    return _at(alias, location, own)
 
 
 def _kind(alias: str, backend: str) -> str:
@@ -99,41 +107,62 @@ def _kind(alias: str, backend: str) -> str:
     return kind
 
 
-def _primary(location: Any, alias: str) -> str:
+def _primary(location: Any, alias: str, kind: str) -> str:
     """The server that is written to, which both backends name first."""
-    servers = re.split("[;,]", location) if isinstance(location, str) else list(location or [])
+    several = ",;" if kind == DJANGO else ","
+    servers = re.split(f"[{several}]", location) if isinstance(location, str) else list(location or [])
     if not servers or not servers[0]:
         raise _UnusableError(f"cache {alias!r} has no LOCATION")
     return str(servers[0]).strip()
 
 
-def _location(location: str) -> dict[str, Any]:
-    """The URL without the options that are a cache's own affair."""
+def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the URL says wins over the options, as it does in redis-py."""
     parts = urlsplit(location)
+    _refuse(alias, dict(parse_qsl(parts.query)))
     query = [(name, value) for name, value in parse_qsl(parts.query) if name in TAKEN]
     base = location.partition("?")[0]
-    return {"url": f"{base}?{urlencode(query)}" if query else base}
+    said = urls.split(location)[1]
+    taken = {name: value for name, value in _taken(alias, options).items() if name not in said}
+    return {**taken, "url": f"{base}?{urlencode(query)}" if query else base}
 
 
 def _taken(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     _refuse(alias, options)
-    return {name: options[name] for name in TAKEN if options.get(name) is not None}
+    taken = {name: options[name] for name in TAKEN if options.get(name) is not None}
+    if "ssl_cert_reqs" in options:
+        taken["ssl_cert_reqs"] = _cert_reqs(options["ssl_cert_reqs"])
+    return taken
+
+
+def _cert_reqs(value: Any) -> Any:
+    """redis-py takes Python's constants as well, and None for none."""
+    if value is None:
+        return "none"
+    return value.name.removeprefix("CERT_").lower() if isinstance(value, ssl.VerifyMode) else value
 
 
 def _refuse(alias: str, options: Mapping[str, Any]) -> None:
     """Stop at an option without which the server could not be reached, or not as safely."""
     for name in options:
         if _NOT_TAKEN.fullmatch(name) and name not in TAKEN:
+            hint = "; for a cluster set CLUSTER to True beside CACHE" if name in _CLASSES else ""
             raise _UnusableError(
-                f"cache {alias!r} has the option {name}, which can't be taken over; configure REDIS itself"
+                f"cache {alias!r} has the option {name}, which can't be taken over; configure REDIS itself{hint}"
             )
 
 
-def _sentinel(location: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """django-redis' form: the URL's host is the service, the sentinels are among the options."""
-    service = urlsplit(location).hostname or ""
     found = urls.split(location)[1]
+    secure = str(found.get("ssl", own.get("ssl", False))).lower() == "true"
     ask = options.get("SENTINEL_KWARGS") or {}
+    if bool(ask.get("ssl", False)) != secure:
+        raise _UnusableError(
+            f"cache {alias!r} encrypts the connection either to the sentinels or to their primary; expected both or neither "
+            "(ssl in SENTINEL_KWARGS and in CONNECTION_POOL_KWARGS)"
+        )
     sentinel = {name: ask[name] for name in ("username", "password") if ask.get(name)}
-    sentinel |= {"service": service, "nodes": options["SENTINELS"]}
-    return {**{name: found[name] for name in (*TAKEN, "ssl") if name in found}, "sentinel": sentinel}
+    sentinel |= {"service": urlsplit(location).hostname or "", "nodes": options["SENTINELS"]}
+    said = {name: found[name] for name in TAKEN if name in found}
+    return {**_taken(alias, own), **said, "ssl": secure, "sentinel": sentinel}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AnyConfig = TypeVar("AnyConfig", bound=FairQueueConfig)
 
-WATCHED_SETTINGS = ("FAIRQUE", "CACHES", "DEBUG", "BASE_DIR")
+WATCHED_SETTINGS = ("FAIRQUE", "CACHES", "DEBUG", "BASE_DIR", "DJANGO_REDIS_CONNECTION_FACTORY")
 """The settings on which the configuration depends."""
 
 # Where there is a mistake here, the server may just not have been found.
@@ -103,7 +103,7 @@ def resolve_cache(config: RedisConfig) -> RedisConfig:
 
     from .caches import resolve  # only who names a cache needs it
 
-    return resolve(config, settings.CACHES)
+    return resolve(config, settings.CACHES, getattr(settings, "DJANGO_REDIS_CONNECTION_FACTORY", None))
 
 
 def embedded_directory(url: str) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.cache import caches
+from redis import Redis
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.sources import resolve_cache
@@ -13,7 +15,6 @@ from django_fairque.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pytest_django import Settings
-    from redis import Redis
 
     from tests.servers import Server
 
@@ -92,6 +93,40 @@ def test_the_options_of_django_redis(resolve: Any) -> None:
     assert (config.socket_timeout, config.max_connections) == (15, 100)
 
 
+@both
+def test_the_url_wins_over_the_options_as_in_redis_py(resolve: Any, backend: str) -> None:
+    own = {"username": "u", "password": "p", "db": 4}
+    options = own if backend == DJANGO else {"CONNECTION_POOL_KWARGS": own}
+    config = resolve(backend, "redis://:x@h/1", options)
+    assert (config.db, config.username, password(config)) == (1, "u", "x")
+    with Redis.from_url("redis://:x@h/1", **own) as client:
+        kwargs = client.connection_pool.connection_kwargs
+    assert (kwargs["db"], kwargs["username"], kwargs["password"]) == (1, "u", "x")
+
+
+@both
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, "none"),
+        ("none", "none"),
+        (ssl.CERT_NONE, "none"),
+        (ssl.CERT_REQUIRED, "required"),
+        ("optional", "optional"),
+    ],
+)
+def test_whether_certificates_are_verified(resolve: Any, backend: str, given: Any, expected: str) -> None:
+    own = {"ssl_cert_reqs": given}
+    options = own if backend == DJANGO else {"CONNECTION_POOL_KWARGS": own}
+    assert resolve(backend, "rediss://h", options).ssl_cert_reqs == expected
+
+
+@pytest.mark.parametrize(("backend", "word"), [(DJANGO, "a"), (DJANGO_REDIS, "a;b")])
+def test_a_location_is_parted_as_the_backend_parts_it(resolve: Any, backend: str, word: str) -> None:
+    config = resolve(backend, f"redis://:{word}@h,redis://i")
+    assert (password(config), config.endpoint) == (word, ("h", 6379))
+
+
 def test_the_sentinels_of_django_redis(resolve: Any) -> None:
     options = {
         "CLIENT_CLASS": "django_redis.client.SentinelClient",
@@ -106,6 +141,13 @@ def test_the_sentinels_of_django_redis(resolve: Any) -> None:
     assert (config.sentinel.service, config.db, password(config), config.url) == ("main", 4, "p", None)
     assert config.sentinel.password is not None
     assert config.sentinel.password.get_secret_value() == "sp"
+
+
+def test_sentinels_and_primary_with_tls(resolve: Any) -> None:
+    tls = {"ssl": True, "ssl_ca_certs": "/ca"}
+    options = {"SENTINELS": [("a", 1)], "SENTINEL_KWARGS": tls, "CONNECTION_POOL_KWARGS": tls}
+    config = resolve(DJANGO_REDIS, "redis://main/0?is_master=1", options)
+    assert (config.ssl, config.ssl_ca_certs) == (True, "/ca")
 
 
 @both
@@ -171,6 +213,31 @@ class TestMistakes:
     def test_an_option_that_cannot_be_taken_over(
         self, resolve: Any, backend: str, options: dict[str, Any], name: str
     ) -> None:
-        assert self.error(resolve, backend, "redis://h", options).endswith(
-            f"cache 'queues' has the option {name}, which can't be taken over; configure REDIS itself"
+        expected = f"cache 'queues' has the option {name}, which can't be taken over; configure REDIS itself"
+        assert expected in self.error(resolve, backend, "redis://h", options)
+
+    @both
+    def test_an_option_of_the_url_that_cannot_be_taken_over(self, resolve: Any, backend: str) -> None:
+        assert "has the option ssl_ciphers, " in self.error(resolve, backend, "rediss://h?ssl_ciphers=HIGH")
+
+    def test_a_factory_for_all_caches(self, resolve: Any, settings: Settings) -> None:
+        settings.DJANGO_REDIS_CONNECTION_FACTORY = "django_redis.pool.ConnectionFactory"
+        assert resolve(DJANGO_REDIS, "redis://h").endpoint == ("h", 6379)
+        settings.DJANGO_REDIS_CONNECTION_FACTORY = "shop.Factory"
+        assert resolve(DJANGO, "redis://h").endpoint == ("h", 6379)
+        assert "has the option CONNECTION_FACTORY, " in self.error(resolve, DJANGO_REDIS, "redis://h")
+
+    def test_a_cluster_needs_to_be_called_one(self, resolve: Any) -> None:
+        options = {"CONNECTION_FACTORY": "shop.ClusterFactory", "REDIS_CLIENT_CLASS": "redis.cluster.RedisCluster"}
+        assert "for a cluster set CLUSTER to True beside CACHE" in self.error(
+            resolve, DJANGO_REDIS, "redis://h", options
         )
+        config = resolve(DJANGO_REDIS, ["redis://:p@h:7000", "redis://:p@h:7001"], options, cluster=True)
+        assert (config.cluster, config.endpoint, password(config)) == (True, ("h", 7000), "p")
+        del options["CONNECTION_FACTORY"]
+        assert "has the option REDIS_CLIENT_CLASS, " in self.error(resolve, DJANGO_REDIS, "redis://h", options)
+
+    @pytest.mark.parametrize(("pool", "sentinels"), [({"ssl": True}, {}), ({}, {"ssl": True})])
+    def test_tls_to_the_sentinels_alone_or_to_the_primary_alone(self, resolve: Any, pool: Any, sentinels: Any) -> None:
+        options = {"SENTINELS": [("a", 1)], "SENTINEL_KWARGS": sentinels, "CONNECTION_POOL_KWARGS": pool}
+        assert "expected both or neither" in self.error(resolve, DJANGO_REDIS, "redis://main/0", options)
