@@ -30,9 +30,10 @@ def register(definition: AnyDefinition) -> None:
     if known is definition:
         return
     is_stranger = known.origin != definition.origin
-    if is_stranger or (before is not None and before is _imports[name]):
+    is_second = before is not None and before is _imports[name] and known.function is not definition.function
+    if is_stranger or is_second:
         _duplicates[name] = (known, definition)
-    else:
+    elif before is not _imports[name]:
         _duplicates.pop(name, None)
     if is_stranger:
         raise TaskUsageError(
@@ -47,7 +48,7 @@ def duplicates() -> dict[str, tuple[str, str]]:
     return {
         name: (_place(first), _place(second))
         for name, (first, second) in _duplicates.items()
-        if _tasks.get(name) in (first, second)
+        if name in _tasks and _tasks[name].function in (first.function, second.function)
     }
 
 

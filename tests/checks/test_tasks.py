@@ -101,6 +101,16 @@ class TestDuplicates:
         source.load(ONE).work.using(delay=5)
         assert check(HERE) == []
 
+    def test_one_function_declared_twice_is_one_function(self, check: Check, source: Source) -> None:
+        source.load(
+            "from django_fairque import task\n\ndef work(): ...\n\none, two = task(work), task(timeout=5)(work)\n"
+        )
+        assert check(HERE) == []
+
+    def test_a_third_does_not_hide_the_second(self, check: Check, source: Source) -> None:
+        source.load(TWO + "\ntask(timeout=5)(work.function)\n")
+        assert ids(check(HERE)) == ["E011"]
+
     def test_they_are_told_of_beside_a_mistake_in_the_configuration(self, check: Check, source: Source) -> None:
         source.load(TWO)
         assert ids(check({"QUEU": {}})) == ["E001", "E011"]

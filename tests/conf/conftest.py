@@ -13,7 +13,7 @@ import redis
 
 from django_fairque.conf import get_config, reset_config, set_overrides
 from django_fairque.engine.errors import ConfigurationError
-from tests.servers import server_binary
+from tests.servers import BINARY_VARIABLE, server_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ DEADLINE = 20.0
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Iterator[None]:
-    for name in [name for name in os.environ if name.startswith("FAIRQUE_")]:
+    for name in [name for name in os.environ if name.startswith("FAIRQUE_") and name != BINARY_VARIABLE]:
         monkeypatch.delenv(name)
     settings.FAIRQUE = {"REDIS": {"HOST": "nowhere"}}
     set_overrides({})
