@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from django_fairque.conf import RedisConfig
 
+    Infos = Mapping[str, Mapping[str, Any]]
+    """What each node says, by its name; a server of its own has none."""
+
 DEADLINE = 2.5
 """Seconds for all questions together."""
 TIMEOUT = 1.0
@@ -51,46 +54,61 @@ def check_server(**_: Any) -> list[CheckMessage]:
         return []
     until = time.monotonic() + DEADLINE
     try:
-        info = _info(mine, until)
+        infos = _infos(mine, until)
     except (ServerRefusedError, LuaScriptError) as refused:
         return [error(_REFUSES[0], f"{mine.address} refuses the queues: {refused}", _REFUSES[1])]
     except RedisConnectionError as failed:
         hint = "Nothing could be said of it; check again from where it can be reached."
         return [warning("fairque.W006", f"{mine.address} was not checked: {failed}", hint)]
-    return [*_findings(mine, info), *_hidden_caches(config.redis.cache, mine, info, until)]
+    return [*_findings(mine, infos), *_hidden_caches(config.redis.cache, mine, infos, until)]
 
 
-def _findings(redis: RedisConfig, info: Mapping[str, Any]) -> Iterator[CheckMessage]:
+def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
     from django_fairque.engine.diagnosis import findings
 
-    for kind, text in findings(info):
+    where: dict[tuple[str, str], list[str]] = {}
+    for node, info in infos.items():
+        for finding in findings(info):
+            where.setdefault(finding, []).append(node)
+    for (kind, text), nodes in where.items():
         if kind in _NUMBERS:
             number, hint = _NUMBERS[kind]
-            yield (error if ".E" in number else warning)(number, f"{redis.address}: {text}", hint)
+            place = f"{redis.address}{_some(nodes)}"
+            yield (error if ".E" in number else warning)(number, f"{place}: {text}", hint)
 
 
-def _hidden_caches(
-    queue_alias: str | None, mine: RedisConfig, info: Mapping[str, Any], until: float
-) -> Iterator[CheckMessage]:
+def _some(nodes: list[str]) -> str:
+    """The nodes of a cluster that are meant; nothing for a server of its own."""
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f" (node {nodes[0]}{more})" if nodes[0] else ""
+
+
+def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, until: float) -> Iterator[CheckMessage]:
     """Caches in the queues' database whose settings call the same server by another name."""
     from django_fairque.engine.errors import FairQueueError
 
+    mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
         if cache.database == mine.database or cache.db != mine.db:
             continue  # reported by `check_caches`, or another database
         try:
-            same = _info(cache, until).get("run_id") == info.get("run_id") is not None
+            runs = _runs(_infos(cache, until))
         except FairQueueError:  # a cache that is down or not ours to see is nobody's mistake here
             continue
-        if same:
+        if runs & mine_run:
             yield shared(mine, alias)
 
 
-def _info(redis: RedisConfig, until: float) -> Mapping[str, Any]:
+def _runs(infos: Infos) -> set[object]:
+    """What tells one server process from every other."""
+    return {info["run_id"] for info in infos.values() if info.get("run_id")}
+
+
+def _infos(redis: RedisConfig, until: float) -> Infos:
     """``INFO`` of a server; `FairQueueError` when it can't be had in time."""
     from django_fairque.engine.errors import RedisConnectionError
 
-    answers: SimpleQueue[Mapping[str, Any] | Exception] = SimpleQueue()
+    answers: SimpleQueue[Infos | Exception] = SimpleQueue()
     threading.Thread(target=_ask, args=(redis, answers), name="fairque-check", daemon=True).start()
     try:
         answer = answers.get(timeout=max(0.0, until - time.monotonic()))
@@ -101,15 +119,15 @@ def _info(redis: RedisConfig, until: float) -> Mapping[str, Any]:
     return answer
 
 
-def _ask(redis: RedisConfig, answers: SimpleQueue[Mapping[str, Any] | Exception]) -> None:
+def _ask(redis: RedisConfig, answers: SimpleQueue[Infos | Exception]) -> None:
     from django_fairque.conf.clients import close_client
-    from django_fairque.engine.diagnosis import server_info
+    from django_fairque.engine.diagnosis import server_infos
 
     quick = redis.model_copy(update={"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT})
     try:
         client = quick.create_redis_client()
         try:
-            answers.put(server_info(client))
+            answers.put(server_infos(client))
         finally:
             close_client(client)
     except Exception as failed:  # noqa: BLE001 - raised again by the one who asks

@@ -21,18 +21,19 @@ _WITH_FLOATS = {"Redis": (7, 2, 5), "Valkey": (7, 2, 6)}
 """The first versions whose scripts write large integers as integers."""
 
 
-def server_info(client: Any) -> Mapping[str, Any]:
-    """What a client's server says now; it is asked once.
+def server_infos(client: Any) -> dict[str, Mapping[str, Any]]:
+    """What a client's server says now, under an empty name; of a cluster, what each of its primaries says. It is asked once.
 
     Raises:
         RedisConnectionError: it can't be reached.
         FairQueueError: it answers with an error.
     """
+    to_whom = {"target_nodes": "primaries"} if hasattr(client, "nodes_manager") else {}
     try:
-        info: Mapping[str, Any] = client.execute_command("INFO", *SECTIONS)
+        reply = client.execute_command("INFO", *SECTIONS, **to_whom)
     except FAILURES as error:
         raise explained(error) from error
-    return info
+    return {"": reply} if "redis_version" in reply else reply  # as it is also for the only primary of a cluster
 
 
 def name_and_version(info: Mapping[str, Any]) -> tuple[str, str]:

@@ -16,12 +16,14 @@ from django.core.management import CommandError, call_command
 
 from django_fairque.checks.server import DEADLINE
 from django_fairque.engine.diagnosis import findings
+from tests.topologies import make_cluster
 
 from .conftest import ids
 
 if TYPE_CHECKING:
     from pytest_django import Settings
 
+    from tests.conftest import MakeServer
     from tests.servers import Server
 
     from .conftest import Check
@@ -92,6 +94,20 @@ def test_an_old_server(check: Check, fit: Server, version: bytes, found: list[st
         messages = check({"REDIS": {"URL": url}}, deploy=True)
     assert ids(messages) == found
     assert all(f" {version.decode()} " in message.msg for message in messages)
+
+
+def test_every_primary_of_a_cluster_is_asked(check: Check, make_server: MakeServer, settings: Settings) -> None:
+    (port, first), (_, second) = make_cluster(make_server, 2, "--appendonly", "yes")
+    configuration = {"REDIS": {"URL": f"redis://127.0.0.1:{port}", "CLUSTER": True}}
+    assert check(configuration, deploy=True) == []
+    with second.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    (message,) = check(configuration, deploy=True)
+    assert ids([message]) == ["E013"]
+    with first.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    (message,) = check(configuration, deploy=True)
+    assert " and 1 more): maxmemory-policy is allkeys-lru" in message.msg
 
 
 class TestSilence:

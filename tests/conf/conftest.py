@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,16 +12,16 @@ import redis
 from django_fairque.conf import get_config, reset_config, set_overrides
 from django_fairque.engine.errors import ConfigurationError
 from tests.servers import BINARY_VARIABLE, server_binary
+from tests.topologies import free_port, make_cluster, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_django import Settings
 
     from django_fairque.conf import FairQueueConfig
-
-DEADLINE = 20.0
+    from tests.conftest import MakeServer
 
 
 @pytest.fixture(autouse=True)
@@ -62,32 +60,15 @@ def configure(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Configure:
     return Configure(settings, monkeypatch)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 @pytest.fixture
-def cluster(make_server: Any) -> int:
-    """The port of a cluster's only node. It takes writes two seconds after its start, a constant of the server's."""
-    port = next(port for port in iter(free_port, None) if port < 55_000)  # its bus listens 10,000 above
-    server = make_server("--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes")
-    with server.client() as client:
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_for(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+def cluster(make_server: MakeServer) -> int:
+    """The port of a cluster's only node."""
+    ((port, _),) = make_cluster(make_server, 1)
     return port
 
 
 @pytest.fixture
-def sentinel(make_server: Any, tmp_path: Path) -> Iterator[int]:
+def sentinel(make_server: MakeServer, tmp_path: Path) -> Iterator[int]:
     """The port of a sentinel that knows a primary as "main"."""
     primary, port = free_port(), free_port()
     make_server("--port", str(primary), "--bind", "127.0.0.1")

@@ -11,8 +11,7 @@ from django_fairque import TaskState, get_queue, task
 from django_fairque.conf import aclose_queues, close_queues
 from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker, Worker
-
-from .conftest import free_port
+from tests.topologies import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from django_fairque.conf import FairQueueConfig, RedisConfig
 from django_fairque.embedded import AsyncEmbeddedConnection, EmbeddedConnection, EmbeddedServer
 from django_fairque.engine.errors import RedisConnectionError
-
-from .conftest import free_port
+from tests.topologies import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

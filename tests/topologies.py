@@ -1,0 +1,54 @@
+"""Servers of other forms than one of its own: what it takes to start a real cluster."""
+
+from __future__ import annotations
+
+import socket
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+DEADLINE = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def make_cluster(make_server: MakeServer, nodes: int, *args: str) -> list[tuple[int, Server]]:
+    """Primaries that share the slots, each with its port. They take writes two seconds after their start, a constant of the
+    server's."""
+    ports = (port for port in iter(free_port, None) if port < 55_000)  # its bus listens 10,000 above
+    started = [(port, _node(make_server, port, *args)) for port, _ in zip(ports, range(nodes), strict=False)]
+    for number, (_, server) in enumerate(started):
+        with server.client() as client:
+            slots = (16384 * number // nodes, 16384 * (number + 1) // nodes - 1)
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)
+            if number:
+                client.execute_command("CLUSTER", "MEET", "127.0.0.1", started[0][0])
+    for _, server in started:
+        wait_for(partial(_is_whole, server))
+    return started
+
+
+def _is_whole(server: Server) -> bool:
+    with server.client() as client:
+        return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+
+
+def _node(make_server: MakeServer, port: int, *args: str) -> Server:
+    return make_server("--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", *args)
