@@ -66,7 +66,7 @@ def check(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Check:
         found = run_checks(tags=["fairque"], include_deployment_checks=deploy)
         for message in found:
             place = str(message.id).removeprefix("fairque.").lower()
-            assert str(message.hint).endswith(f". See docs/checks.md#{place}") or "? See docs" in str(message.hint)
+            assert re.search(rf"[.?] See docs/checks\.md#{place}$", str(message.hint))
             assert place in anchors()
         return found
 
