@@ -264,8 +264,9 @@ class AsyncFairQueue:
     async def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
         return await self._run(queue_sizes(self._commands, user_ids))
 
-    async def get_stats(self) -> QueueStats:
-        return await self._run(stats(self._commands))
+    async def get_stats(self, minutes: int = 60) -> QueueStats:
+        """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
+        return await self._run(stats(self._commands, minutes))
 
     async def health(self) -> Health:
         return await self._run(health(self._commands))

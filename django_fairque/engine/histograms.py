@@ -24,6 +24,14 @@ class Percentiles:
     p99: float = 0.0
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """All durations since the queue's first task: how many fell into each bucket, and their sum in seconds."""
+
+    buckets: dict[int, int] = field(default_factory=dict)
+    sum_seconds: float = 0.0
+
+
 @dataclass
 class Histograms:
     """Those of one minute, or of several added up."""
@@ -51,6 +59,13 @@ class Histograms:
         for histogram in self.waits.values():
             together += histogram
         return together
+
+
+def distribution(counters: Mapping[str, int], kind: str) -> Distribution:
+    """The one of a kind (wait or run) among a queue's counters."""
+    found = {name.partition(":")[2]: value for name, value in counters.items() if name.startswith(f"{kind}:")}
+    total = found.pop("sum", 0) / 1_000_000
+    return Distribution({int(bucket): found[bucket] for bucket in sorted(found, key=int)}, total)
 
 
 def percentiles(histogram: Mapping[int, int]) -> Percentiles:

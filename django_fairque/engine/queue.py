@@ -338,8 +338,9 @@ class FairQueue:
     def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
         return self._run(queue_sizes(self._commands, user_ids))
 
-    def get_stats(self) -> QueueStats:
-        return self._run(stats(self._commands))
+    def get_stats(self, minutes: int = 60) -> QueueStats:
+        """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
+        return self._run(stats(self._commands, minutes))
 
     def health(self) -> Health:
         return self._run(health(self._commands))

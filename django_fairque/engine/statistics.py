@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .commands import NEVER, Commands
 from .health import attendance
-from .histograms import Histograms, Percentiles, percentiles
+from .histograms import Distribution, Histograms, Percentiles, distribution, percentiles
 from .options import STARVING
 from .priority import Priority
 from .records import FailureType, TaskState
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MINUTES = 60
 INTERNAL = {"clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"}
 """What the stats hash holds beside totals."""
+NO_TOTALS = ("depth:", "lying:", "wait:", "run:")
+"""How what is no total begins: what is there now, and histograms."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,14 @@ class QueueStats:
     sla: SlaStats
     dead: dict[str, int]
     minutes: list[MinuteStats] = field(default_factory=list)
+    waits: Distribution = field(default_factory=Distribution)
+    """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
+    runs: Distribution = field(default_factory=Distribution)
 
 
-def stats(commands: Commands) -> Steps[QueueStats]:
+def stats(commands: Commands, minutes: int = MINUTES) -> Steps[QueueStats]:
+    if not 0 <= minutes <= MINUTES:
+        raise ValueError(f"minutes must be a whole number from 0 to {MINUTES}, got {minutes!r}")
     keys = commands.keys
     reads: list[tuple[Any, ...]] = [("TIME",), ("HGETALL", keys("stats")), ("ZCARD", keys("users"))]
     reads += [("ZCARD", keys("ring")), ("ZCARD", keys("resolving")), *_oldest_reads(commands)]
@@ -97,12 +104,12 @@ def stats(commands: Commands) -> Steps[QueueStats]:
     now = int(clock[0])
     last = now // 60
     reads = attendance(commands, now * 1_000_000 + int(clock[1]))
-    reads += [("HGETALL", keys.minute(minute)) for minute in range(last - MINUTES + 1, last + 1)]
+    reads += [("HGETALL", keys.minute(minute)) for minute in range(last - minutes + 1, last + 1)]
     replies = yield Read(reads)
-    (workers, *due), minutes = replies[:-MINUTES], replies[-MINUTES:]
+    (workers, *due), records = replies[: len(replies) - minutes], replies[len(replies) - minutes :]
     totals = {name.decode(): int(float(value)) for name, value in counters.items()}
     hour = Histograms()
-    for record in minutes:
+    for record in records:
         hour.add(record)
     states = {state.value: int(size) for state, size in zip(TaskState, sizes, strict=True)}
     return QueueStats(
@@ -134,12 +141,14 @@ def stats(commands: Commands) -> Steps[QueueStats]:
             promoted_from={name: totals.get(f"promoted:{Priority[name].value}", 0) for name in STARVING},
         ),
         dead={kind.value: totals.get(f"lying:{kind.value}", 0) for kind in FailureType},
-        minutes=[_minute(last - MINUTES + 1 + index, record) for index, record in enumerate(minutes)],
+        minutes=[_minute(last - minutes + 1 + index, record) for index, record in enumerate(records)],
+        waits=distribution(totals, "wait"),
+        runs=distribution(totals, "run"),
     )
 
 
 def _is_total(name: str) -> bool:
-    return name not in INTERNAL and not name.startswith(("depth:", "lying:"))
+    return name not in INTERNAL and not name.startswith(NO_TOTALS)
 
 
 def _oldest_reads(commands: Commands) -> list[tuple[Any, ...]]:

@@ -158,5 +158,33 @@ def test_reading_them_costs_the_same_however_much_there_is(queue: FairQueue, red
     assert cost() == before < 100
 
 
+def test_histograms_since_the_first_task_only_grow(queue: FairQueue, redis: Redis) -> None:
+    long_ago = time.time() - 86_400  # no minute of the last hour has it
+    queue.push_batch([task("a"), task("b"), task("c")], now=long_ago)
+    one, two, three = queue.pop_batch(3, "w", now=long_ago + 1)
+    queue.finish(one, took=0.5, now=long_ago + 2)
+    queue.fail(two, "x", took=2, now=long_ago + 2)
+    queue.release(three, now=long_ago + 2)
+    stats = queue.get_stats()
+    assert (stats.wait.count, stats.run.count) == (0, 0)
+    assert (sum(stats.waits.buckets.values()), sum(stats.runs.buckets.values())) == (2, 2)  # what is given back ran not
+    assert (stats.waits.sum_seconds, stats.runs.sum_seconds) == (pytest.approx(2), pytest.approx(2.5))
+    for bucket, seconds in zip(stats.runs.buckets, (0.5, 2), strict=True):
+        assert 2 ** (bucket / 4) <= seconds * 1e6 * (1 + 1e-9) < 2 ** ((bucket + 1) / 4)
+    assert stats.totals["failed"] == 1
+    assert not [name for name in stats.totals if name.startswith(("wait", "run"))]
+
+
+def test_the_minutes_may_be_left_out(queue: FairQueue, redis: Redis) -> None:
+    queue.push(task())
+    stats = queue.get_stats(minutes=0)
+    assert (stats.minutes, stats.depth["NORMAL"], stats.totals["pushed"]) == ([], 1, 1)
+    assert len(queue.get_stats(minutes=5).minutes) == 5
+    assert commands(redis, lambda: queue.get_stats(minutes=0)) <= 25
+    for wrong in (-1, 61):
+        with pytest.raises(ValueError, match=f"from 0 to 60, got {wrong}"):
+            queue.get_stats(minutes=wrong)
+
+
 def test_percentiles_of_nothing() -> None:
     assert percentiles({}) == Percentiles()

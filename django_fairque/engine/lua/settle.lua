@@ -73,6 +73,7 @@ end
 
 function handlers.fail(o, t)
   end_lease(t.u, t, o.took, true)
+  count('failed', 1)
   tally('failed', 1)
   if o.delay and t.retries < t.max_retries then return retry_later(o, t, t.retries + 1) end
   to_dead(t.u, t, 'failed', o.body, o.trace, 'done', exact(o.token))

@@ -93,6 +93,13 @@ local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amo
 -- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
 local OCTAVE = 0.69314718055994531 -- ln 2: nothing can be computed while a library is loaded
 local function bucket(us) return string.format('%d', math.floor(4 * math.log(us > 1 and us or 1) / OCTAVE)) end
+-- A duration into the minute's histogram and into the one since the first task, which is never forgotten.
+local function observe(kind, us, in_minute)
+  local b = ':' .. bucket(us)
+  tally(in_minute .. b, 1)
+  count(kind .. b, 1)
+  count(kind .. ':sum', us)
+end
 
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
 -- writes leaves an entry twice (which is found and mended), never nowhere.

@@ -139,8 +139,8 @@ local function end_lease(u, t, took, is_run)
   if is_run then
     local waited = math.max(0, (t.started or now) - t.ready)
     add(u, 'waited', waited)
-    tally('wait:' .. t.priority .. ':' .. bucket(waited), 1)
-    tally('run:' .. bucket(took), 1)
+    observe('wait', waited, 'wait:' .. t.priority)
+    observe('run', took, 'run')
   end
 end
 
