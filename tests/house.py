@@ -37,7 +37,9 @@ FLOORS = {
     "checks": 6,
     "management": 6,
     "testing": 6,
+    "web": 6,
     "apps": 7,
+    "urls": 7,
     "__init__": 8,
 }
 WITHOUT_DJANGO = {"engine", "embedded"}

@@ -12,7 +12,7 @@ from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.health import Health
 from django_fairque.management.base import QueueCommand
 from django_fairque.monitoring.formatting import size
-from django_fairque.monitoring.monitor import broken
+from django_fairque.monitoring.health import judged
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -29,11 +29,7 @@ class Command(QueueCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            queue = get_queue(options["queue"])
-            health = queue.health()
-            if limits := broken(queue):
-                status = "degraded" if health.status == "good" else health.status
-                health = Health(status, [*health.reasons, *limits], health.server)
+            health = judged(get_queue(options["queue"]))
         except FairQueueError as error:
             health = Health("down", [str(error)], {})
         if options["json"]:

@@ -1,0 +1,156 @@
+"""Looking at every declared queue within a bounded time: what probes and scrapes are answered from.
+
+A look has connections of its own with short time-outs, so that it finds what a new connection would find and waits for
+none that is busy. It runs in a thread of its own, because a name server or a sentinel may take its time where no
+time-out reaches; who asks while one runs shares its answer, so that a server that hangs costs one thread, not one for
+each probe. What went wrong is told in words of our own: what the client says names hosts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from django_fairque.conf import get_config
+from django_fairque.engine.errors import (
+    ConfigurationError,
+    FairQueueError,
+    RedisConnectionError,
+    ServerRefusedError,
+    UnsupportedServerError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_fairque.conf import FairQueueConfig
+    from django_fairque.engine.queue import FairQueue
+
+logger = logging.getLogger("django_fairque.monitoring")
+
+T = TypeVar("T")
+
+PATIENCE = 1.0
+"""Seconds for one answer of the server, and for a connection to it."""
+WITHIN = 1.5
+"""Seconds for the whole look."""
+
+LATE = "the server did not answer in time"
+UNREACHABLE = "the server can't be reached"
+REFUSED = "the server refuses work"
+UNSUITABLE = "the server is too old, or set up to throw tasks away"
+MISCONFIGURED = "the configuration has mistakes; manage.py check lists them"
+UNREADABLE = "the queue can't be read; the log says why"
+
+
+@dataclass(frozen=True)
+class Sight(Generic[T]):
+    """What was read of each queue, and of those that could not be read why, in words that anyone may see."""
+
+    seen: dict[str, T] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)
+
+
+class Lookout(Generic[T]):
+    """Reads something of every declared queue. One for each kind of reading in a process; thread-safe.
+
+    Args:
+        read: what is read of a queue. It must only read: nothing is repeated, nor waited for.
+    """
+
+    def __init__(self, read: Callable[[FairQueue], T]) -> None:
+        self._read = read
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begin anew; in a forked child, where the thread that looks, and perhaps holds the lock, is the parent's."""
+        self._lock = threading.Lock()
+        self._under_way: tuple[FairQueueConfig, Future[Sight[T]]] | None = None
+        self._told: dict[str, str] = {}
+
+    def look(self, within: float = WITHIN) -> Sight[T]:
+        """Look, or share the look that is under way. Never raises, and never takes much longer than ``within``."""
+        try:
+            config = get_config()
+        except ConfigurationError as error:
+            sight: Sight[T] = Sight(troubles={"default": MISCONFIGURED})
+            self._tell(sight.troubles, error)
+            return sight
+        try:
+            return self._look(config).result(within)
+        except FutureTimeoutError:
+            sight = Sight(troubles=dict.fromkeys(config.queues, LATE))
+            self._tell(sight.troubles, f"no answer within {within:g} s")
+            return sight
+
+    def _look(self, config: FairQueueConfig) -> Future[Sight[T]]:
+        with self._lock:
+            if self._under_way is None or self._under_way[0] is not config:
+                future: Future[Sight[T]] = Future()
+                threading.Thread(target=self._run, args=(config, future), name="fairque-lookout", daemon=True).start()
+                self._under_way = config, future  # only once it runs: or nobody would ever end it
+            return self._under_way[1]
+
+    def _run(self, config: FairQueueConfig, future: Future[Sight[T]]) -> None:
+        sight: Sight[T] = Sight()
+        error: Exception | None = None
+        try:
+            with _queues(config) as queues:
+                for queue in queues:
+                    sight.seen[queue.name] = self._read(queue)
+        except FairQueueError as failure:
+            error = failure
+        except Exception as failure:
+            logger.exception("a look at the queues failed in a way that was not expected")
+            error = failure
+        # All queues are on one server: what ends the look at one would end it at the next.
+        sight.troubles.update((name, _words(error)) for name in config.queues if name not in sight.seen)
+        self._tell(sight.troubles, error)
+        with self._lock:
+            if self._under_way is not None and self._under_way[1] is future:
+                self._under_way = None  # who comes now wants to know how it is now
+        future.set_result(sight)
+
+    def _tell(self, troubles: dict[str, str], why: object) -> None:
+        """Log each change once: probes come every few seconds."""
+        if troubles != self._told:
+            for name, words in troubles.items():
+                if self._told.get(name) != words:
+                    logger.warning("queue %s: %s: %s", name, words, why)
+            if not troubles:
+                logger.info("all queues can be read again")
+            self._told = dict(troubles)
+
+
+@contextmanager
+def _queues(config: FairQueueConfig) -> Iterator[list[FairQueue]]:
+    """Every declared queue, on a client for this look alone."""
+    from django_fairque.conf.clients import close_client
+    from django_fairque.engine.queue import FairQueue
+
+    hasty = {name: min(getattr(config.redis, name), PATIENCE) for name in ("socket_timeout", "socket_connect_timeout")}
+    client = config.redis.model_copy(update={**hasty, "decode_responses": False}).create_redis_client()
+    try:
+        yield [
+            FairQueue(client, name, options.model_copy(update={"pipeline_timeout": 0.0}))
+            for name, options in config.queues.items()
+        ]
+    finally:
+        close_client(client)
+
+
+def _words(error: Exception | None) -> str:
+    kinds = {
+        UnsupportedServerError: UNSUITABLE,
+        ConfigurationError: MISCONFIGURED,
+        ServerRefusedError: REFUSED,
+        RedisConnectionError: UNREACHABLE,
+    }
+    return next((words for kind, words in kinds.items() if isinstance(error, kind)), UNREADABLE)

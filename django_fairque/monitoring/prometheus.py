@@ -1,0 +1,97 @@
+"""The figures of all declared queues for Prometheus; needs the package prometheus-client.
+
+Each scrape reads them from the server. Nothing is kept in the process, so that it does not matter which of many answers.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from .figures import FAMILIES, HISTOGRAMS, PREFIX, Family, Figures, cumulative
+from .lookout import Lookout, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+}
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+lookout = Lookout(Figures.read)
+
+
+class FairqueCollector(Collector):
+    """All queues' figures; register it in a registry of your own to have them beside your own metrics."""
+
+    def collect(self) -> Iterator[Metric]:
+        began = monotonic()
+        sight = lookout.look()
+        yield from _of_queues(sight)
+        yield from _of_server(sight)
+        yield _gauge("scrape_duration_seconds", "How long reading all this took.", monotonic() - began)
+
+    def describe(self) -> Iterator[Metric]:
+        """The names, without asking the server: registering must not wait for it."""
+        yield from _of_queues(Sight())
+        yield from _of_server(Sight())
+        yield _gauge("scrape_duration_seconds", "", 0)
+
+
+def exposition(accept: str) -> tuple[bytes, str]:
+    """The figures as they are written, and the content type: OpenMetrics for those who ask, the older text for all else."""
+    registry = CollectorRegistry()
+    registry.register(FairqueCollector())
+    if "application/openmetrics-text" in accept:
+        return openmetrics.generate_latest(registry), openmetrics.CONTENT_TYPE_LATEST
+    return generate_latest(registry), TEXT
+
+
+def _of_queues(sight: Sight[Figures]) -> Iterator[Metric]:
+    for family in FAMILIES:
+        yield _family(family, sight)
+    for histogram in HISTOGRAMS:
+        metric = HistogramMetricFamily(PREFIX + histogram.name, histogram.help, labels=["queue"])
+        for queue, figures in sight.seen.items():
+            found = histogram.value(figures.stats)
+            metric.add_metric([queue], cumulative(found), found.sum_seconds)
+        yield metric
+    up = GaugeMetricFamily(f"{PREFIX}queue_up", "1 if the queue could be read.", labels=["queue"])
+    for queue in (*sight.seen, *sight.troubles):
+        up.add_metric([queue], queue in sight.seen)
+    yield up
+
+
+def _family(family: Family, sight: Sight[Figures]) -> Metric:
+    metric = KINDS[family.kind](PREFIX + family.name, family.help, labels=["queue", *family.labels])
+    for queue, figures in sight.seen.items():
+        for values, number in family.samples(figures):
+            metric.add_metric([queue, *values], float(number))
+    return metric
+
+
+def _of_server(sight: Sight[Figures]) -> Iterator[Metric]:
+    yield _gauge("server_up", "1 if the server answered.", bool(sight.seen))
+    yield _gauge("scrape_errors", "Queues that could not be read.", len(sight.troubles))
+    server = next((figures.health.server for figures in sight.seen.values()), {})
+    for name, key, text in (
+        ("server_memory_used_bytes", "memory_used", "Memory that the server uses."),
+        ("server_memory_limit_bytes", "memory_limit", "Memory beyond which it refuses tasks; 0: no limit."),
+    ):
+        metric = GaugeMetricFamily(PREFIX + name, text)
+        if sight.seen:
+            metric.add_metric([], float(server.get(key) or 0))
+        yield metric
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, text, value=float(value))

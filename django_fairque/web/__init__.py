@@ -1,0 +1,1 @@
+"""What is answered by HTTP to machines: probes and scrapes."""

@@ -1,0 +1,102 @@
+"""Views for load balancers, orchestrators and Prometheus. docs/metrics.md says what each answers, and to whom.
+
+They need neither session nor login, write nothing, answer within two seconds whatever the server does, and name no
+host: what they say may be seen by whoever reaches them.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpResponse, JsonResponse
+from django.views.decorators.cache import cache_control
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_safe
+
+from django_fairque.conf import get_config
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.monitoring import access
+from django_fairque.monitoring.health import judged
+from django_fairque.monitoring.lookout import MISCONFIGURED, Lookout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest
+
+    from django_fairque.conf import MonitorConfig
+    from django_fairque.engine.health import Health
+    from django_fairque.monitoring.lookout import Sight
+
+lookout = Lookout(judged)
+
+
+def probe(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """GET and HEAD only, never from a cache, and for those who have not logged in."""
+    wrapped = login_not_required(csrf_exempt(cache_control(no_store=True)(require_safe(view))))
+    return wraps(view)(wrapped)
+
+
+@probe
+def live(_: HttpRequest) -> HttpResponse:
+    """This process answers. The server is not asked: restarting this process would not help it."""
+    return JsonResponse({"status": "live"})
+
+
+@probe
+def ready(request: HttpRequest) -> HttpResponse:
+    """Whether tasks can be enqueued: 200 or 503. With a token also how each queue is, and why."""
+    monitor = _monitor()
+    token = access.bearer(request.headers.get("Authorization", ""))
+    is_known = monitor is not None and access.is_known(token, monitor)
+    if token and monitor is not None and monitor.token and not is_known:
+        return _unauthorized()
+    sight = lookout.look()
+    is_ready = not sight.troubles and all(health.status != "down" for health in sight.seen.values())
+    content: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
+    if is_known:
+        content |= _details(sight)
+    return JsonResponse(content, status=200 if is_ready else 503)
+
+
+@probe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """All queues' figures for Prometheus, with a token; 404 while none is configured."""
+    monitor = _monitor()
+    if monitor is None:
+        return _text(MISCONFIGURED, 503)
+    if not monitor.token:
+        return _text("not found", 404)
+    if not access.is_known(access.bearer(request.headers.get("Authorization", "")), monitor):
+        return _unauthorized()
+    try:
+        content, kind = access.metrics(request.headers.get("Accept", ""))
+    except ConfigurationError as error:
+        return _text(str(error), 501)
+    return HttpResponse(content, content_type=kind)
+
+
+def _monitor() -> MonitorConfig | None:
+    """Nobody's token is known while the configuration has mistakes."""
+    try:
+        return get_config().monitor
+    except ConfigurationError:
+        return None
+
+
+def _details(sight: Sight[Health]) -> dict[str, Any]:
+    queues = {name: {"status": health.status, "reasons": health.reasons} for name, health in sight.seen.items()}
+    queues |= {name: {"status": "down", "reasons": [words]} for name, words in sight.troubles.items()}
+    return {"queues": queues, "server": next((health.server for health in sight.seen.values()), {})}
+
+
+def _unauthorized() -> HttpResponse:
+    response = _text("expected Authorization: Bearer with a token of FAIRQUE's MONITOR", 401)
+    response["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _text(words: str, status: int) -> HttpResponse:
+    return HttpResponse(f"{words}\n", status=status, content_type="text/plain; charset=utf-8")

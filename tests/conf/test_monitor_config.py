@@ -1,0 +1,57 @@
+"""The tokens of ``MONITOR``: one or several, from any source, never shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import FairQueueConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Configure
+
+SERVER = {"HOST": "nowhere"}
+ONE, OTHER = "sixteen-letters!", 'with,comma[and]"quote"'
+
+
+def tokens(config: FairQueueConfig) -> list[str]:
+    return [each.get_secret_value() for each in config.monitor.token]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(None, []), ([], []), (ONE, [ONE]), ([ONE, OTHER], [ONE, OTHER]), ((ONE,), [ONE]), (OTHER, [OTHER])],
+)
+def test_in_settings(configure: Configure, given: Any, expected: list[str]) -> None:
+    assert tokens(configure({"REDIS": SERVER, "MONITOR": {"TOKEN": given}})) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [(ONE, [ONE]), (f'["{ONE}", "{ONE}x"]', [ONE, ONE + "x"])])
+def test_in_the_environment(configure: Configure, given: str, expected: list[str]) -> None:
+    assert tokens(configure({"REDIS": SERVER}, FAIRQUE_MONITOR__TOKEN=given)) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "too-short", "a token with blanks in it", "a\u00e9-accented-token", [ONE, "x"], 5]
+)
+def test_a_mistake_is_explained_and_not_shown(configure: Configure, wrong: Any) -> None:
+    error = configure.error({"REDIS": SERVER, "MONITOR": {"TOKEN": wrong}})
+    assert 'settings.FAIRQUE["MONITOR"]["TOKEN"]' in error
+    assert "expected a token" in error
+    assert "got a value that is not shown" in error
+
+
+def test_a_list_that_can_not_be_read_is_not_shown(configure: Configure) -> None:
+    error = configure.error({"REDIS": SERVER}, FAIRQUE_MONITOR__TOKEN=f'["{ONE}')
+    assert error.startswith("environment variable FAIRQUE_MONITOR__TOKEN: expected a token, or a list of tokens; got")
+    assert ONE not in error
+
+
+def test_they_are_written_to_files_and_never_shown(configure: Configure, tmp_path: Path) -> None:
+    config = configure({"REDIS": SERVER, "MONITOR": {"TOKEN": [ONE, OTHER]}})
+    assert ONE not in f"{config!r} {config} {config.model_dump()} {config.model_dump_json()}"
+    config.to_yaml(tmp_path / "fairque.yaml")
+    assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml") == config

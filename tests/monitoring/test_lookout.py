@@ -1,0 +1,183 @@
+"""A look ends in time, is shared by those who ask at once, and names no host."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.conf import get_queue
+from django_fairque.monitoring import lookout as module
+from django_fairque.monitoring.lookout import Lookout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.conf import FairQueueConfig
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.monitoring.lookout import Sight
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+QUEUES = {"default", "mail"}
+
+
+@pytest.fixture(autouse=True)
+def configured(server: Server, redis: Redis, settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}}
+
+
+def test_it_reads_every_declared_queue_and_leaves_nothing_open(redis: Redis) -> None:
+    get_queue("mail").pause()
+    before = len(redis.client_list())
+    sight = Lookout(lambda queue: queue.is_paused()).look()
+    assert (sight.seen, sight.troubles) == ({"default": False, "mail": True}, {})
+    assert len(redis.client_list()) == before
+
+
+def test_those_who_ask_at_once_share_a_look_and_the_next_one_is_new() -> None:
+    asked, looks = threading.Semaphore(0), []
+
+    def read(queue: FairQueue) -> int:
+        if queue.name == "default":
+            looks.append(queue.name)
+            for _ in range(8 if len(looks) == 1 else 0):  # until all eight have come
+                assert asked.acquire(timeout=10)
+        return len(looks)
+
+    class Heard(Lookout[int]):
+        def _look(self, config: FairQueueConfig) -> Future[Sight[int]]:
+            future = super()._look(config)
+            asked.release()
+            return future
+
+    lookout = Heard(read)
+    with ThreadPoolExecutor(8) as pool:
+        sights = [each.result() for each in [pool.submit(lookout.look, 10) for _ in range(8)]]
+    assert [sight.seen for sight in sights] == [{"default": 1, "mail": 1}] * 8
+    assert lookout.look().seen == {"default": 2, "mail": 2}
+
+
+def test_what_takes_too_long_is_not_waited_for_and_not_begun_again() -> None:
+    go_on, looks = threading.Event(), []
+
+    def read(queue: FairQueue) -> None:
+        looks.append(queue.name)
+        go_on.wait(10)
+
+    lookout = Lookout(read)
+    for _ in range(3):
+        began = time.monotonic()
+        assert lookout.look(within=0.05).troubles == dict.fromkeys(QUEUES, module.LATE)
+        assert time.monotonic() - began < 1
+    assert looks == ["default"]
+    go_on.set()
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """A place that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        host, port = listener.getsockname()
+        yield f"redis://:hunter2@{host}:{port}/0"
+
+
+def test_troubles_in_words_that_anyone_may_see(
+    deaf: str, settings: Settings, make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    evicting = make_server("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    for fairque, words in (
+        ({"REDIS": {"URL": deaf}}, module.UNREACHABLE),
+        ({"REDIS": {"URL": "redis://127.0.0.1:1"}}, module.UNREACHABLE),
+        ({"REDIS": {"URL": "redis://127.0.0.1:1", "CLUSTER": True}}, module.UNREACHABLE),
+        ({"REDIS": {"SENTINEL": {"SERVICE": "main", "NODES": ["127.0.0.1:1"]}}}, module.UNREACHABLE),
+        ({"REDIS": {"URL": evicting.url}}, module.UNSUITABLE),
+        ({"REDIS": {"HOSTT": "h"}}, module.MISCONFIGURED),
+    ):
+        settings.FAIRQUE = fairque
+        began = time.monotonic()
+        sight = Lookout(lambda queue: queue.get_stats()).look()
+        assert sight.troubles == {"default": words}, fairque
+        assert time.monotonic() - began < 2
+    assert "hunter2" not in caplog.text
+
+
+def test_a_fault_of_ours_is_logged_and_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    def read(queue: FairQueue) -> str:
+        if queue.name == "mail":
+            raise RuntimeError("a fault")
+        return "read"
+
+    sight = Lookout(read).look()
+    assert (sight.seen, sight.troubles) == ({"default": "read"}, {"mail": module.UNREADABLE})
+    assert "RuntimeError: a fault" in caplog.text
+
+
+def test_a_change_is_logged_once(server: Server, redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "django_fairque.monitoring")
+    lookout = Lookout(lambda queue: queue.health())
+    for happens in (None, server.kill, None, server.start, None):
+        if happens is not None:
+            happens()
+        lookout.look()
+    told = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert [level for level, _ in told] == ["WARNING", "WARNING", "INFO"]
+    assert told[0][1].startswith("queue default: the server can't be reached: ")
+    assert told[2][1] == "all queues can be read again"
+
+
+FORKS = """
+import os, threading
+import django
+from django.conf import settings
+
+settings.configure(FAIRQUE={"REDIS": {"URL": os.environ["TEST_SERVER"]}})
+django.setup()
+from django_fairque.monitoring.lookout import Lookout
+
+go_on, begun = threading.Event(), threading.Event()
+
+def read(queue):
+    begun.set()
+    go_on.wait(10)
+    return queue.name
+
+lookout = Lookout(read)
+threading.Thread(target=lookout.look, daemon=True).start()
+assert begun.wait(10)
+child = os.fork()
+if not child:
+    go_on.set()
+    os._exit(0 if lookout.look().seen == {"default": "default"} else 1)
+go_on.set()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_looks_for_itself(server: Server) -> None:
+    """Its parent forks while it looks, with a thread that the child does not have."""
+    done = subprocess.run(
+        # Python warns of forks of a process with threads, which servers do all the same.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS],
+        env={**os.environ, "TEST_SERVER": server.url},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,216 @@
+"""What load balancers, orchestrators and Prometheus are answered, and what nobody is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import AsyncClient, Client, override_settings
+from django.urls import reverse
+from prometheus_client.parser import text_string_to_metric_families
+
+from django_fairque.engine.models import Task
+
+from .conftest import TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpResponse
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+PAGES = ("live", "ready", "metrics")
+WITHIN = 2.0
+"""Seconds in which every answer comes, whatever the server does."""
+
+
+def get(page: str, token: str = "", **headers: str) -> Any:
+    """The answer of a page, as a client without a session gets it."""
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    return Client().get(f"/fairque/{page}/", headers=headers)
+
+
+def test_the_names_of_the_pages() -> None:
+    assert [reverse(f"fairque:{page}") for page in PAGES] == [f"/fairque/{page}/" for page in PAGES]
+
+
+def test_live_asks_no_server(settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"HOST": "nowhere.invalid", "DBB": "a mistake as well"}}
+    answer = get("live")
+    assert (answer.status_code, answer.json()) == (200, {"status": "live"})
+
+
+def test_ready_tells_everyone_no_more_than_that(queue: FairQueue) -> None:
+    answer = get("ready")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+
+
+def test_ready_tells_those_with_a_token_how_each_queue_is(queue: FairQueue) -> None:
+    queue.push(Task.create("u", 3, None))
+    content = get("ready", TOKEN).json()
+    assert content["status"] == "ready"
+    assert set(content["queues"]) == {"default", "mail"}
+    found = content["queues"]["default"]
+    assert found["status"] == "degraded"
+    assert "tasks are waiting and no worker is running; start one with manage.py fairque_worker" in found["reasons"]
+    assert content["server"]["memory_used"] > 0
+
+
+def test_a_limit_that_is_passed_is_told_and_stops_no_requests(queue: FairQueue, settings: Settings) -> None:
+    queue.push(Task.create("u", 3, None))
+    settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": TOKEN, "DEPTH": 0}}
+    answer = get("ready", TOKEN)
+    assert answer.status_code == 200
+    assert "queue default: ready tasks 1, over 0" in answer.json()["queues"]["default"]["reasons"]
+
+
+def test_a_queue_that_takes_nothing_is_not_ready(make_server: MakeServer, settings: Settings) -> None:
+    server = make_server()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"TOKEN": TOKEN}}
+    assert get("ready").status_code == 200
+    with server.client() as client:
+        client.replicaof("127.0.0.1", 1)
+    answer = get("ready", TOKEN)
+    assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
+    assert "the server is a read-only replica; connect to the primary" in answer.json()["queues"]["default"]["reasons"]
+
+
+def down(server: Server) -> None:
+    server.kill()
+
+
+def hung(server: Server) -> None:
+    os.kill(server.pid, signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("happens", [down, hung])
+def test_a_server_that_is_gone_is_told_in_time_and_without_its_name(
+    make_server: MakeServer, settings: Settings, happens: Callable[[Server], None]
+) -> None:
+    server = make_server()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}, "MONITOR": {"TOKEN": TOKEN}}
+    assert get("ready").status_code == 200
+    happens(server)
+    answers = {}
+    for page in PAGES:
+        began = time.monotonic()
+        answers[page] = get(page, TOKEN)
+        assert time.monotonic() - began < WITHIN
+        assert server.socket not in answers[page].content.decode()
+    assert {page: answer.status_code for page, answer in answers.items()} == {"live": 200, "ready": 503, "metrics": 200}
+    reason = {"status": "down", "reasons": ["the server can't be reached"]}
+    assert answers["ready"].json() == {
+        "status": "not ready",
+        "queues": {"default": reason, "mail": reason},
+        "server": {},
+    }
+    figures = samples(answers["metrics"])
+    assert (figures["fairque_server_up", ""], figures["fairque_scrape_errors", ""]) == (0, 2)
+    assert figures["fairque_queue_up", "mail"] == 0
+    assert ("fairque_tasks_pushed_total", "default") not in figures  # no figure is better than a wrong one
+
+
+def test_a_configuration_with_mistakes_is_not_ready_and_is_not_told(settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": "redis://:hunter2@secret.example/x"}, "MONITOR": {"TOKEN": TOKEN}}
+    for page in ("ready", "metrics"):
+        answer = get(page, TOKEN)
+        assert answer.status_code == 503
+        assert "secret.example" not in answer.content.decode()
+        assert "hunter2" not in answer.content.decode()
+
+
+class TestTokens:
+    def test_without_one_configured_there_are_no_metrics(self, queue: FairQueue, settings: Settings) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {}}
+        assert get("metrics").status_code == get("metrics", TOKEN).status_code == 404
+        assert get("ready", TOKEN).json() == {"status": "ready"}
+
+    @pytest.mark.parametrize(
+        "header", ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer é"]
+    )
+    def test_metrics_are_for_those_who_know_it(self, queue: FairQueue, header: str) -> None:
+        answer = get("metrics", **({"Authorization": header} if header else {}))
+        assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+        assert "fairque_" not in answer.content.decode()
+        assert TOKEN not in answer.content.decode()
+
+    @pytest.mark.parametrize("header", [f"Bearer {TOKEN}", f"bearer  {TOKEN}"])
+    def test_the_scheme_may_be_written_in_any_case(self, queue: FairQueue, header: str) -> None:
+        assert get("metrics", Authorization=header).status_code == 200
+
+    def test_a_wrong_one_is_told_to_whoever_asks_whether_it_is_ready(self, queue: FairQueue) -> None:
+        assert get("ready", "wrong").status_code == 401
+
+    def test_another_scheme_is_not_meant_for_us(self, queue: FairQueue) -> None:
+        answer = get("ready", Authorization="Basic dTpw")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+
+    def test_two_count_while_one_replaces_the_other(self, queue: FairQueue, settings: Settings) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": [TOKEN, TOKEN[::-1]]}}
+        assert {get("metrics", each).status_code for each in (TOKEN, TOKEN[::-1])} == {200}
+        assert get("metrics", TOKEN + TOKEN[::-1]).status_code == 401
+
+
+class TestHttp:
+    @pytest.mark.parametrize("page", PAGES)
+    def test_no_answer_is_kept(self, queue: FairQueue, page: str) -> None:
+        for answer in (get(page), get(page, TOKEN), Client().post(f"/fairque/{page}/")):
+            assert answer["Cache-Control"] == "no-store"
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_it_can_only_be_read(self, queue: FairQueue, page: str) -> None:
+        client = Client(enforce_csrf_checks=True)
+        for method in ("post", "put", "patch", "delete", "options"):
+            answer: HttpResponse = getattr(client, method)(f"/fairque/{page}/")
+            assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")
+        head = client.head(f"/fairque/{page}/", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert (head.status_code, head.content) == (200, b"")
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_without_any_middleware_and_without_a_login(self, queue: FairQueue, page: str) -> None:
+        with override_settings(MIDDLEWARE=[]):
+            assert get(page, TOKEN).status_code == 200
+        login = [
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.auth.middleware.LoginRequiredMiddleware",
+        ]
+        with override_settings(MIDDLEWARE=login):
+            assert get(page, TOKEN).status_code == 200
+
+    @pytest.mark.parametrize("page", PAGES)
+    async def test_under_asgi(self, queue: FairQueue, page: str) -> None:
+        answer = await AsyncClient().get(f"/fairque/{page}/", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code == 200
+
+    def test_the_older_format_unless_openmetrics_is_asked_for(self, queue: FairQueue) -> None:
+        assert get("metrics", TOKEN)["Content-Type"].startswith("text/plain; version=0.0.4")
+        answer = get("metrics", TOKEN, Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+        assert answer["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        assert answer.content.endswith(b"# EOF\n")
+
+    def test_a_strange_wish_is_answered_as_any(self, queue: FairQueue) -> None:
+        assert get("metrics", TOKEN, Accept="text/plain; version=; q=é, */*;;").status_code == 200
+
+
+def test_without_the_package_metrics_say_what_to_install(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    answer = get("metrics", TOKEN)
+    assert answer.status_code == 501
+    assert "pip install 'django-fairque[prometheus]'" in answer.content.decode()
+    assert get("ready").status_code == 200
+
+
+def samples(answer: Any) -> dict[tuple[str, str], float]:
+    """Values by name and queue."""
+    families = text_string_to_metric_families(answer.content.decode())
+    return {(each.name, each.labels.get("queue", "")): each.value for family in families for each in family.samples}
