@@ -86,7 +86,7 @@ FAMILIES = (
     ),
     _one("gauge", "users", lambda stats: stats.users, "Users that have a record."),
     _one("gauge", "users_with_work", lambda stats: stats.users_ready, "Users with a task that could start now."),
-    _one("gauge", "workers", lambda stats: stats.workers, "Worker processes that live."),
+    _one("gauge", "workers", lambda stats: stats.workers, "Worker processes that live and serve the queue."),
     _one("gauge", "due", lambda stats: stats.due, "What waits for a worker's maintenance."),
     _one("gauge", "paused", lambda stats: stats.paused, "1 while the queue is paused."),
     _one("gauge", "dependency_edges", lambda stats: stats.dependencies.edges, "Dependencies that tasks wait for."),
@@ -103,7 +103,7 @@ FAMILIES = (
     _total("tasks_failed", "failed", "Attempts that failed, whatever followed."),
     _total("tasks_retried", "retried", "Attempts after which the task was to run again."),
     _total("tasks_canceled", "canceled", "Tasks canceled."),
-    _total("tasks_released", "resolved", "Tasks whose last dependency has ended."),
+    _total("dependents_released", "resolved", "Tasks released because their last dependency had ended."),
     _totals(
         *("tasks_dead", "type", {kind.value: f"dead:{kind.value}" for kind in FailureType}),
         "Tasks that became dead letters.",
@@ -141,7 +141,7 @@ HISTOGRAMS = (
 FIRST, LAST = 4 * 10, 4 * 37
 """The engine's buckets that are told one by one: from 2^10 to 2^37 microseconds, a millisecond to a day and a half."""
 
-BOUNDS = {bucket: f"{2 ** (bucket / 4) / 1_000_000:.4g}" for bucket in range(FIRST, LAST + 1)}
+BOUNDS = {bucket: repr(float(f"{2 ** (bucket / 4) / 1_000_000:.4g}")) for bucket in range(FIRST, LAST + 1)}
 """Their lower bounds in seconds, rounded so that each machine writes the same: series are told apart by this text."""
 
 

@@ -1,0 +1,224 @@
+"""What Prometheus is told: well-formed, what happened, and at a cost that does not depend on what the queues hold."""
+
+from __future__ import annotations
+
+import re
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.histograms import Distribution
+from django_fairque.engine.models import Task
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.monitoring.figures import BOUNDS, cumulative
+from django_fairque.monitoring.prometheus import FairqueCollector, exposition
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+KNOWN_LABELS = {"queue", "state", "priority", "type", "status", "kind", "le"}
+"""None of them grows with the use of a queue. (The parsers tell counters' names without ``_total``.)"""
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}, "QUEUE": {"RETRY_JITTER": 0}}
+    return get_queue()
+
+
+def families() -> dict[str, Metric]:
+    return {family.name: family for family in parse(exposition("")[0].decode())}
+
+
+def values(queue: str = "default") -> dict[tuple[str, ...], float]:
+    """Of one queue, by name and the values of the other labels; without prefix."""
+    return {
+        (
+            sample.name.removeprefix("fairque_"),
+            *(v for label, v in sample.labels.items() if label != "queue"),
+        ): sample.value
+        for family in families().values()
+        for sample in family.samples
+        if sample.labels.get("queue") == queue
+    }
+
+
+def series() -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items())))
+        for family in families().values()
+        for sample in family.samples
+    }
+
+
+def task(user: str = "u", priority: int = 3, **options: float) -> Task:
+    return Task.create(user, priority, None, **options)  # type: ignore[arg-type]
+
+
+def everything_happens(queue: FairQueue) -> None:
+    """Every way a task can go that a counter tells of."""
+    now = time.time() - 200_000
+    queue.push_batch([task(), task(), task(), task(), task(), task("v", 1, sla=0.5)], now=now)
+    done, retried, dead, crashed, given_up, late = queue.pop_batch(6, "w", lease=1000, now=now + 1)
+    queue.settle(
+        [
+            Outcome.finish(done, took=0.5),
+            Outcome.finish(late, took=2),
+            Outcome.crash(crashed, "killed"),
+            Outcome.release(given_up),
+        ],
+        now=now + 2,
+    )
+    queue.fail(retried, "x", delay=10, now=now + 2)
+    queue.fail(dead, "x", retry=False, now=now + 2)
+    (letter,) = queue.dlq.list().items
+    queue.dlq.requeue(letter.entry_id, now=now + 3)
+    queue.push_batch([task("old", 1), task("old", 3, expires_at=now + 20)], now=now + 4)
+    for at in range(0, 150_000, 10_000):
+        while queue.sweep(now=now + at).more:
+            pass
+    queue.cancel(queue.push(task(), now=now + 150_000).task_id, now=now + 150_001)
+    parent = queue.push(task(), now=now + 150_002).task_id
+    queue.push(Task.create("u", 3, None, depends_on=[parent]), now=now + 150_003)
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_it_is_well_formed(queue: FairQueue, *, openmetrics: bool) -> None:
+    everything_happens(queue)
+    content, kind = exposition(OPENMETRICS if openmetrics else "")
+    assert ("openmetrics" in kind) == openmetrics
+    found = list((parse_openmetrics if openmetrics else parse)(content.decode()))
+    assert len({family.name for family in found}) == len(found) > 30
+    for family in found:
+        assert family.name.startswith("fairque_")
+        assert family.documentation.endswith("."), family.name
+        assert family.type in {"gauge", "counter", "histogram"}
+        assert family.samples, family.name
+        names = {sample.name for sample in family.samples}
+        ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}[family.type]
+        assert names == {family.name + end for end in ends}
+        if family.type != "counter":
+            assert not family.name.endswith(("_total", "_count", "_sum", "_bucket"))
+        for sample in family.samples:
+            assert re.fullmatch(r"[a-z][a-z0-9_]*", sample.name)
+            assert set(sample.labels) <= KNOWN_LABELS
+
+
+def test_series_do_not_come_and_go_with_use(queue: FairQueue) -> None:
+    """A series that begins at 1 hides its first event; one for each user or task would be kept for ever."""
+    empty = series()
+    everything_happens(queue)
+    assert series() == empty
+
+
+def test_what_happened(queue: FairQueue) -> None:
+    everything_happens(queue)
+    found = values()
+    stats = queue.get_stats()
+    assert found["tasks_pushed_total",] == stats.totals["pushed"] == 11
+    assert found["tasks_started_total",] == 6
+    assert found["tasks_finished_total",] == 2
+    assert found["tasks_failed_total",] == 2
+    assert found["tasks_retried_total",] == 1
+    assert found["tasks_canceled_total",] == 1
+    assert found["tasks_dead_total", "failed"] == 1
+    assert found["tasks_dead_total", "expired"] == 1
+    assert found["tasks_returned_total", "crashed"] == found["tasks_returned_total", "released"] == 1
+    assert found["tasks_promoted_total", "VERY_LOW"] == stats.totals["promoted:1"] >= 1
+    assert found["dead_letters", "expired"] == 1
+    assert found["dead_letters_requeued_total",] == 1
+    assert found["promises_violated_total",] == 1
+    assert found["promises_overdue_total",] >= 1
+    assert found["tasks", "deferred"] == found["dependency_edges",] == 1
+    assert found["tasks", "queued"] == sum(found["ready_tasks", name] for name in stats.depth) > 0
+    assert found["users_with_work",] == stats.users_ready == 3
+    assert found["queue_health", "degraded"] == 1
+    assert found["queue_health", "good"] == found["queue_health", "down"] == 0
+    assert found["oldest_wait_seconds",] == pytest.approx(200_000, abs=1000)
+    assert {value for (name, *_), value in values("mail").items() if name.endswith("_total")} == {0}
+
+
+def test_the_server_and_the_workers(queue: FairQueue, redis: Redis) -> None:
+    queue.heartbeat("w", {})
+    queue.pause()
+    redis.config_set("maxmemory", 500_000_000)
+    try:
+        of_server = {name: family.samples[0].value for name, family in families().items()}
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert of_server["fairque_server_up"] == 1
+    assert of_server["fairque_scrape_errors"] == 0
+    assert 0 < of_server["fairque_scrape_duration_seconds"] < 2
+    assert of_server["fairque_server_memory_limit_bytes"] == 500_000_000
+    assert 0 < of_server["fairque_server_memory_used_bytes"] < 500_000_000
+    assert (values()["workers",], values()["paused",], values("mail")["paused",]) == (1, 1, 0)
+    assert values()["queue_up",] == 1
+
+
+class TestHistograms:
+    def test_each_attempt_is_in_every_bucket_from_its_own(self, queue: FairQueue) -> None:
+        now = time.time() - 100
+        for seconds in (0.0001, 0.5, 0.5, 3.0, 500_000.0):
+            queue.push(task(), now=now)
+            lease = queue.pop("w", now=now)
+            assert lease is not None
+            queue.finish(lease, took=seconds, now=now)
+        found = values()
+        counts = [(float(key[1]), count) for key, count in found.items() if key[0] == "task_run_seconds_bucket"]
+        for bound, count in counts:
+            seen = sum(seconds <= bound for seconds in (0.0001, 0.5, 0.5, 3.0, 500_000.0))
+            assert count == seen or abs(bound - 0.5) < 0.09 * 0.5 or abs(bound - 3) < 0.09 * 3, bound
+        assert counts == sorted(counts)
+        assert counts[-1] == (float("inf"), 5) == (float("inf"), found["task_run_seconds_count",])
+        assert found["task_run_seconds_sum",] == pytest.approx(500_004.0001)
+        assert found["task_wait_seconds_count",] == 5
+
+    def test_the_engines_buckets_are_neither_lost_nor_counted_twice(self) -> None:
+        every = Distribution(dict.fromkeys(range(200), 1), 1.0)
+        counts = [count for _, count in cumulative(every)]
+        assert (counts[0], counts[-2], counts[-1]) == (40, 148, 200)
+        assert {later - sooner for sooner, later in pairwise(counts[:-1])} == {1}
+
+    def test_bounds_are_told_as_the_same_text_by_every_machine(self) -> None:
+        assert (BOUNDS[40], BOUNDS[41], BOUNDS[80], BOUNDS[148]) == ("0.001024", "0.001218", "1.049", "137400.0")
+        assert len(set(BOUNDS.values())) == len(BOUNDS) == 109
+
+
+def test_a_scrape_costs_the_same_whatever_there_is(queue: FairQueue, redis: Redis) -> None:
+    def cost() -> int:
+        redis.config_resetstat()
+        exposition("")
+        return int(sum(stat["calls"] for stat in redis.info("commandstats").values())) - 1
+
+    queue.push(task())
+    before = cost()
+    queue.push_batch([task(f"u{i}", i % 6 + 1) for i in range(2000)])
+    leases = queue.pop_batch(500, "w")
+    queue.settle([Outcome.finish(lease, took=0.001 * i) for i, lease in enumerate(leases)], worker="w")
+    queue.push(task())
+    assert cost() == before <= 2 * 40
+
+
+def test_registering_does_not_wait_for_the_server(settings: Settings) -> None:
+    """Beside one's own metrics, in a registry of one's own, which then knows the names."""
+    settings.FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:1"}}
+    registry = CollectorRegistry(auto_describe=True)
+    began = time.monotonic()
+    registry.register(FairqueCollector())
+    assert time.monotonic() - began < 0.5
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(FairqueCollector())
+    assert registry.get_sample_value("fairque_server_up") == 0
+    assert registry.get_sample_value("fairque_queue_up", {"queue": "default"}) == 0
