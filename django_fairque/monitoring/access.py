@@ -1,14 +1,40 @@
-"""Who may read figures by HTTP, and the figures for those: what the views and the worker's port have in common."""
+"""Who is given figures by HTTP, and how: what the views and the worker's port have in common."""
 
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from django_fairque.conf import get_config
 from django_fairque.engine.errors import ConfigurationError
 
+from .lookout import MISCONFIGURED
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from django_fairque.conf import MonitorConfig
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is answered, whoever sends it."""
+
+    status: int
+    content: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def words(status: int, text: str, **headers: str) -> Answer:
+    """An answer for people."""
+    return Answer(status, f"{text}\n".encode(), {"Content-Type": "text/plain; charset=utf-8", **headers})
+
+
+UNAUTHORIZED = words(
+    401, "expected Authorization: Bearer with a token of FAIRQUE's MONITOR", **{"WWW-Authenticate": "Bearer"}
+)
+NOT_FOUND = words(404, "not found")
 
 
 def bearer(header: str) -> str:
@@ -18,21 +44,32 @@ def bearer(header: str) -> str:
 
 
 def is_known(token: str, config: MonitorConfig) -> bool:
-    """Whether it is one of the configured tokens. How long this takes tells nothing of how much of it is right."""
+    """Whether it is one of the configured tokens. How long this takes does not tell how much of it is right."""
     given = token.encode(errors="backslashreplace")
     return any(hmac.compare_digest(given, each.get_secret_value().encode()) for each in config.token)
 
 
-def metrics(accept: str) -> tuple[bytes, str]:
-    """The figures in the format that the ``Accept`` header asks for, and its content type.
+def metrics(authorization: str, accept: str, *, is_open: bool) -> Answer:
+    """The figures of all queues for who brings a token, in the format that the ``Accept`` header asks for.
 
-    Raises:
-        ConfigurationError: prometheus-client is not installed.
+    ``is_open``: while no token is configured everyone may have them (else nobody).
     """
-    require_prometheus()
+    try:
+        config = get_config().monitor
+    except ConfigurationError:
+        return words(503, MISCONFIGURED)
+    if not (config.token or is_open):
+        return NOT_FOUND
+    if config.token and not is_known(bearer(authorization), config):
+        return UNAUTHORIZED
+    try:
+        require_prometheus()
+    except ConfigurationError as error:
+        return words(501, str(error))
     from .prometheus import exposition
 
-    return exposition(accept)
+    content, kind = exposition(accept)
+    return Answer(200, content, {"Content-Type": kind})
 
 
 def require_prometheus() -> None:

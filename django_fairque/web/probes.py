@@ -19,7 +19,7 @@ from django_fairque.conf import get_config
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.monitoring import access
 from django_fairque.monitoring.health import judged
-from django_fairque.monitoring.lookout import MISCONFIGURED, Lookout
+from django_fairque.monitoring.lookout import Lookout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ def ready(request: HttpRequest) -> HttpResponse:
     token = access.bearer(request.headers.get("Authorization", ""))
     is_known = monitor is not None and access.is_known(token, monitor)
     if token and monitor is not None and monitor.token and not is_known:
-        return _unauthorized()
+        return _response(access.UNAUTHORIZED)
     sight = lookout.look()
     is_ready = not sight.troubles and all(health.status != "down" for health in sight.seen.values())
     content: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
@@ -64,18 +64,8 @@ def ready(request: HttpRequest) -> HttpResponse:
 @probe
 def metrics(request: HttpRequest) -> HttpResponse:
     """All queues' figures for Prometheus, with a token; 404 while none is configured."""
-    monitor = _monitor()
-    if monitor is None:
-        return _text(MISCONFIGURED, 503)
-    if not monitor.token:
-        return _text("not found", 404)
-    if not access.is_known(access.bearer(request.headers.get("Authorization", "")), monitor):
-        return _unauthorized()
-    try:
-        content, kind = access.metrics(request.headers.get("Accept", ""))
-    except ConfigurationError as error:
-        return _text(str(error), 501)
-    return HttpResponse(content, content_type=kind)
+    headers = request.headers
+    return _response(access.metrics(headers.get("Authorization", ""), headers.get("Accept", ""), is_open=False))
 
 
 def _monitor() -> MonitorConfig | None:
@@ -92,11 +82,5 @@ def _details(sight: Sight[Health]) -> dict[str, Any]:
     return {"queues": queues, "server": next((health.server for health in sight.seen.values()), {})}
 
 
-def _unauthorized() -> HttpResponse:
-    response = _text("expected Authorization: Bearer with a token of FAIRQUE's MONITOR", 401)
-    response["WWW-Authenticate"] = "Bearer"
-    return response
-
-
-def _text(words: str, status: int) -> HttpResponse:
-    return HttpResponse(f"{words}\n", status=status, content_type="text/plain; charset=utf-8")
+def _response(answer: access.Answer) -> HttpResponse:
+    return HttpResponse(answer.content, status=answer.status, headers=dict(answer.headers))

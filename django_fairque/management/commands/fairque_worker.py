@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from argparse import BooleanOptionalAction
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from django_fairque.conf import get_config, set_overrides
-from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.errors import ConfigurationError, FairQueueError
 from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.worker import log
 from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from django.core.management.base import CommandParser
 
 
@@ -46,17 +49,30 @@ class Command(BaseCommand):
             help="replace the processes when code changes (default: with DEBUG, at a terminal)",
         )
         add("--health-file", metavar="PATH", help="write how the worker is to this file once a second, as JSON")
+        add("--metrics-port", metavar="P", type=int, help="serve /metrics for Prometheus, and /live, on this port")
+        add("--metrics-host", metavar="HOST", help="on this address (default: 127.0.0.1)")
 
     def handle(self, **options: Any) -> None:
         log.set_up()
         try:
             supervisor = _supervisor(options)
-            sync_or_log()
-            code = supervisor.run()
+            with _metrics(options["metrics_port"], options["metrics_host"]):
+                sync_or_log()
+                code = supervisor.run()
         except (FairQueueError, OSError) as error:
             raise CommandError(str(error)) from error
         if code:
             sys.exit(code)
+
+
+def _metrics(port: int | None, host: str | None) -> AbstractContextManager[object]:
+    if port is None:
+        if host is not None:
+            raise ConfigurationError("--metrics-host goes with --metrics-port, which is not given")
+        return nullcontext()
+    from django_fairque.monitoring.server import MetricsServer  # only who asks for it pays for it
+
+    return MetricsServer(port, host or "127.0.0.1")
 
 
 def _supervisor(options: dict[str, Any]) -> Supervisor:

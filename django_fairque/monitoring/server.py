@@ -1,0 +1,131 @@
+"""`MetricsServer`: figures and liveness of a process that serves no other pages, a worker's supervisor."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler
+from ipaddress import ip_address
+from socketserver import ThreadingTCPServer
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.conf import get_config
+from django_fairque.engine.errors import ConfigurationError
+
+from . import access
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+logger = logging.getLogger("django_fairque.monitoring")
+
+STOP_WITHIN = 0.1
+"""Seconds after which it notices that it is to stop."""
+
+
+class MetricsServer:
+    """Answers ``/metrics`` and ``/live`` in threads of its own, as a context manager.
+
+    The operator who opens the port decides who reaches it: without a configured token it asks for none.
+
+    Args:
+        port: 0 for any free one, which the log names.
+
+    Raises:
+        ConfigurationError: prometheus-client is not installed, or the port can't be had.
+    """
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        if not 0 <= port <= 65535:
+            raise ConfigurationError(f"the port for metrics must be from 0 (any free one) to 65535, got {port}")
+        access.require_prometheus()
+        kind = _Server6 if ":" in host else _Server
+        try:
+            self._server = kind((host, port), _Handler)
+        except OSError as error:
+            raise ConfigurationError(
+                f"metrics can't be served on port {port} of {host}: {error.strerror or error}; "
+                "choose others with --metrics-port and --metrics-host"
+            ) from error
+        self.host = host
+        self.port: int = self._server.server_address[1]
+
+    def __enter__(self) -> Self:
+        threading.Thread(
+            target=self._server.serve_forever, args=(STOP_WITHIN,), name="fairque-metrics", daemon=True
+        ).start()
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        logger.info("metrics at http://%s:%d/metrics", shown, self.port)
+        if not (get_config().monitor.token or _is_loopback(self.host)):
+            logger.warning("metrics are open to everyone who reaches %s; MONITOR's TOKEN would close them", shown)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingTCPServer):
+    # Not http.server's own, which asks a name server for this machine's name before it listens.
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as it is called
+        level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR  # who asked has gone
+        logger.log(level, "a request for metrics could not be answered", exc_info=True)
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version = "fairque"
+    sys_version = ""
+    timeout = 5.0
+    """Seconds for which it waits for who says nothing."""
+
+    def do_GET(self) -> None:
+        self._send(self._answer())
+
+    def do_HEAD(self) -> None:
+        self._send(self._answer())
+
+    def _answer(self) -> access.Answer:
+        path = self.path.partition("?")[0].rstrip("/")
+        if path == "/live":
+            return access.Answer(200, json.dumps({"status": "live"}).encode(), {"Content-Type": "application/json"})
+        if path != "/metrics":
+            return access.NOT_FOUND
+        return access.metrics(
+            self.headers.get("Authorization", ""), ",".join(self.headers.get_all("Accept", [])), is_open=True
+        )
+
+    def _send(self, answer: access.Answer) -> None:
+        self.send_response(answer.status)
+        for name, value in {
+            **answer.headers,
+            "Cache-Control": "no-store",
+            "Content-Length": str(len(answer.content)),
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.content)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it is called with
+        logger.debug(format, *args)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

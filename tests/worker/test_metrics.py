@@ -1,0 +1,65 @@
+"""`fairque_worker --metrics-port`: the supervisor's own figures, for as long as it lives."""
+
+from __future__ import annotations
+
+import re
+import socket
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from django_fairque.engine.records import TaskState
+
+from .conftest import eventually
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Push, StartWorker, WorkerProcess
+
+
+def fetch(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def port_of(worker: WorkerProcess) -> int:
+    found = eventually(lambda: re.search(r"metrics at http://127\.0\.0\.1:(\d+)/metrics", worker.log))
+    return int(found[1])
+
+
+def test_a_worker_serves_metrics_until_it_stops(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    worker = start_worker("--metrics-port", "0", "--processes", "2").wait_ready(2)
+    port = port_of(worker)
+    assert fetch(port, "/live") == '{"status": "live"}'
+    task_id = push("add", 1, 2)
+    eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
+    figures = {
+        (sample.name, sample.labels.get("queue")): sample.value
+        for family in text_string_to_metric_families(fetch(port, "/metrics"))
+        for sample in family.samples
+    }
+    assert figures["fairque_tasks_finished_total", "default"] == 1
+    assert figures["fairque_workers", "default"] == 2
+    assert figures["fairque_queue_up", "mail"] == 1
+    assert worker.stop() == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_port_in_use_is_one_clear_line_and_starts_nothing(start_worker: StartWorker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        worker = start_worker("--metrics-port", str(port))
+        assert worker.wait() == 1
+    (line,) = worker.log.strip().splitlines()
+    assert f"metrics can't be served on port {port} of 127.0.0.1" in line
+
+
+def test_a_host_without_a_port_is_a_mistake(start_worker: StartWorker) -> None:
+    worker = start_worker("--metrics-host", "0.0.0.0")
+    assert worker.wait() == 1
+    (line,) = worker.log.strip().splitlines()
+    assert "--metrics-host goes with --metrics-port" in line
