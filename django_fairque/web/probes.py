@@ -1,6 +1,6 @@
 """Views for load balancers, orchestrators and Prometheus. docs/metrics.md says what each answers, and to whom.
 
-They need neither session nor login, write nothing, answer within two seconds whatever the server does, and name no
+They need neither session, login nor database, write nothing, answer within two seconds whatever the server does, and name no
 host: what they say may be seen by whoever reaches them.
 """
 
@@ -10,6 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.decorators import login_not_required
+from django.db.transaction import non_atomic_requests
 from django.http import HttpResponse, JsonResponse
 from django.views.decorators.cache import cache_control
 from django.views.decorators.csrf import csrf_exempt
@@ -34,9 +35,9 @@ lookout = Lookout(judged)
 
 
 def probe(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """GET and HEAD only, never from a cache, and for those who have not logged in."""
-    wrapped = login_not_required(csrf_exempt(cache_control(no_store=True)(require_safe(view))))
-    return wraps(view)(wrapped)
+    """GET and HEAD only, never from a cache, for those who have not logged in, and without a database transaction."""
+    wrapped = csrf_exempt(cache_control(no_store=True)(require_safe(view)))
+    return wraps(view)(non_atomic_requests(login_not_required(wrapped)))
 
 
 @probe

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from django.urls import reverse
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_fairque.conf import FairQueueConfig
@@ -142,9 +143,11 @@ def test_every_metric_is_documented_with_its_labels(exported: list[Metric]) -> N
     assert without_queue == {name for name, _ in documented[-5:]}
 
 
-def test_the_alert_rules_of_the_page_name_what_is_exported(labels: dict[str, set[str]]) -> None:
-    scrape, rules = (yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
-    assert scrape["scrape_configs"][0]["metrics_path"] == "/fairque/metrics/"
+def test_the_probes_and_alert_rules_of_the_page_name_what_is_exported(labels: dict[str, set[str]]) -> None:
+    probes, scrape, rules = (yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+    assert probes["livenessProbe"]["httpGet"]["path"] == reverse("fairque:live")
+    assert probes["readinessProbe"]["httpGet"]["path"] == reverse("fairque:ready")
+    assert scrape["scrape_configs"][0]["metrics_path"] == reverse("fairque:metrics")
     expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
     assert len(expressions) == 6
     assert [wrong for each in expressions for wrong in wrong_names(each, labels)] == []

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connections
 from django.test import AsyncClient, Client, override_settings
 from django.urls import reverse
 from prometheus_client.parser import text_string_to_metric_families
@@ -186,6 +187,14 @@ class TestHttp:
         ]
         with override_settings(MIDDLEWARE=login):
             assert get(page, TOKEN).status_code == 200
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_without_the_database(self, queue: FairQueue, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Which this test may not use: a transaction around the view would fail."""
+        monkeypatch.setitem(
+            connections.settings, "default", {**connections.settings["default"], "ATOMIC_REQUESTS": True}
+        )
+        assert get(page, TOKEN).status_code == 200
 
     @pytest.mark.parametrize("page", PAGES)
     async def test_under_asgi(self, queue: FairQueue, page: str) -> None:
