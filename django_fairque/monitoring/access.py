@@ -12,7 +12,7 @@ from django_fairque.engine.errors import ConfigurationError
 from .lookout import MISCONFIGURED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from django_fairque.conf import MonitorConfig
 
@@ -49,10 +49,12 @@ def is_known(token: str, config: MonitorConfig) -> bool:
     return any(hmac.compare_digest(given, each.get_secret_value().encode()) for each in config.token)
 
 
-def metrics(authorization: str, accept: str, *, is_open: bool) -> Answer:
+def metrics(
+    authorization: str, accept: str, *, is_open: bool, worker: Callable[[], Mapping[str, float]] | None = None
+) -> Answer:
     """The figures of all queues for who brings a token, in the format that the ``Accept`` header asks for.
 
-    ``is_open``: while no token is configured everyone may have them (else nobody).
+    ``is_open``: while no token is configured everyone may have them (else nobody). ``worker``: a worker's own figures.
     """
     try:
         config = get_config().monitor
@@ -68,7 +70,7 @@ def metrics(authorization: str, accept: str, *, is_open: bool) -> Answer:
         return words(501, str(error))
     from .prometheus import exposition
 
-    content, kind = exposition(accept)
+    content, kind = exposition(accept, worker)
     return Answer(200, content, {"Content-Type": kind})
 
 

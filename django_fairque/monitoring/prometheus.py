@@ -17,7 +17,7 @@ from .figures import FAMILIES, HISTOGRAMS, PREFIX, Family, Figures, cumulative
 from .lookout import Lookout, Sight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric
 
@@ -47,10 +47,36 @@ class FairqueCollector(Collector):
         yield _gauge("scrape_duration_seconds", "", 0)
 
 
-def exposition(accept: str) -> tuple[bytes, str]:
-    """The figures as they are written, and the content type: OpenMetrics for those who ask, the older text for all else."""
+WORKER = {
+    "processes": "Processes of this worker that are ready for tasks.",
+    "slots": "Tasks that they can run at once.",
+    "slots_busy": "Tasks that they run now.",
+    "memory_bytes": "Memory that they use.",
+    "healthy": "1 while nothing is wrong with this worker.",
+}
+
+
+class WorkerCollector(Collector):
+    """What a worker tells of itself: numbers by name, those of `WORKER`."""
+
+    def __init__(self, figures: Callable[[], Mapping[str, float]]) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self._figures()
+        for name, text in WORKER.items():
+            yield _gauge(f"worker_{name}", text, figures[name])
+
+
+def exposition(accept: str, worker: Callable[[], Mapping[str, float]] | None = None) -> tuple[bytes, str]:
+    """The figures as they are written, and the content type: OpenMetrics for those who ask, the older text for all else.
+
+    ``worker``: see `WorkerCollector`.
+    """
     registry = CollectorRegistry()
     registry.register(FairqueCollector())
+    if worker is not None:
+        registry.register(WorkerCollector(worker))
     if "application/openmetrics-text" in accept:
         return openmetrics.generate_latest(registry), openmetrics.CONTENT_TYPE_LATEST
     return generate_latest(registry), TEXT

@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
@@ -18,6 +19,7 @@ from django_fairque.engine.errors import ConfigurationError
 from . import access
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -35,18 +37,21 @@ class MetricsServer:
 
     Args:
         port: 0 for any free one, which the log names.
+        worker: what the worker tells of itself, see `django_fairque.monitoring.prometheus.WORKER`; from any thread.
 
     Raises:
         ConfigurationError: prometheus-client is not installed, or the port can't be had.
     """
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, host: str = "127.0.0.1", worker: Callable[[], Mapping[str, float]] | None = None
+    ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigurationError(f"the port for metrics must be from 0 (any free one) to 65535, got {port}")
         access.require_prometheus()
         kind = _Server6 if ":" in host else _Server
         try:
-            self._server = kind((host, port), _Handler)
+            self._server = kind((host, port), partial(_Handler, worker))
         except OSError as error:
             raise ConfigurationError(
                 f"metrics can't be served on port {port} of {host}: {error.strerror or error}; "
@@ -92,6 +97,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0
     """Seconds for which it waits for who says nothing."""
 
+    def __init__(self, worker: Callable[[], Mapping[str, float]] | None, *args: Any) -> None:
+        self._worker = worker
+        super().__init__(*args)
+
     def do_GET(self) -> None:
         self._send(self._answer())
 
@@ -104,9 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
             return access.Answer(200, json.dumps({"status": "live"}).encode(), {"Content-Type": "application/json"})
         if path != "/metrics":
             return access.NOT_FOUND
-        return access.metrics(
-            self.headers.get("Authorization", ""), ",".join(self.headers.get_all("Accept", [])), is_open=True
-        )
+        accept = ",".join(self.headers.get_all("Accept", []))
+        return access.metrics(self.headers.get("Authorization", ""), accept, is_open=True, worker=self._worker)
 
     def _send(self, answer: access.Answer) -> None:
         self.send_response(answer.status)

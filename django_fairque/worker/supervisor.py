@@ -32,6 +32,8 @@ from .process import ChildProcess
 from .reload import Reloader
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from django_fairque.engine.alerts import Alert
 
     from .options import WorkerOptions
@@ -81,6 +83,8 @@ class Supervisor:
         self._was_ready = False
         self._stops_seen = 0
         self._gave_up = False
+        self.figures = _figures([], options.slots, is_healthy=False)
+        """How it is, as of its last turn; replaced whole, so that any thread may look."""
 
     def run(self) -> int:
         """Returns the exit code: 0 when everything was settled or given back."""
@@ -256,4 +260,17 @@ class Supervisor:
         if not self.is_stopping and not any(child.is_ready for child in self._children):
             reasons.append("no worker process is ready")
         processes = [{"ready": child.is_ready, "leaving": child.is_leaving, **child.info()} for child in self._children]
+        self.figures = _figures(processes, self.options.slots, is_healthy=not reasons)
         self._health.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
+
+
+def _figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
+    """What is told of a worker by numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
+    ready = [each for each in processes if each["ready"]]
+    return {
+        "processes": len(ready),
+        "slots": slots * len(ready),
+        "slots_busy": sum(int(each["running"]) for each in ready),
+        "memory_bytes": sum(float(each["memory_mb"]) for each in processes) * 2**20,
+        "healthy": float(is_healthy),
+    }

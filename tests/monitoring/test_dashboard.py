@@ -13,7 +13,7 @@ from django.urls import reverse
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_fairque.conf import FairQueueConfig
-from django_fairque.monitoring.prometheus import exposition
+from django_fairque.monitoring.prometheus import WORKER, exposition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,9 @@ SELECTOR = re.compile(r"(fairque_\w+)(?:\{([^}]*)\})?")
 @pytest.fixture
 def exported(server: Server, redis: Redis, settings: Settings) -> list[Metric]:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
-    return list(text_string_to_metric_families(exposition("")[0].decode()))
+    """All, as a worker tells them."""
+    content, _ = exposition("", lambda: dict.fromkeys(WORKER, 1.0))
+    return list(text_string_to_metric_families(content.decode()))
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def wrong_names(expression: str, labels: dict[str, set[str]]) -> Iterator[str]:
                 yield f"{name}{{{label}}}"
     outer = set(re.findall(r"\bby \(([^)]*)\)", expression))
     known = set().union(*(labels.get(name, set()) for name, _ in SELECTOR.findall(expression)))
-    yield from (each for group in outer for each in group.split(", ") if each not in known | {"job"})
+    yield from (each for group in outer for each in group.split(", ") if each not in known | {"job", "instance"})
 
 
 @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
@@ -81,13 +83,13 @@ def test_a_wrong_name_is_found(labels: dict[str, set[str]], expression: str, wro
 
 @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
 def test_the_dashboard_counts_no_queue_twice(labels: dict[str, set[str]], title: str, expression: str) -> None:
-    """Every instance tells the same: its figures are never added up, and the chosen queues are the only ones."""
+    """Every instance tells the same of a queue: that is never added up; and the chosen queues are the only ones."""
     assert expression.count("(") == expression.count(")")
     for name, selector in SELECTOR.findall(expression):
         assert 'job="$job"' in selector
         assert ('queue=~"$queue"' in selector) == ("queue" in labels[name])
     innermost = re.findall(r"(\w+)(?: by \([^)]*\))? \(?(?:\()?(?:rate|increase)?\(?fairque_", expression)
-    assert set(innermost) <= {"max", "min"}
+    assert set(innermost) <= ({"sum"} if "fairque_worker_" in expression else {"max", "min"})
     if "rate(" in expression or "increase(" in expression:
         assert expression.count("[$__rate_interval]") == len(re.findall(r"(?:rate|increase)\(", expression))
         assert all(name.endswith(("_total", "_bucket")) for name, _ in SELECTOR.findall(expression))
@@ -140,7 +142,7 @@ def test_every_metric_is_documented_with_its_labels(exported: list[Metric]) -> N
         found[name] = set().union(*(sample.labels for sample in family.samples)) - {"queue", "le"}
     assert written == found
     without_queue = {family.name for family in exported if "queue" not in family.samples[0].labels}
-    assert without_queue == {name for name, _ in documented[-5:]}
+    assert without_queue == {name for name, _ in documented[-10:]}
 
 
 def test_the_probes_and_alert_rules_of_the_page_name_what_is_exported(labels: dict[str, set[str]]) -> None:

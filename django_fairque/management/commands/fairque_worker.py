@@ -56,7 +56,7 @@ class Command(BaseCommand):
         log.set_up()
         try:
             supervisor = _supervisor(options)
-            with _metrics(options["metrics_port"], options["metrics_host"]):
+            with _metrics(options["metrics_port"], options["metrics_host"], supervisor):
                 sync_or_log()
                 code = supervisor.run()
         except (FairQueueError, OSError) as error:
@@ -65,14 +65,14 @@ class Command(BaseCommand):
             sys.exit(code)
 
 
-def _metrics(port: int | None, host: str | None) -> AbstractContextManager[object]:
+def _metrics(port: int | None, host: str | None, supervisor: Supervisor) -> AbstractContextManager[object]:
     if port is None:
         if host is not None:
             raise ConfigurationError("--metrics-host goes with --metrics-port, which is not given")
         return nullcontext()
     from django_fairque.monitoring.server import MetricsServer  # only who asks for it pays for it
 
-    return MetricsServer(port, host or "127.0.0.1")
+    return MetricsServer(port, host or "127.0.0.1", lambda: supervisor.figures)
 
 
 def _supervisor(options: dict[str, Any]) -> Supervisor:
