@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.options import Options, QueueConfig
 
 from .layers import SCALARS, Layer
+from .monitor import MonitorConfig
 from .redis import RedisConfig
 from .worker import WorkerConfig
 
@@ -21,7 +22,12 @@ PREFIX = "FAIRQUE_"
 LEVEL = "__"
 
 _WHOLE = ("redis", *SCALARS)
-_SECTIONS: dict[str, type[Options]] = {"redis": RedisConfig, "worker": WorkerConfig, "queue": QueueConfig}
+_SECTIONS: dict[str, type[Options]] = {
+    "redis": RedisConfig,
+    "worker": WorkerConfig,
+    "queue": QueueConfig,
+    "monitor": MonitorConfig,
+}
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:

@@ -16,7 +16,7 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
-from django_fairque.conf import get_config
+from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.monitoring import access
 from django_fairque.monitoring.health import judged
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
-    from django_fairque.conf import MonitorConfig
     from django_fairque.engine.health import Health
     from django_fairque.monitoring.lookout import Sight
 
@@ -51,9 +50,9 @@ def ready(request: HttpRequest) -> HttpResponse:
     """Whether tasks can be enqueued: 200 or 503. With a token also how each queue is, and why."""
     monitor = _monitor()
     token = access.bearer(request.headers.get("Authorization", ""))
-    is_known = monitor is not None and access.is_known(token, monitor)
-    if token and monitor is not None and monitor.token and not is_known:
-        return _response(access.UNAUTHORIZED)
+    is_known = access.is_known(token, monitor)
+    if token and monitor.token and not is_known:
+        return _response(access.UNAUTHORIZED)  # who brings one wants to know that it is wrong
     sight = lookout.look()
     is_ready = not sight.troubles and all(health.status != "down" for health in sight.seen.values())
     content: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
@@ -69,12 +68,12 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return _response(access.metrics(headers.get("Authorization", ""), headers.get("Accept", ""), is_open=False))
 
 
-def _monitor() -> MonitorConfig | None:
-    """Nobody's token is known while the configuration has mistakes."""
+def _monitor() -> MonitorConfig:
+    """Its section of the configuration; while that has mistakes one without tokens, so that nobody's is known."""
     try:
         return get_config().monitor
     except ConfigurationError:
-        return None
+        return MonitorConfig()
 
 
 def _details(sight: Sight[Health]) -> dict[str, Any]:

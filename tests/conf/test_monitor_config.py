@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig
+from django_fairque.conf.environment import overlooked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,11 @@ def test_a_list_that_can_not_be_read_is_not_shown(configure: Configure) -> None:
     error = configure.error({"REDIS": SERVER}, FAIRQUE_MONITOR__TOKEN=f'["{ONE}')
     assert error.startswith("environment variable FAIRQUE_MONITOR__TOKEN: expected a token, or a list of tokens; got")
     assert ONE not in error
+
+
+def test_a_variable_with_one_underscore_too_few_is_told() -> None:
+    found = list(overlooked({"FAIRQUE_MONITOR_TOKEN": ONE, "FAIRQUE_MONITOR__TOKEN": ONE}))
+    assert found == [("FAIRQUE_MONITOR_TOKEN", "FAIRQUE_MONITOR__TOKEN")]
 
 
 def test_they_are_written_to_files_and_never_shown(configure: Configure, tmp_path: Path) -> None:
