@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
 from .models import LEASE_FIELDS, Task
+from .trace import NONE, Trace, restored
 from .units import seconds
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class Lease:
     def run_id(self) -> str:
         """The run that it was pushed with, or empty."""
         return self._values[16].decode()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The trace that it belongs to."""
+        return restored(self._values[17]) if self._values[17] else NONE
 
     @property
     def deadline(self) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from . import payload as json_payload
+from . import trace as traces
 from .errors import TaskSerializationError, TaskValidationError
 from .ids import check_id, new_task_id
 from .packing import unpack
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from .trace import Trace
+
 MAX_NAME = 200
 MAX_DEPENDENCIES = 5000
 
@@ -33,6 +36,7 @@ POLICIES: tuple[Policy, ...] = ("wait", "cancel", "run")
 LEASE_FIELDS = (
     *("id", "token", "deliveries", "lease", "payload", "user", "name", "priority", "created", "ready"),
     *("retries", "max_retries", "timeout", "due", "expires", "deadline", "run"),
+    "trace",
 )
 """What a pop returns for each task, in this order; all of it bytes, an absent value empty."""
 
@@ -82,6 +86,8 @@ class Task(BaseModel):
     on_dependency_failure: Policy = "wait"
     run_id: str = ""
     promoted_from: Priority | None = None
+    traceparent: str = ""
+    tracestate: str = ""
 
     _raw: bytes = PrivateAttr(default=b"")
     _chosen: bool = PrivateAttr(default=False)
@@ -106,6 +112,8 @@ class Task(BaseModel):
         depends_on: Iterable[str] = (),
         on_dependency_failure: Policy = "wait",
         run_id: str = "",
+        traceparent: str = "",
+        tracestate: str = "",
         max_payload_bytes: int = json_payload.HARD_LIMIT,
         shard: int = 0,
     ) -> Task:
@@ -128,6 +136,7 @@ class Task(BaseModel):
                 finishes, ``"cancel"`` this task, or ``"run"`` it anyhow. One that is canceled or given up cancels this
                 task too, unless it is to run anyhow.
             run_id: keeps tasks together that are pushed in one call (`FairQueue.run`, `FairQueue.cancel_run`).
+            traceparent, tracestate: the trace that it belongs to, as W3C Trace Context writes them.
 
         Raises:
             TaskValidationError, TaskSerializationError: nothing was sent.
@@ -148,6 +157,7 @@ class Task(BaseModel):
             )
         if unique_key:
             check_id(unique_key, "unique_key")
+        trace = _trace(traceparent, tracestate) if traceparent or tracestate else traces.NONE
         if on_dependency_failure not in POLICIES:
             raise TaskValidationError(
                 f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {on_dependency_failure!r:.80}"
@@ -171,6 +181,8 @@ class Task(BaseModel):
             unique_key=unique_key,
             unique_for=None if unique_for is None else duration(unique_for, "unique_for"),
             debounce=None if debounce is None else duration(debounce, "debounce"),
+            traceparent=trace.parent,
+            tracestate=trace.state,
         )
         return task.carrying(
             json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.HARD_LIMIT)), task_id
@@ -194,6 +206,15 @@ class Task(BaseModel):
         """This very task, with its payload as bytes (for the engine; a task is made by `create`)."""
         self._raw, self._chosen = raw, chosen_id is not None
         return self
+
+    def traced(self, trace: Trace) -> Task:
+        """This very task, as part of a trace (for who sends it; a task is made by `create`)."""
+        self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
+        return self
+
+    @property
+    def trace(self) -> Trace:
+        return traces.Trace(self.traceparent, self.tracestate)
 
     @property
     def payload_bytes(self) -> bytes:
@@ -261,6 +282,8 @@ class Task(BaseModel):
             "deadline": self.sla_deadline,
         }
         fields.update({key: str(to_us(value)) for key, value in optional.items() if value is not None})
+        if self.traceparent:
+            fields["trace"] = self.trace.stored()
         return fields
 
     @classmethod
@@ -276,6 +299,7 @@ class Task(BaseModel):
             payload: Any = json_payload.loads(raw)
         except TaskSerializationError as error:
             payload = Undecodable(raw, str(error))
+        trace = traces.restored(data["trace"]) if data.get("trace") else traces.NONE
         try:
             task = cls._made(
                 task_id=data["id"].decode(),
@@ -302,6 +326,8 @@ class Task(BaseModel):
                 on_dependency_failure=data.get("policy", b"wait").decode(),
                 run_id=data.get("run", b"").decode(),
                 promoted_from=Priority(int(data["promoted"])) if data.get("promoted") else None,
+                traceparent=trace.parent,
+                tracestate=trace.state,
             )
         except (KeyError, ValueError) as error:
             raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
@@ -315,6 +341,16 @@ class Task(BaseModel):
 
 
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
+
+
+def _trace(parent: object, state: object) -> Trace:
+    found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NONE
+    if not found.parent:
+        raise TaskValidationError(
+            f"traceparent must be 00-<32 hexadecimal digits>-<16>-<2> as W3C Trace Context says, got {parent!r:.100}; "
+            "leave it out when there is no trace"
+        )
+    return found
 
 
 def _dependencies(ids: Iterable[str]) -> tuple[str, ...]:

@@ -109,8 +109,14 @@ def push_args(commands: Commands, tasks: Sequence[Task], run_id: str = "", *, is
         if task.has_chosen_id or task.unique_key:
             kept = 1
         args += task.to_lua_args()
-    tail = dependency_args(tasks) if is_graph else []
+    tail = [*(dependency_args(tasks) if is_graph else []), *_trace_args(tasks)]
     return [kept, run_id, int(is_graph), len(tasks), *args, *tail]
+
+
+def _trace_args(tasks: Sequence[Task]) -> list[Any]:
+    """Nothing when no task belongs to a trace."""
+    traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
+    return [len(traced), *(part for each in traced for part in each)] if traced else []
 
 
 def _backlog_full(commands: Commands, results: Sequence[PushResult]) -> BacklogFullError:

@@ -108,7 +108,14 @@ def lease_of(captured: Captured) -> Lease:
     texts = [
         *(task.task_id, 1, 1, to_us(now + 60), task.payload_bytes, task.user_id, task.name, int(task.priority)),
         *(to_us(task.created_at), to_us(task.created_at), 0, task.max_retries),
-        *("" if task.timeout is None else to_us(task.timeout), "", "", to_us(now + 3600), task.run_id),
+        *(
+            "" if task.timeout is None else to_us(task.timeout),
+            "",
+            "",
+            to_us(now + 3600),
+            task.run_id,
+            task.trace.stored(),
+        ),
     ]
     values = [each if isinstance(each, bytes) else str(each).encode() for each in texts]
     return Lease(values, "test", now)

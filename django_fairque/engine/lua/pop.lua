@@ -3,7 +3,7 @@
 --
 -- KEYS    base reply
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), users ('*' or n and n ids), steal (the same)
--- REPLY   now (us), look (us: when something is due next), then 16 values per lease (`LEASE_FIELDS`)
+-- REPLY   now (us), look (us: when something is due next), then 18 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; the same for any number of users
 -- include base user task deps maintain fetch
 local limit = tonumber(ARGV[A])

@@ -9,7 +9,7 @@
 --         limit (0..1000), worker, lease (us), woken (0/1), users, steal (as pop)
 --         kind: finish fail later discard release crash poison
 -- REPLY   now (us), look (us), codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
---         5 canceled), then 16 values per lease
+--         5 canceled), then 18 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
 -- include base user task deps maintain fetch
 local STRIDE = 7

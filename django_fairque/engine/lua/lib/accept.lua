@@ -49,7 +49,7 @@ local function known_as(item)
   if not earlier and (not t or t.state == 'canceled') then return nil end
   if ARGV[item.at + 13] ~= '' then -- debounce: the last one counts, if the first has not begun
     if earlier then
-      earlier.payload = ARGV[item.at + 4]
+      earlier.payload, earlier.last = ARGV[item.at + 4], item
     elseif t.state == 'scheduled' then
       item.moves = stored[1]
     else
@@ -105,7 +105,8 @@ local function read_items(at, size)
   for _, item in ipairs(items) do codes[item.index] = decide(item, some_exist) end
 end
 
--- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal, or nil.
+-- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal or nil, and where the next
+-- argument is.
 local function read_dependencies(at)
   local states = {}
   local function state_of(id)
@@ -138,7 +139,14 @@ local function read_dependencies(at)
     end
     at = at + 3 + size
   end
-  return nil
+  return nil, at
+end
+
+-- The traces of those tasks that belong to one.
+local function read_traces(at)
+  for i = 1, tonumber(ARGV[at] or '0') do
+    items[tonumber(ARGV[at + 2 * i - 1])].trace = ARGV[at + 2 * i]
+  end
 end
 
 -- Only through an id that lives again (it had ended, and tasks wait for it) can a cycle close outside this call.
@@ -209,6 +217,8 @@ local function fields_of(item, run, state, due)
   if item.parents and #item.parents > 0 then put('parents', pack(item.parents)) end
   if item.is_blocked and item.policy ~= POLICY_WAIT then put('policy', item.policy) end
   if item.waited then put('waited', '1') end
+  local trace = (item.last or item).trace
+  if trace then put('trace', trace) end
   return fields
 end
 
@@ -275,14 +285,18 @@ local function accept(at)
     local stored = redis.call('GET', K.reply)
     if stored then return unpack_list(stored) end
   end
+  local next_at = at + 4 + size * STRIDE
   read_items(at + 4, size)
   if is_graph then
     for i = 1, size do
       if codes[i] == 3 then return { 'full', tostring(i) } end
     end
-    local refusal = read_dependencies(at + 4 + size * STRIDE) or find_cycle(10000)
+    local refusal
+    refusal, next_at = read_dependencies(next_at)
+    refusal = refusal or find_cycle(10000)
     if refusal then return refusal end
   end
+  read_traces(next_at)
   touch_dependencies(run)
   touch_all()
   touch_minute()
@@ -291,7 +305,7 @@ local function accept(at)
   for _, item in ipairs(moved) do -- debounce: the last payload counts, and the wait starts again
     local due = now + tonumber(ARGV[item.at + 13])
     payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.moves), ARGV[item.at + 4]
-    redis.call('HSET', task_key(item.moves), 'due', exact(due))
+    redis.call('HSET', task_key(item.moves), 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
     zadd(K['state:scheduled'], due, item.moves)
   end
   for _, item in ipairs(accepted) do wakes = write_item(item, run, payloads) or wakes end

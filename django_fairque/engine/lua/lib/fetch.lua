@@ -180,7 +180,7 @@ local function append_lease(reply, t, payload, lease_end)
   reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(t.created)
   reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(t.ready), raw.retries or '', raw.max_retries or ''
   reply[n + 13], reply[n + 14], reply[n + 15] = raw.timeout or '', raw.due or '', raw.expires or ''
-  reply[n + 16], reply[n + 17] = exact(deadline_of(t)), raw.run or ''
+  reply[n + 16], reply[n + 17], reply[n + 18] = exact(deadline_of(t)), raw.run or '', raw.trace or ''
 end
 
 local function payloads_of(tasks)

@@ -1,0 +1,89 @@
+"""Which trace a task belongs to, in the form of the W3C's Trace Context: ``traceparent`` and ``tracestate``.
+
+Whatever does not have that form is dropped, never repaired and never an error where it comes from somebody else: a
+trace that is lost hurts nobody, and one that is made up misleads.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_STATE = 512
+"""Characters of a ``tracestate`` that are kept, as many as everybody must keep."""
+LONG_MEMBER = 128
+MAX_MEMBERS = 32
+
+_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_KNOWN_FLAGS = 0b11  # sampled, and that the trace id is random
+_KEY = r"[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13}"
+_VALUE = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+_MEMBER = re.compile(rf"({_KEY})={_VALUE}")
+
+
+class Trace(NamedTuple):
+    """A place in a trace; both empty for none. What is built by `read` is well-formed."""
+
+    parent: str = ""
+    state: str = ""
+
+    @property
+    def id(self) -> str:
+        """Of the whole trace: 32 hexadecimal digits."""
+        return self.parent[3:35]
+
+    @property
+    def span_id(self) -> str:
+        """Of the span that is the parent of what comes next: 16 hexadecimal digits."""
+        return self.parent[36:52]
+
+    @property
+    def flags(self) -> int:
+        return int(self.parent[53:55] or "0", 16)
+
+    def stored(self) -> str:
+        """As the record of a task holds it; `restored` reads it back."""
+        return f"{self.parent} {self.state}" if self.state else self.parent
+
+
+NONE = Trace()
+
+
+def read(parent: str | None, state: str | None = "") -> Trace:
+    """The trace that two headers name; `NONE` when ``parent`` is not valid. A ``state`` that is not valid is dropped."""
+    known = read_parent(parent or "")
+    return Trace(known, read_state(state or "")) if known else NONE
+
+
+def restored(text: bytes) -> Trace:
+    """What `Trace.stored` gave; `NONE` when the record is damaged."""
+    parent, _, state = text.decode("ascii", "replace").partition(" ")
+    return read(parent, state)
+
+
+def read_parent(text: str) -> str:
+    """A valid ``traceparent`` in the version that is known here (00), or an empty string.
+
+    One of a later version begins with the same parts; what it adds is not passed on, for nobody here knows its meaning.
+    """
+    match = _PARENT.fullmatch(text)
+    if match is None:
+        return ""
+    version, trace_id, span_id, flags, more = match.groups()
+    if version == "ff" or (version == "00" and more) or not trace_id.strip("0") or not span_id.strip("0"):
+        return ""
+    return text if version == "00" else f"00-{trace_id}-{span_id}-{int(flags, 16) & _KNOWN_FLAGS:02x}"
+
+
+def read_state(text: str) -> str:
+    """A valid ``tracestate`` without blanks around its members, shortened to what is kept; or an empty string."""
+    members = [member for each in text.split(",") if (member := each.strip(" \t"))]
+    matches = [_MEMBER.fullmatch(member) for member in members]
+    keys = {match[1] for match in matches if match is not None}
+    if len(members) > MAX_MEMBERS or len(keys) < len(members):  # a member is not valid, or a key comes twice
+        return ""
+    if len(",".join(members)) > MAX_STATE:
+        members = [member for member in members if len(member) <= LONG_MEMBER]
+    while len(",".join(members)) > MAX_STATE:
+        members.pop()  # the newest stand first
+    return ",".join(members)

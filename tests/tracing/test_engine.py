@@ -1,0 +1,143 @@
+"""A task's trace goes where the task goes, and costs a task without one nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import FairQueue, Task, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.keys import Keys
+from django_fairque.engine.options import QueueConfig
+
+from .test_format import PARENT, SPAN_ID, TRACE_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+NOW = 2_000_000_000.0
+OTHER = f"00-{TRACE_ID[::-1]}-{SPAN_ID}-00"
+
+
+@pytest.fixture
+def queue(redis: Redis) -> Iterator[FairQueue]:
+    queue = FairQueue(redis, "default", QueueConfig(retry_base_seconds=1, retry_jitter=0))
+    yield queue
+    assert queue.check_invariants() == []
+
+
+def made(**options: Any) -> Task:
+    return Task.create("u", 3, None, **options)
+
+
+def traced(**options: Any) -> Task:
+    return made(traceparent=PARENT, tracestate="a=1,b=x y", **options)
+
+
+def test_it_is_there_until_the_end(queue: FairQueue) -> None:
+    task_id = queue.push(traced(), now=NOW).task_id
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    assert lease.trace == lease.task.trace == (PARENT, "a=1,b=x y")
+    queue.fail(lease, "no", now=NOW)
+    lease = queue.pop("w", now=NOW + 60)
+    assert lease is not None
+    assert lease.trace.parent == PARENT
+    queue.finish(lease, now=NOW + 60)
+    task = queue.get_task(task_id)
+    assert (task.traceparent, task.tracestate) == (PARENT, "a=1,b=x y")
+    assert Task.from_redis_dict(task.to_redis_dict()).trace == task.trace
+
+
+def test_dead_letters_keep_it(queue: FairQueue) -> None:
+    queue.push(traced(max_retries=0), now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.fail(lease, "no", now=NOW)
+    (entry,) = queue.dlq.list(now=NOW).items
+    assert entry.original_task.traceparent == PARENT
+    queue.dlq.requeue(entry.entry_id, now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    assert lease.trace.parent == PARENT
+
+
+def test_each_of_many_has_its_own(queue: FairQueue) -> None:
+    tasks = [made(), traced(), made(), made(traceparent=OTHER), made()]
+    queue.push_batch(tasks, now=NOW)
+    found = {lease.task_id: lease.trace.parent for lease in queue.pop_batch(9, "w", now=NOW)}
+    assert found == {task.task_id: task.traceparent for task in tasks}
+    assert sorted(found.values()) == sorted(["", PARENT, "", OTHER, ""])
+
+
+def test_in_a_graph(queue: FairQueue) -> None:
+    first = traced(run_id="r")
+    second = made(run_id="r", depends_on=[first.task_id], on_dependency_failure="run")
+    third = made(run_id="r", depends_on=[first.task_id, second.task_id], traceparent=OTHER)
+    results = queue.push_batch([first, second, third, made()], now=NOW)
+    assert [queue.get_task(each.task_id).traceparent for each in results] == [PARENT, "", OTHER, ""]
+
+
+def test_a_refused_graph_leaves_nothing(queue: FairQueue, redis: Redis) -> None:
+    with pytest.raises(TaskNotFoundError):
+        queue.push_batch([traced(depends_on=["missing"])], now=NOW)
+    assert queue.get_stats().states["queued"] == 0
+
+
+def test_a_duplicate_keeps_the_first_s(queue: FairQueue) -> None:
+    queue.push(made(task_id="chosen", traceparent=OTHER), now=NOW)
+    assert queue.push(traced(task_id="chosen"), now=NOW).duplicate
+    assert queue.get_task("chosen").traceparent == OTHER
+    first = queue.push(made(traceparent=OTHER, unique_key="k", unique_for=9), now=NOW)
+    queue.push_batch([traced(unique_key="k", unique_for=9)], now=NOW)
+    assert queue.get_task(first.task_id).traceparent == OTHER
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_of_debounced_calls_the_last_counts(queue: FairQueue, at_once: bool) -> None:
+    tasks = [
+        made(traceparent=OTHER, unique_key="k", debounce=5),
+        traced(unique_key="k", debounce=5),
+        made(traceparent=f"00-{TRACE_ID}-{SPAN_ID}-00", unique_key="k", debounce=5),
+    ]
+    results = queue.push_batch(tasks, now=NOW) if at_once else [queue.push(task, now=NOW) for task in tasks]
+    assert len({result.task_id for result in results}) == 1
+    assert queue.get_task(results[0].task_id).traceparent == f"00-{TRACE_ID}-{SPAN_ID}-00"
+
+
+def test_a_task_without_one_stores_and_sends_nothing(queue: FairQueue, redis: Redis) -> None:
+    without, with_one = queue.push_batch([made(), traced()], now=NOW)
+    keys = Keys("fq", "default")
+    assert b"trace" not in redis.hkeys(keys.task(without.task_id))
+    assert redis.hget(keys.task(with_one.task_id), "trace") == f"{PARENT} a=1,b=x y".encode()
+    assert PARENT not in map(str, made().to_lua_args())
+
+
+def test_a_trace_costs_no_command(queue: FairQueue, redis: Redis) -> None:
+    def calls(task: Task) -> int:
+        redis.config_resetstat()
+        queue.push(task, now=NOW)
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.finish(lease, now=NOW)
+        stats = redis.info("commandstats")
+        return sum(each["calls"] for name, each in stats.items() if "config" not in name and "info" not in name)
+
+    calls(made())  # the scripts are loaded, the user is known
+    assert calls(traced()) == calls(made())
+
+
+def test_a_damaged_record_is_no_trace(queue: FairQueue, redis: Redis) -> None:
+    task_id = queue.push(traced(), now=NOW).task_id
+    redis.hset(Keys("fq", "default").task(task_id), "trace", b"\xff\x00 nonsense")
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    assert lease.trace == lease.task.trace == ("", "")
+
+
+@pytest.mark.parametrize("wrong", ["x", "", None, 5, b"00"])
+def test_a_wrong_one_is_refused(wrong: Any) -> None:
+    with pytest.raises(TaskValidationError, match=r"traceparent must be 00-.*; leave it out"):
+        made(traceparent=wrong, tracestate="a=1")

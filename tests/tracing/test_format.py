@@ -1,0 +1,128 @@
+"""What W3C Trace Context allows is read as it says, and anything else is no trace."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_fairque.engine.trace import MAX_MEMBERS, MAX_STATE, NONE, Trace, read, read_parent, read_state, restored
+
+TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
+
+
+def test_its_parts() -> None:
+    trace = read(PARENT, "a=1")
+    assert trace == Trace(PARENT, "a=1")
+    assert (trace.id, trace.span_id, trace.flags) == (TRACE_ID, SPAN_ID, 1)
+    assert (NONE.id, NONE.span_id, NONE.flags) == ("", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        (PARENT, PARENT),
+        (f"00-{TRACE_ID}-{SPAN_ID}-ff", f"00-{TRACE_ID}-{SPAN_ID}-ff"),
+        (f"01-{TRACE_ID}-{SPAN_ID}-01", PARENT),
+        (f"cc-{TRACE_ID}-{SPAN_ID}-ff", f"00-{TRACE_ID}-{SPAN_ID}-03"),
+        (f"cc-{TRACE_ID}-{SPAN_ID}-01-what-the-future-holds", PARENT),
+    ],
+)
+def test_valid_parents(text: str, read_as: str) -> None:
+    assert read_parent(text) == read_as
+    assert read_parent(read_as) == read_as
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "00",
+        PARENT.upper(),
+        f" {PARENT}",
+        f"{PARENT}\n",
+        f"{PARENT},{PARENT}",
+        f"{PARENT}-",
+        f"{PARENT}-more",
+        f"ff-{TRACE_ID}-{SPAN_ID}-01",
+        f"cc-{TRACE_ID}-{SPAN_ID}-01.more",
+        f"00-{'0' * 32}-{SPAN_ID}-01",
+        f"00-{TRACE_ID}-{'0' * 16}-01",
+        f"00-{TRACE_ID[1:]}-{SPAN_ID}-01",
+        f"00-{TRACE_ID}-{SPAN_ID}-1",
+        f"00-{TRACE_ID}-{SPAN_ID}-0g",
+        f"0-{TRACE_ID}-{SPAN_ID}-01",
+        f"00-{TRACE_ID}-{SPAN_ID[:-1]}٣-01",
+    ],
+)
+def test_others_are_no_trace(text: str) -> None:
+    assert read_parent(text) == ""
+    assert read(text, "a=1") == NONE
+
+
+def test_no_header_is_no_trace() -> None:
+    assert read(None, None) == NONE
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("", ""),
+        (",,", ""),
+        ("a=1", "a=1"),
+        ("rojo=00f067aa0ba902b7 ,\tcongo=t61rcWkgMzE", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"),
+        ("1tenant@system=a b!~", "1tenant@system=a b!~"),
+        ("a_-*/0=x", "a_-*/0=x"),
+    ],
+)
+def test_valid_states(text: str, read_as: str) -> None:
+    assert read_state(text) == read_as
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "a=",
+        "=1",
+        "A=1",
+        "1=1",
+        "a=1,a=2",
+        "a=1=2",
+        "a=é",
+        "a=1;b=\x01",
+        "a=1,b",
+        "@a=1",
+        "a@1=1",
+        f"a={'x' * 257}",
+    ],
+)
+def test_other_states_are_dropped(text: str) -> None:
+    assert read(PARENT, text) == Trace(PARENT, "")
+
+
+def test_too_many_members_are_dropped() -> None:
+    assert read_state(",".join(f"k{n}=1" for n in range(MAX_MEMBERS))) != ""
+    assert read_state(",".join(f"k{n}=1" for n in range(MAX_MEMBERS + 1))) == ""
+
+
+def test_long_states_lose_long_members_then_the_oldest() -> None:
+    short = [f"k{n}={'x' * 60}" for n in range(7)]
+    assert read_state(",".join([*short, f"long={'y' * 200}"])) == ",".join(short)
+    assert read_state(",".join([*short, "a=" + "z" * 100])) == ",".join(short)
+    kept = read_state(",".join(f"k{n}={'x' * 100}" for n in range(6)))
+    assert [each[:2] for each in kept.split(",")] == ["k0", "k1", "k2", "k3"]
+
+
+@given(st.text(), st.text())
+def test_whatever_comes_is_no_error(parent: str, state: str) -> None:
+    trace = read(PARENT, state)
+    assert read(parent, state) == NONE or read_parent(parent)
+    assert len(trace.state) <= MAX_STATE
+    assert restored(trace.stored().encode()) == trace
+
+
+@given(st.binary())
+def test_nor_is_a_damaged_record(record: bytes) -> None:
+    assert restored(record) == NONE or read_parent(restored(record).parent)
