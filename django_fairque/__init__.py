@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .engine.priority import Priority, calculate_score
     from .engine.queue import FairQueue
     from .engine.records import DLQEntry, FailureType, PushResult, TaskState
+    from .tasks.attribution import acurrent_user_id, as_user, current_user_id
     from .tasks.batches import BatchResult
     from .tasks.context import current_task
     from .tasks.control import Discard, Retry
@@ -94,10 +95,13 @@ __all__ = [
     "UnsupportedServerError",
     "Worker",
     "__version__",
+    "acurrent_user_id",
     "aget_queue",
+    "as_user",
     "calculate_score",
     "chain",
     "current_task",
+    "current_user_id",
     "get_queue",
     "group",
     "task",
@@ -117,6 +121,7 @@ _MODULES = {
     "engine.priority": ("Priority", "calculate_score"),
     "engine.queue": ("FairQueue",),
     "engine.records": ("DLQEntry", "FailureType", "PushResult", "TaskState"),
+    "tasks.attribution": ("acurrent_user_id", "as_user", "current_user_id"),
     "tasks.batches": ("BatchResult",),
     "tasks.context": ("current_task",),
     "tasks.control": ("Discard", "Retry"),

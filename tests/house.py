@@ -31,6 +31,7 @@ FLOORS = {
     "tasks": 4,
     "backends": 5,
     "events": 5,
+    "middleware": 5,
     "monitoring": 5,
     "worker": 5,
     "admin": 6,

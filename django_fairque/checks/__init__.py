@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from django.core import checks
 
+from .attribution import check_attribution
 from .caches import check_caches
 from .configuration import check_configuration
 from .deployment import check_deployment
+from .events import check_events
 from .server import check_server
 from .tasks import check_tasks
 from .workers import check_workers
 
 __all__ = [
     "TAG",
+    "check_attribution",
     "check_caches",
     "check_configuration",
     "check_deployment",
+    "check_events",
     "check_server",
     "check_tasks",
     "check_workers",
@@ -29,7 +33,7 @@ TAG = "fairque"
 
 
 def register() -> None:
-    for check in (check_configuration, check_caches, check_workers, check_tasks):
+    for check in (check_configuration, check_caches, check_workers, check_tasks, check_events, check_attribution):
         checks.register(check, TAG)
     for check in (check_deployment, check_server):
         checks.register(check, TAG, deploy=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.options import (
@@ -16,6 +17,7 @@ from django_fairque.engine.options import (
     Options,
     QueueConfig,
     nearest,
+    problem,
     shown,
     unknown,
 )
@@ -42,6 +44,24 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 class _Switches(Options):
     enqueue_on_commit: bool = Field(default=True, description="true or false")
     outbox: bool = Field(default=False, description="true or false")
+    request_user: str | None = Field(default=None, description="the dotted path of a callable")
+    tracing: bool = Field(default=False, description="true or false")
+
+    @field_validator("tracing")
+    @classmethod
+    def _can_trace(cls, tracing: bool) -> bool:
+        if tracing and not _has_opentelemetry():
+            raise problem(
+                "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
+            )
+        return tracing
+
+
+def _has_opentelemetry() -> bool:
+    try:
+        return find_spec("opentelemetry.trace") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 class FairQueueConfig(_Switches):

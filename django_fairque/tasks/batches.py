@@ -11,6 +11,7 @@ from .context import RunningTask, running
 from .control import Discard, Retry
 from .errors import TaskUsageError
 from .run import failed, finished
+from .tracing import around_running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
@@ -75,7 +76,9 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
     for run in runs:
         lifecycle.started(run)
     try:
-        batch.returned(runs[0].definition.function(batch.items))
+        with around_running(runs):
+            value = runs[0].definition.function(batch.items)
+        batch.returned(value)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
         batch.raised(error)
     finally:
@@ -92,7 +95,9 @@ async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
     for run in runs:
         await lifecycle.astarted(run)
     try:
-        batch.returned(await runs[0].definition.function(batch.items))
+        with around_running(runs):
+            value = await runs[0].definition.function(batch.items)
+        batch.returned(value)
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure

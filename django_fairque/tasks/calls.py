@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.errors import TaskValidationError
 from django_fairque.engine.units import moment
 
+from .attribution import current_user_id
 from .errors import TaskUsageError
 from .options import TaskOptions, user_id
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.options import QueueConfig
 
 DEFAULT_USER = "default"
-"""Whose the tasks are for which no user is named: all of them share one user's fair part."""
+"""Whose the tasks are for which nobody is named, and that nobody's work enqueues: they share one user's fair part."""
 
 
 class Caller:
@@ -115,7 +116,7 @@ class Caller:
         if options.user_id is not None:
             return options.user_id
         if options.user is None:
-            return DEFAULT_USER
+            return current_user_id() or DEFAULT_USER
         if isinstance(options.user, str):
             assert bound is not None  # noqa: S101 - a batch task's user is no name: see check_declaration
             value = bound.arguments.get(options.user, self.signature.parameters[options.user].default)

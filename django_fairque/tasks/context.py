@@ -6,11 +6,14 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.trace import NONE
+
 from . import progress
 from .control import Discard
 
 if TYPE_CHECKING:
     from django_fairque.engine.lease import Lease
+    from django_fairque.engine.trace import Trace
     from django_fairque.engine.xcom import XCom
 
     from .services import Services
@@ -79,6 +82,15 @@ class TaskContext:
     def payload_bytes(self) -> bytes:
         """The arguments as they were sent, JSON."""
         return b""
+
+    @property
+    def traceparent(self) -> str:
+        """The trace that it belongs to, as W3C Trace Context writes it, or empty."""
+        return self.trace.parent
+
+    @property
+    def trace(self) -> Trace:
+        return NONE
 
     def parent_results(self) -> dict[str, Any]:
         """What the tasks that it depends on returned: by id, in the order of its declaration. Blocks.
@@ -173,6 +185,10 @@ class RunningTask(TaskContext):
     @property
     def payload_bytes(self) -> bytes:
         return self._lease.payload_bytes
+
+    @property
+    def trace(self) -> Trace:
+        return self._lease.trace
 
     def parent_results(self) -> dict[str, Any]:
         return self._services.parent_results(self._lease.task_id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from . import registry, sending
+from .attribution import knowing_user
 from .calls import Caller
 from .errors import TaskUsageError
 from .options import DECLARABLE, SENDABLE, TaskOptions, changed
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Item = TypeVar("Item")
+B = ParamSpec("B")
+Built = TypeVar("Built")
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 
@@ -75,7 +78,7 @@ class Sendable(Generic[P]):
         return sending.send(self.options, [self.build(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
-        return (await sending.asend(self.options, [self.build(args, kwargs)]))[0]
+        return (await sending.asend(self.options, [await self._knowing_user(self.build, args, kwargs)]))[0]
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
         """The call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
@@ -98,7 +101,12 @@ class Sendable(Generic[P]):
         return sending.send(self.options, self._build_many(calls))
 
     async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
-        return await sending.asend(self.options, self._build_many(calls))
+        return await sending.asend(self.options, await self._knowing_user(self._build_many, calls))
+
+    async def _knowing_user(self, build: Callable[B, Built], *args: B.args, **kwargs: B.kwargs) -> Built:
+        if self.options.names_user:
+            return build(*args, **kwargs)
+        return await knowing_user(build, *args, **kwargs)
 
     def build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
         """The engine's task for one call, checked and encoded; nothing is sent."""

@@ -21,6 +21,7 @@ from . import lifecycle, registry
 from .batches import arun_batch, run_batch
 from .context import RunningTask, running
 from .run import Run, failed, finished
+from .tracing import around_running
 
 if TYPE_CHECKING:
     from django_fairque.engine.lease import Lease
@@ -63,7 +64,8 @@ def execute(run: Run) -> Outcome:
     lifecycle.started(run)
     started = perf_counter()
     try:
-        value = definition.function(*run.args, **run.kwargs)
+        with around_running([run]):
+            value = definition.function(*run.args, **run.kwargs)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
         outcome = failed(run, _from_the_task(error), perf_counter() - started)
     else:
@@ -87,7 +89,8 @@ async def aexecute(run: Run) -> Outcome:
     await lifecycle.astarted(run)
     started = perf_counter()
     try:
-        value = await definition.function(*run.args, **run.kwargs)
+        with around_running([run]):
+            value = await definition.function(*run.args, **run.kwargs)
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure

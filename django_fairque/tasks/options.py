@@ -103,6 +103,11 @@ class TaskOptions:
     on_commit: bool | None = None
     database: str | None = None
 
+    @property
+    def names_user(self) -> bool:
+        """Whether they say whom a task is for; else it is the current user."""
+        return self.user_id is not None or self.user is not None
+
 
 REPLACES = {
     "delay": "execute_after",

@@ -18,6 +18,7 @@ from django_fairque.engine.ids import new_task_id
 from django_fairque.engine.units import duration
 
 from . import sending
+from .attribution import as_user, knowing_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
 from .options import SENDABLE, changed
 from .queues import aget_queue, get_queue
@@ -94,7 +95,10 @@ class Pipeline:
     async def aenqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
     ) -> PipelineResult:
-        options, tasks = self._build(run_id, on_commit, database)
+        if all(step.options.names_user for step in self.steps):
+            options, tasks = self._build(run_id, on_commit, database)
+        else:
+            options, tasks = await knowing_user(self._build, run_id, on_commit, database)
         return self._result(options, tasks, await sending.asend(options, tasks))
 
     def _result(self, options: TaskOptions, tasks: Sequence[Task], results: Sequence[TaskResult]) -> PipelineResult:
@@ -153,8 +157,9 @@ class Step(Pipeline):
         return Step(self._call, self.name, changes, self.args, self.kwargs)
 
     def to_task(self) -> Task:
-        """The engine's task for this call alone."""
-        return self._call(self.options, self.args, self.kwargs)
+        """The engine's task for this call alone, as a schedule keeps it: whoever works here now is not its user."""
+        with as_user(None):
+            return self._call(self.options, self.args, self.kwargs)
 
     def build(self, task_id: str, depends_on: Sequence[str], run_id: str) -> Task:
         """The engine's task for this step of a run."""

@@ -13,6 +13,7 @@ from . import delivery, lifecycle, waiting
 from .errors import TaskUsageError
 from .queues import aget_queue, get_config, get_queue
 from .results import TaskResult
+from .tracing import around_sending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +37,11 @@ outlets: list[Outlet] = []
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
+    with around_sending(options.queue, tasks):
+        return _send(options, tasks)
+
+
+def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if outlets:
         return outlets[-1].take(options, tasks)
     if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
@@ -45,6 +51,11 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
+    with around_sending(options.queue, tasks):
+        return await _asend(options, tasks)
+
+
+async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if outlets:
         return await sync_to_async(outlets[-1].take)(options, tasks)
     if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:

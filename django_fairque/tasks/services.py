@@ -33,6 +33,7 @@ class Services:
         handler: called with the payload of tasks that are bare payloads (``WorkerConfig.handler``).
         timeout: seconds a task may run that has no limit of its own.
         own_queue: the queue to read from; by default the configured one of this name.
+        tracing: whether each run has a span of OpenTelemetry.
         revoked: the ids of tasks canceled under this worker; may change at any time, from any thread.
     """
 
@@ -43,6 +44,7 @@ class Services:
     timeout: float | None = None
     revoked: Container[str] = frozenset()
     own_queue: FairQueue | None = None
+    tracing: bool = False
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
 
     @cached_property

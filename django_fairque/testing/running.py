@@ -16,7 +16,9 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, running
 from django_fairque.tasks.control import Discard, Retry
 from django_fairque.tasks.queues import get_config
+from django_fairque.tasks.run import Run
 from django_fairque.tasks.services import Services
+from django_fairque.tasks.tracing import around_running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,17 +74,22 @@ def run_captured(capture: Capture, captured: Captured, *, raise_errors: bool) ->
     def progress(_: Lease, current: float, total: float, message: str) -> None:
         captured.progress = (current, total, message)
 
-    services = CapturedServices(captured.queue, config, progress, capture=capture, captured=captured)
-    context = RunningTask(lease_of(captured), services, captured.task.timeout or definition.options.timeout)
+    services = CapturedServices(
+        captured.queue, config, progress, tracing=get_config().tracing, capture=capture, captured=captured
+    )
+    timeout = captured.task.timeout or definition.options.timeout
+    run = Run(lease_of(captured), definition, services, captured.args, captured.kwargs, timeout)
+    context = RunningTask(run.lease, services, timeout)
     token = running.set(context)
     captured.state = TaskState.STARTED
     try:
         function = async_to_sync(definition.function) if definition.is_async else definition.function
-        if definition.options.batch:
-            context.lead((context,))
-            captured.result = _of_batch(function(captured.args))
-        else:
-            captured.result = function(*captured.args, **captured.kwargs)
+        with around_running([run]):
+            if definition.options.batch:
+                context.lead((context,))
+                captured.result = _of_batch(function(captured.args))
+            else:
+                captured.result = function(*captured.args, **captured.kwargs)
         captured.state = TaskState.FINISHED
     except Retry:
         captured.state = TaskState.SCHEDULED

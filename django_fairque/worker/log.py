@@ -101,7 +101,13 @@ class Reporter:
             "task %s %s of user %s %s%s%s",
             *(shown(lease.task_id), shown(lease.name) or "(payload)", shown(lease.user_id), words, took),
             f": {error}" if error else "",
-            extra={"task_id": lease.task_id, "task_name": lease.name, "user_id": lease.user_id, "action": status},
+            extra={
+                "task_id": lease.task_id,
+                "task_name": lease.name,
+                "user_id": lease.user_id,
+                "action": status,
+                "traceparent": lease.trace.parent,
+            },
         )
         if error and outcome.trace and logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s", outcome.trace.decode("utf-8", "replace"))

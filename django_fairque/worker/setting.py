@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.conf import get_config
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.queue import FairQueue
 from django_fairque.tasks import registry
@@ -35,6 +36,7 @@ def services(
         handler=handler,
         timeout=options.timeout,
         revoked=revoked,
+        tracing=get_config().tracing,
         own_queue=queue if isinstance(queue, FairQueue) else None,
     )
 

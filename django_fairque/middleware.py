@@ -1,0 +1,123 @@
+"""Whose work a request is, and which trace it belongs to: the tasks that it enqueues are that user's and that trace's.
+
+Nothing is looked up before a task asks: a request that enqueues nothing costs two variables, and no query.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.utils.functional import LazyObject
+from django.utils.module_loading import import_string
+
+from .conf import get_config
+from .engine.errors import ConfigurationError
+from .engine.trace import read
+from .tasks.attribution import UserSource, as_user_of
+from .tasks.errors import TaskUsageError
+from .tasks.options import user_id
+from .tasks.tracing import in_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
+
+    GetResponse = Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]
+
+UNASKED = object()
+
+
+class CurrentUserMiddleware:
+    """Tasks enqueued while a request is answered are for its user, unless they say whom they are for.
+
+    The user is ``request.user``'s key, or what the callable named by ``REQUEST_USER`` returns (a tenant, say); nobody
+    when that is None. Its place among the middleware does not matter, as long as ``request.user`` is there when a task
+    is enqueued. For a request with a valid ``traceparent`` header its tasks belong to that trace.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response: Callable[[HttpRequest], Any] = get_response
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if self._is_async:
+            return self._acall(request)
+        with _answering(request):
+            response: HttpResponseBase = self._get_response(request)
+        return response
+
+    async def _acall(self, request: HttpRequest) -> HttpResponseBase:
+        with _answering(request):
+            response: HttpResponseBase = await self._get_response(request)
+        return response
+
+
+@contextmanager
+def _answering(request: HttpRequest) -> Iterator[None]:
+    trace = read(request.META.get("HTTP_TRACEPARENT"), request.META.get("HTTP_TRACESTATE"))
+    with as_user_of(RequestUser(request)), in_trace(trace):
+        yield
+
+
+class RequestUser(UserSource):
+    """Looks the user of a request up."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+        self._answer: Any = UNASKED
+        """Of the project's callable, which is asked once; ``request.user`` may change when somebody logs in."""
+
+    def user_id(self) -> str | None:
+        try:
+            return self._own() if get_config().request_user else _key(getattr(self._request, "user", None))
+        except SynchronousOnlyOperation as error:
+            raise TaskUsageError(
+                "the user of the request is not known yet, and looking it up here would block the event loop: use "
+                "`await task.aenqueue(…)`, or `await acurrent_user_id()`, in coroutines"
+            ) from error
+
+    async def auser_id(self) -> str | None:
+        if get_config().request_user:
+            return await sync_to_async(self._own)()
+        user = getattr(self._request, "user", None)
+        if isinstance(user, LazyObject) and hasattr(self._request, "auser"):
+            return _key(await self._request.auser())
+        return await sync_to_async(_key)(user) if isinstance(user, LazyObject) else _key(user)
+
+    def _own(self) -> str | None:
+        if self._answer is UNASKED:
+            path = get_config().request_user
+            value = own_callable(str(path))(self._request)
+            self._answer = None if value is None else user_id(value, f"what {path} returns (REQUEST_USER)")
+        answer: str | None = self._answer
+        return answer
+
+
+def _key(user: Any) -> str | None:
+    if user is None or not user.is_authenticated:
+        return None
+    return user_id(user.pk, "the key of request.user")
+
+
+def own_callable(path: str) -> Callable[[HttpRequest], object]:
+    """What ``REQUEST_USER`` names; `ConfigurationError` if that can't be called with a request."""
+    try:
+        found: Callable[[HttpRequest], object] = import_string(path)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"REQUEST_USER: expected the dotted path of a callable, got {path!r}: {error}"
+        ) from error
+    if not callable(found) or iscoroutinefunction(found):
+        kind = "a coroutine function" if callable(found) else f"a {type(found).__name__}"
+        raise ConfigurationError(f"REQUEST_USER: expected a plain function that takes the request, {path!r} is {kind}")
+    return found

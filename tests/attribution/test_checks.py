@@ -1,0 +1,48 @@
+"""What `manage.py check` says of settings that would find no user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.checks import check_attribution
+from django_fairque.middleware import CurrentUserMiddleware
+
+from .conftest import MIDDLEWARE
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
+
+
+class Ours(CurrentUserMiddleware):
+    """As a project may derive it."""
+
+
+@pytest.mark.parametrize(
+    ("middleware", "path", "found"),
+    [
+        ([], None, []),
+        ([MIDDLEWARE, AUTHENTICATION], None, []),
+        ([f"{__name__}.Ours", AUTHENTICATION], "builtins.str", []),
+        ([MIDDLEWARE], "builtins.str", []),
+        ([AUTHENTICATION], "builtins.str", ["fairque.W030"]),
+        ([f"{__name__}.Ours"], None, ["fairque.W031"]),
+        ([MIDDLEWARE, "no.such.Middleware"], None, ["fairque.W031"]),
+        ([MIDDLEWARE], "no.such.function", ["fairque.E030"]),
+        ([MIDDLEWARE], "builtins.__name__", ["fairque.E030"]),
+    ],
+)
+def test_what_is_found(settings: Settings, middleware: list[str], path: str | None, found: list[str]) -> None:
+    settings.MIDDLEWARE = middleware
+    settings.FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:1"}, "REQUEST_USER": path}
+    messages = check_attribution()
+    assert [message.id for message in messages] == found
+    assert all(message.hint for message in messages)
+
+
+def test_mistakes_elsewhere_are_told_elsewhere(settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"PORT": "x"}}
+    assert check_attribution() == []

@@ -1,0 +1,223 @@
+"""Tasks that a request enqueues are its user's: real requests, with and without await."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import connection
+from django.http import HttpResponse
+from django.test import AsyncClient, RequestFactory
+from django.test.utils import CaptureQueriesContext
+
+from django_fairque import ConfigurationError, current_user_id
+from django_fairque.conf import aclose_queues, close_queues
+from django_fairque.middleware import CurrentUserMiddleware
+
+from .conftest import MIDDLEWARE, users
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from django.http import HttpRequest
+    from django.test import Client
+    from pytest_django import Settings
+
+    from django_fairque import FairQueue
+    from django_fairque.testing import Capture
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def ann() -> User:
+    user: User = User.objects.create_user("ann", password="x")
+    return user
+
+
+@pytest.fixture
+async def aclient() -> AsyncIterator[AsyncClient]:
+    yield AsyncClient()
+    await aclose_queues()
+
+
+ASKED: list[str] = []
+
+
+def tenant_of(request: HttpRequest) -> object:
+    ASKED.append(request.path)
+    tenant = request.headers.get("X-Tenant")
+    return None if tenant is None else int(tenant)
+
+
+async def atenant_of(request: HttpRequest) -> object: ...
+
+
+@pytest.fixture
+def tenants(settings: Settings) -> None:
+    ASKED.clear()
+    settings.FAIRQUE = {**settings.FAIRQUE, "REQUEST_USER": f"{__name__}.tenant_of"}
+
+
+def test_a_logged_in_user(client: Client, queue: FairQueue, note: Any, ann: User) -> None:
+    client.force_login(ann)
+    assert client.get("/enqueues/").content == str(ann.pk).encode()
+    assert users(queue) == [str(ann.pk)]
+    assert current_user_id() is None
+
+
+def test_an_anonymous_one_is_nobody(client: Client, queue: FairQueue, note: Any) -> None:
+    assert client.get("/enqueues/").content == b"nobody"
+    assert users(queue) == ["default"]
+
+
+def test_whoever_chooses_decides(client: Client, queue: FairQueue, note: Any, note_for: Any, ann: User) -> None:
+    client.force_login(ann)
+    with CaptureQueriesContext(connection) as queries:
+        client.get("/chooses/")
+    assert users(queue) == ["bob", "cid", "dan"]
+    assert len(queries) == 0
+
+
+def test_a_request_that_enqueues_nothing_asks_nothing(client: Client, ann: User) -> None:
+    client.force_login(ann)
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get("/nothing/").content == b"nothing"
+    assert len(queries) == 0
+
+
+def test_the_user_is_forgotten_when_a_view_fails(client: Client, ann: User) -> None:
+    client.force_login(ann)
+    with pytest.raises(ZeroDivisionError):
+        client.get("/fails/")
+    assert current_user_id() is None
+
+
+def test_a_tenant_instead(client: Client, queue: FairQueue, note: Any, ann: User, tenants: None) -> None:
+    client.force_login(ann)
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get("/enqueues/", headers={"x-tenant": "77"}).content == b"77"
+    client.get("/enqueues/")
+    client.get("/nothing/")
+    assert users(queue) == ["77", "default"]
+    assert ASKED == ["/enqueues/", "/enqueues/"]  # once a request, and only if somebody asks
+    assert len(queries) == 0
+
+
+def test_a_tenant_that_is_no_id(client: Client, note: Any, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "REQUEST_USER": f"{__name__}.wrong_tenant_of"}
+    with pytest.raises(ValueError, match=r"what .*wrong_tenant_of returns \(REQUEST_USER\) must be text"):
+        client.get("/enqueues/")
+
+
+def wrong_tenant_of(request: HttpRequest) -> object:
+    return ["acme"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("no.such.module", "No module named 'no'"),
+        (f"{__name__}.MIDDLEWARE", "is a str"),
+        (f"{__name__}.atenant_of", "is a coroutine function"),
+    ],
+)
+def test_what_can_not_be_called(client: Client, note: Any, settings: Settings, path: str, words: str) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "REQUEST_USER": path}
+    with pytest.raises(ConfigurationError, match=f"REQUEST_USER: expected .*{words}"):
+        client.get("/enqueues/")
+
+
+def test_without_anybody_who_sets_the_user(client: Client, queue: FairQueue, note: Any, settings: Settings) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    client.get("/enqueues/")
+    assert users(queue) == ["default"]
+
+
+def test_a_user_set_in_the_view_or_by_another_middleware(rf: RequestFactory, queue: FairQueue, note: Any) -> None:
+    def view(request: HttpRequest) -> HttpResponse:
+        for user in (User(pk=5), User(pk=6), AnonymousUser()):
+            request.user = user
+            note.enqueue()
+        return HttpResponse()
+
+    CurrentUserMiddleware(view)(rf.get("/"))
+    assert users(queue) == ["5", "6", "default"]
+
+
+async def test_awaited(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
+    await aclient.aforce_login(ann)
+    response = await aclient.get("/aenqueues/")
+    assert response.content == str(ann.pk).encode()
+    assert users(queue) == [str(ann.pk)]
+
+
+async def test_awaited_by_nobody(aclient: AsyncClient, queue: FairQueue, note: Any) -> None:
+    response = await aclient.get("/aenqueues/")
+    assert (response.content, users(queue)) == (b"nobody", ["default"])
+
+
+async def test_many_and_pipelines_awaited(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
+    await aclient.aforce_login(ann)
+    await aclient.get("/aenqueues-many/")
+    deferred = [each.user_id for each in queue.tasks("deferred").items]
+    assert (users(queue), deferred) == ([str(ann.pk)] * 3, ["cid"])
+
+
+async def test_who_chooses_does_not_ask(aclient: AsyncClient, queue: FairQueue, note_for: Any, tenants: None) -> None:
+    await aclient.get("/achooses/", headers={"x-tenant": "77"})
+    assert sorted(users(queue)) == ["bob", "bob", "cid"]
+    assert ASKED == []
+
+
+async def test_a_tenant_awaited(aclient: AsyncClient, queue: FairQueue, note: Any, tenants: None) -> None:
+    await aclient.get("/aenqueues/", headers={"x-tenant": "78"})
+    assert users(queue) == ["78"]
+    assert ASKED == ["/aenqueues/"]
+
+
+async def test_a_plain_view_under_asgi(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
+    await aclient.aforce_login(ann)
+    await aclient.get("/enqueues/")
+    assert users(queue) == [str(ann.pk)]
+
+
+def test_a_coroutine_view_under_wsgi(client: Client, note: Any, ann: User, fairque: Capture) -> None:
+    client.force_login(ann)
+    client.get("/aenqueues/")
+    assert [each.user_id for each in fairque] == [str(ann.pk)]
+
+
+async def test_enqueue_in_a_coroutine_says_what_to_do(aclient: AsyncClient, note: Any, ann: User) -> None:
+    await aclient.aforce_login(ann)
+    response = await aclient.get("/blocks/")
+    assert "use `await task.aenqueue(…)`" in response.content.decode()
+
+
+@pytest.mark.parametrize("user", [User(pk=9), AnonymousUser()])
+async def test_a_user_set_by_a_coroutine(queue: FairQueue, note: Any, user: Any) -> None:
+    async def view(request: HttpRequest) -> HttpResponse:
+        request.user = user
+        await note.aenqueue()
+        return HttpResponse()
+
+    middleware: Callable[[HttpRequest], Any] = CurrentUserMiddleware(view)
+    await middleware(RequestFactory().get("/"))
+    assert users(queue) == ["9" if user.pk else "default"]
+    await aclose_queues()
+
+
+def test_nothing_is_adapted_in_either_kind() -> None:
+    async def awaited(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    def plain(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    assert CurrentUserMiddleware.sync_capable
+    assert CurrentUserMiddleware.async_capable
+    assert iscoroutinefunction(CurrentUserMiddleware(awaited))
+    assert not iscoroutinefunction(CurrentUserMiddleware(plain))
+    close_queues()
