@@ -1,0 +1,172 @@
+"""Which trace a task belongs to: the request's, the task's that enqueued it, or OpenTelemetry's open span."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+from django.test import AsyncClient
+from opentelemetry import trace
+
+from django_fairque import AsyncWorker, Worker, current_task, get_queue, group, task
+from django_fairque.conf import aclose_queues
+from django_fairque.engine.trace import Trace
+from django_fairque.tasks.tracing import in_trace
+from django_fairque.testing import capture_tasks, eager
+
+from .conftest import traceparent_of
+from .test_format import PARENT, SPAN_ID, TRACE_ID
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
+
+OTHER = f"00-{TRACE_ID[::-1]}-{SPAN_ID}-00"
+
+
+def traces(state: str = "queued", name: str = "note") -> list[str]:
+    tasks = sorted(get_queue().tasks(state).items, key=lambda each: each.created_at)
+    return [each.traceparent for each in tasks if each.name == name]
+
+
+def test_of_a_request(client: Client, note: Any) -> None:
+    client.get("/enqueues/", headers={"traceparent": PARENT, "tracestate": "a=1, b=2"})
+    client.get("/enqueues/")
+    client.get("/enqueues/", headers={"traceparent": PARENT.upper(), "tracestate": "a=1"})
+    client.get("/enqueues/", headers={"tracestate": "a=1"})
+    assert traces() == [PARENT, "", "", ""]
+    assert [each.tracestate for each in get_queue().tasks("queued").items] == ["a=1,b=2", "", "", ""]
+
+
+async def test_of_a_request_awaited(note: Any) -> None:
+    for path in ("/aenqueues/", "/enqueues/"):
+        await AsyncClient().get(path, headers={"traceparent": PARENT})
+    await AsyncClient().get("/aenqueues/")
+    assert traces() == [PARENT, PARENT, ""]
+    await aclose_queues()
+
+
+def test_many_and_pipelines(note: Any) -> None:
+    with in_trace(Trace(PARENT)):
+        note.enqueue_many([((n,), {}) for n in range(2)])
+        group(note.s(n) for n in range(2)).enqueue()
+    assert traces() == [PARENT] * 4
+
+
+def test_it_is_that_of_the_moment_not_of_the_commit(note: Any) -> None:
+    with transaction.atomic(), in_trace(Trace(PARENT)):
+        note.enqueue()
+    with in_trace(Trace(OTHER)), transaction.atomic(), in_trace(Trace(PARENT)):
+        note.enqueue()
+    assert traces() == [PARENT, PARENT]
+
+
+def test_recurring_work_has_none(note: Any) -> None:
+    with in_trace(Trace(PARENT)):
+        get_queue().schedules.add("notes", task=note.s(1), every=60)
+        get_queue().schedules.run_now("notes")
+    assert traces() == [""]
+
+
+@pytest.fixture
+def spawns(note: Any) -> Any:
+    @task(name="spawns")
+    def spawns() -> str:
+        note.enqueue()
+        return current_task().traceparent
+
+    return spawns
+
+
+@pytest.fixture
+def aspawns(note: Any) -> Any:
+    @task(name="aspawns")
+    async def aspawns() -> str:
+        await asyncio.sleep(0)
+        await note.aenqueue()
+        return current_task().traceparent
+
+    return aspawns
+
+
+@pytest.fixture
+def batch(note: Any) -> Any:
+    @task(name="batch", batch=10, batch_wait=0.2)
+    def batch(items: list[int]) -> list[str]:
+        note.enqueue()
+        return [each.traceparent for each in current_task().batch]
+
+    return batch
+
+
+@pytest.mark.parametrize("name", ["spawns", "aspawns"])
+def test_tasks_that_a_task_enqueues(note: Any, spawns: Any, aspawns: Any, name: str) -> None:
+    with in_trace(Trace(PARENT, "a=1")):
+        result = {"spawns": spawns, "aspawns": aspawns}[name].enqueue()
+    Worker(burst=True, concurrency=1).run()
+    assert result.result() == PARENT
+    (child,) = [each for each in get_queue().tasks("finished").items if each.name == "note"]
+    assert (child.traceparent, child.tracestate, child.result) == (PARENT, "a=1", PARENT)
+    assert current_task().traceparent == ""
+
+
+async def test_in_an_awaited_worker(spawns: Any, aspawns: Any) -> None:
+    with in_trace(Trace(PARENT)):
+        await spawns.aenqueue()
+        await aspawns.aenqueue()
+    with in_trace(Trace(OTHER)):
+        await AsyncWorker(burst=True, concurrency=2).run()
+    assert traces("finished") == [PARENT, PARENT]
+    await aclose_queues()
+
+
+@pytest.mark.parametrize(("parents", "whose"), [([PARENT, PARENT], PARENT), ([PARENT, OTHER], ""), ([PARENT, ""], "")])
+def test_a_batch_belongs_to_a_trace_if_all_do(batch: Any, parents: list[str], whose: str) -> None:
+    results = []
+    for n, parent in enumerate(parents):
+        with in_trace(Trace(parent)):
+            results.append(batch.enqueue(n))
+    Worker(burst=True, concurrency=1).run()
+    assert traces("finished") == [whose]
+    assert sorted(results[0].result() for _ in [0]) == [parents[0]]
+
+
+def test_in_tests_of_a_project(note: Any, spawns: Any) -> None:
+    with in_trace(Trace(PARENT)):
+        with capture_tasks() as captured:
+            spawns.enqueue()
+        with in_trace(Trace(OTHER)):
+            captured.run()
+        with eager() as ran:
+            spawns.enqueue()
+    assert [each.result for each in captured] == [PARENT]
+    assert [each.result for each in ran] == [PARENT, PARENT]
+
+
+def test_the_worker_s_log_has_it(note: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "django_fairque.worker")
+    with in_trace(Trace(PARENT)):
+        traced = note.enqueue()
+    untraced = note.enqueue()
+    Worker(burst=True, concurrency=1).run()
+    told = {
+        record.__dict__["task_id"]: record.__dict__["traceparent"]
+        for record in caplog.records
+        if "task_id" in record.__dict__
+    }
+    assert told == {traced.id: PARENT, untraced.id: ""}
+
+
+def test_an_open_span_of_opentelemetry(note: Any, exporter: InMemorySpanExporter) -> None:
+    with trace.get_tracer("project").start_as_current_span("view") as span, in_trace(Trace(PARENT)):
+        note.enqueue()
+    with in_trace(Trace(PARENT)):
+        note.enqueue()
+    assert traces() == [traceparent_of(span), PARENT]
+    assert [each.name for each in exporter.get_finished_spans()][-1] == "view"  # tracing is off: none of ours
+    exporter.clear()
