@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import call_command
 from django.db import transaction
 from django.test import AsyncClient
 from opentelemetry import trace
@@ -133,7 +134,7 @@ def test_a_batch_belongs_to_a_trace_if_all_do(batch: Any, parents: list[str], wh
             results.append(batch.enqueue(n))
     Worker(burst=True, concurrency=1).run()
     assert traces("finished") == [whose]
-    assert sorted(results[0].result() for _ in [0]) == [parents[0]]
+    assert [result.result() for result in results] == parents
 
 
 def test_in_tests_of_a_project(note: Any, spawns: Any) -> None:
@@ -170,3 +171,12 @@ def test_an_open_span_of_opentelemetry(note: Any, exporter: InMemorySpanExporter
     assert traces() == [traceparent_of(span), PARENT]
     assert [each.name for each in exporter.get_finished_spans()][-1] == "view"  # tracing is off: none of ours
     exporter.clear()
+
+
+def test_an_operator_is_shown_it(note: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with in_trace(Trace(PARENT)):
+        traced = note.enqueue()
+    call_command("fairque_task", "show", traced.id)
+    assert f"trace     {PARENT}\n" in capsys.readouterr().out
+    call_command("fairque_task", "show", note.enqueue().id)
+    assert "trace" not in capsys.readouterr().out

@@ -81,6 +81,7 @@ def _task(queue: FairQueue, task_id: str) -> Iterator[str]:
         ("ended", task.ended_at and _when(task.ended_at)),
         ("retries", f"{task.retry_count} of {task.max_retries}"),
         ("run", task.run_id),
+        ("trace", task.traceparent),
         ("payload", ascii(task.payload_bytes.decode("utf-8", "replace"))[1:-1]),
         ("result", "" if task.result is None else ascii(json.dumps(task.result))[1:-1]),
     ):

@@ -1,0 +1,1 @@
+"""A Django project that sets OpenTelemetry up as its documentation says; its worker processes run in tests."""
