@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from .ambient import Ambient
 from .options import user_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from typing import ParamSpec
 
     from .context import TaskContext
@@ -39,8 +39,7 @@ def _user_of(task: TaskContext) -> str | None:
 _current: Ambient[str | UserSource | None] = Ambient("fairque_user", _user_of)
 
 
-@contextmanager
-def as_user(user: object) -> Iterator[None]:
+def as_user(user: object) -> AbstractContextManager[None]:
     """Work for this user in the block: tasks enqueued there are for them, unless they say whom they are for.
 
     A plain ``with``, in coroutines too. Blocks nest; the innermost counts.
@@ -51,15 +50,12 @@ def as_user(user: object) -> Iterator[None]:
     Raises:
         TaskValidationError: it is no id.
     """
-    with _current.hold(None if user is None else user_id(user, "the user")):
-        yield
+    return _current.hold(None if user is None else user_id(user, "the user"))
 
 
-@contextmanager
-def as_user_of(source: UserSource) -> Iterator[None]:
+def as_user_of(source: UserSource) -> AbstractContextManager[None]:
     """As `as_user`, with the user that the source finds if somebody asks."""
-    with _current.hold(source):
-        yield
+    return _current.hold(source)
 
 
 def current_user_id() -> str | None:

@@ -61,6 +61,16 @@ def test_what_is_no_id_is_refused(user: object) -> None:
         raise AssertionError("the block must not begin")
 
 
+def test_a_block_is_entered_once() -> None:
+    block = as_user("acme")
+    with block:
+        assert current_user_id() == "acme"
+    with pytest.raises(RuntimeError, match="make one for each `with`"), block:
+        raise AssertionError("the block must not begin")
+    assert not callable(block)  # as a decorator of a coroutine function it would hold nothing
+    assert current_user_id() is None
+
+
 async def test_each_coroutine_has_its_own(queue: FairQueue, note: Any) -> None:
     inside = asyncio.Barrier(3) if hasattr(asyncio, "Barrier") else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from django.core.checks import run_checks
 
 from django_fairque.checks import check_attribution
 from django_fairque.middleware import CurrentUserMiddleware
@@ -41,6 +42,11 @@ def test_what_is_found(settings: Settings, middleware: list[str], path: str | No
     messages = check_attribution()
     assert [message.id for message in messages] == found
     assert all(message.hint for message in messages)
+
+
+def test_it_is_among_the_checks_of_the_app(settings: Settings) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    assert "fairque.W031" in [message.id for message in run_checks(tags=["fairque"])]
 
 
 def test_mistakes_elsewhere_are_told_elsewhere(settings: Settings) -> None:

@@ -95,6 +95,12 @@ def test_the_user_is_forgotten_when_a_view_fails(client: Client, ann: User) -> N
     assert current_user_id() is None
 
 
+def test_a_stream_is_sent_after_the_request(client: Client, ann: User) -> None:
+    client.force_login(ann)
+    assert client.get("/streams/").getvalue() == b"nobody"
+    assert client.get("/streams/?now").getvalue() == f"{ann.pk} {ann.pk}".encode()
+
+
 def test_a_tenant_instead(client: Client, queue: FairQueue, note: Any, ann: User, tenants: None) -> None:
     client.force_login(ann)
     with CaptureQueriesContext(connection) as queries:

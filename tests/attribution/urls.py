@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import path
 
 from django_fairque import TaskUsageError, acurrent_user_id, as_user, chain, current_user_id
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.http import HttpRequest
 
     from django_fairque.tasks.definition import AnyDefinition
@@ -41,6 +43,13 @@ def chooses(request: HttpRequest) -> HttpResponse:
 
 def fails(request: HttpRequest) -> HttpResponse:
     raise ZeroDivisionError
+
+
+def streams(request: HttpRequest) -> StreamingHttpResponse:
+    def lines() -> Iterator[str]:
+        yield current_user_id() or "nobody"
+
+    return StreamingHttpResponse([*lines(), " ", *lines()] if "now" in request.GET else lines())
 
 
 async def aenqueues(request: HttpRequest) -> HttpResponse:
@@ -74,6 +83,7 @@ urlpatterns = [
     path("nothing/", enqueues_nothing),
     path("chooses/", chooses),
     path("fails/", fails),
+    path("streams/", streams),
     path("aenqueues/", aenqueues),
     path("aenqueues-many/", aenqueues_many),
     path("achooses/", achooses),
