@@ -107,10 +107,11 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
 
     def take() -> Task | None:
         task = make()
-        if not outlets:
-            return task
-        outlets[-1].take(options, [task])
-        return None
+        with around_sending(options.queue, [task]):
+            if not outlets:
+                return task
+            outlets[-1].take(options, [task])
+            return None
 
     hook = hook_in(database)
     if hook is not None:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS
 
 from django_fairque.engine import payload as json_payload
 from django_fairque.engine.records import TaskState
-from django_fairque.tasks import sending, waiting
+from django_fairque.tasks import sending
 from django_fairque.tasks.results import TaskResult
 
 if TYPE_CHECKING:
@@ -19,26 +19,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task
     from django_fairque.engine.priority import Priority
     from django_fairque.tasks.options import TaskOptions
+    from django_fairque.tasks.waiting import Waiting
 
 MOST_RUN = 10_000
 """Tasks in one `Capture.run`: tasks that enqueue each other for ever end in an error."""
-
-
-class Hook:
-    """Stands among a transaction's hooks for what was enqueued in it: rolled back with its savepoint."""
-
-    def __init__(self, database: str) -> None:
-        self.database = database
-        self.is_committed = False
-
-    def __call__(self) -> None:
-        self.is_committed = True
-
-    @property
-    def is_kept(self) -> bool:
-        if self.is_committed:
-            return True
-        return any(entry[1] is self for entry in connections[self.database].run_on_commit)
 
 
 @dataclass(eq=False)
@@ -47,7 +31,7 @@ class Captured:
 
     task: Task
     queue: str
-    hook: Hook | None = None
+    hook: Waiting | None = None
     state: TaskState = TaskState.QUEUED
     result: Any = None
     error: BaseException | None = None
@@ -82,7 +66,7 @@ class Captured:
     @property
     def is_kept(self) -> bool:
         """Whether it would be sent: neither canceled nor rolled back."""
-        return self.state is not TaskState.CANCELED and (self.hook is None or self.hook.is_kept)
+        return self.state is not TaskState.CANCELED and (self.hook is None or self.hook.is_alive)
 
 
 class CapturedResult(TaskResult):
@@ -157,17 +141,13 @@ class Capture:
     def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
-            alias = options.database or DEFAULT_DB_ALIAS
-            connection = waiting.connection_of(alias)
-            if connection.in_atomic_block:
-                hook = Hook(alias)
-                connection.on_commit(hook)
+            hook = sending.hook_in(options.database or DEFAULT_DB_ALIAS)
         results: list[TaskResult] = [CapturedResult(self._keep(options, task, hook)) for task in tasks]
         if self._runs_at_once:
             self.run()
         return results
 
-    def _keep(self, options: TaskOptions, task: Task, hook: Hook | None) -> Captured:
+    def _keep(self, options: TaskOptions, task: Task, hook: Waiting | None) -> Captured:
         made = Captured(task, options.queue, hook)
         for known in self.tasks:
             same_id = known.id == made.id

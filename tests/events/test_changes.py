@@ -26,7 +26,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def order(queue: FairQueue) -> Order:
     """One that is new in the database."""
-    return Order.objects.create(pk=1)
+    order: Order = Order.objects.create(pk=1)
+    return order
 
 
 def fires(queue: FairQueue) -> int:
@@ -97,8 +98,8 @@ class TestChanged:
         on_update(Order, when=changed("total")).enqueue(work, "pk")
         on_update(Order, when=changed("token")).enqueue(work, "pk")
         order = Order.objects.get()
-        order.total = "0"  # type: ignore[assignment] # as a form may
-        order.token = str(order.token)  # type: ignore[assignment]
+        order.total = "0"  # as a form may
+        order.token = str(order.token)
         order.save()
         assert fires(queue) == 0
 

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from django_fairque import task
 from django_fairque.conf import get_queue
-from django_fairque.events import Event, changed, field_is, on_create, on_m2m, on_save, on_update
+from django_fairque.events import Event, changed, field_is, on_create, on_delete, on_m2m, on_save, on_update
 from django_fairque.events import registry as events
 from django_fairque.models import OutboxEntry
 from django_fairque.outbox.relay import relay
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_django import Settings
+    from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
@@ -35,7 +36,7 @@ NAME = "shop.Order:save:work"
 
 
 @pytest.fixture
-def down(settings: Settings, server: Server) -> dict[str, Any]:
+def down(settings: Settings, server: Server, redis: Redis) -> dict[str, Any]:
     """The settings that would work; in force are those of a server that can't be reached."""
     settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0.05}}
     return {"REDIS": {"URL": server.url}}
@@ -157,6 +158,21 @@ class TestMistakes:
         Order.objects.create().tags.set([])
         assert arrived(queue) == []
 
+    def test_what_the_database_deletes_by_itself_is_not_watched(
+        self, work: AnyDefinition, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only Django 6.1 has `DB_CASCADE`; which function a field names is all that is looked at."""
+        from django.db import models
+
+        def numbers() -> list[str | None]:
+            return [each.id for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.W020"]
+
+        on_delete(Order).enqueue(work, "pk")
+        assert numbers() == []
+        monkeypatch.setattr(models, "DB_CASCADE", models.CASCADE, raising=False)
+        messages = [each.msg for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.W020"]
+        assert "objects of shop.Order that go with their customer are deleted by the database" in messages[0]
+
     def test_a_call_that_does_not_fit(self, work: AnyDefinition) -> None:
         @task(name="two")
         def two(a: int, b: int) -> None: ...
@@ -167,7 +183,7 @@ class TestMistakes:
 
     def test_what_is_right_is_no_mistake(self, work: AnyDefinition) -> None:
         on_save(Order, when=changed("customer") & field_is("customer__slug", "x"), user="customer__pk").enqueue(
-            work, "customer__slug", "customer_id", "pk", "data", "__class__"
+            work, "customer__slug", "customer_id", "pk", "data", "_meta"
         )
         assert [each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020"] == []
 

@@ -34,7 +34,8 @@ def tags(work: AnyDefinition) -> list[Tag]:
 
 @pytest.fixture
 def order(queue: FairQueue) -> Order:
-    return Order.objects.create(pk=1)
+    order: Order = Order.objects.create(pk=1)
+    return order
 
 
 class TestPlain:

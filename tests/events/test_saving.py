@@ -31,6 +31,8 @@ from tests.shop.models import Customer, Dated, GiftOrder, Order, RushOrder
 from .conftest import arrived, users
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
@@ -39,10 +41,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
 
+def _word_and_key(word: str) -> Callable[[Event], Any]:
+    return lambda event: (word, event.pk)
+
+
 class TestKinds:
     def test_each_fires_at_its_time(self, queue: FairQueue, work: AnyDefinition) -> None:
-        for declare, word in ((on_create, "create"), (on_update, "update"), (on_save, "save"), (on_delete, "delete")):
-            declare(Order).enqueue(work, lambda _, word=word: word, "pk")
+        for declare in (on_create, on_update, on_save, on_delete):
+            declare(Order, args=_word_and_key(declare.__name__[3:]))(work)
         order = Order.objects.create()
         pk = order.pk
         assert sorted(arrived(queue)) == [["create", pk], ["save", pk]]
@@ -384,7 +390,12 @@ def test_options_are_those_of_using(queue: FairQueue, work: AnyDefinition) -> No
 
 def test_a_condition_is_asked_with_the_event(queue: FairQueue, work: AnyDefinition) -> None:
     events: list[Event] = []
-    on_save(Order, when=lambda event: bool(events.append(event)) or event.instance.total > 1).enqueue(work, "total")
+
+    def is_big(event: Event) -> bool:
+        events.append(event)
+        return bool(event.instance.total > 1)
+
+    on_save(Order, when=is_big).enqueue(work, "total")
     Order.objects.create(total=1)
     Order.objects.create(total=2)
     assert arrived(queue) == [[2]]
