@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from testproject.settings import *  # noqa: F403
 from testproject.settings import DATABASES, INSTALLED_APPS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.shop"]
 DATABASES = {**DATABASES, "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+if "TEST_DATABASE_ENGINE" in os.environ:  # see tests/postgres.py
+    DATABASES["default"] = {"ENGINE": os.environ["TEST_DATABASE_ENGINE"], "NAME": "fairque"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import call_command
-from django.db import OperationalError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -335,7 +335,7 @@ class TestRefused:
 def test_a_missing_table_fails_where_the_task_is_enqueued(queue: FairQueue) -> None:
     call_command("migrate", "django_fairque", "zero", verbosity=0)
     try:
-        with pytest.raises(OperationalError, match="outboxentry"), transaction.atomic():
+        with pytest.raises(DatabaseError, match="outboxentry"), transaction.atomic():
             enqueue(1)
     finally:
         call_command("migrate", "django_fairque", verbosity=0)

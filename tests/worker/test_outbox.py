@@ -89,6 +89,7 @@ def test_a_running_worker_relays_what_others_left(
 
 
 def test_a_worker_without_the_table_runs_and_says_so(start_worker: StartWorker, tmp_path: Path) -> None:
-    worker = start_worker(TEST_DATABASE=str(tmp_path / "empty.sqlite3"), FAIRQUE_OUTBOX="true").wait_ready()
+    place = {"TEST_DATABASE_ENGINE": "django.db.backends.sqlite3", "TEST_DATABASE": str(tmp_path / "empty.sqlite3")}
+    worker = start_worker(FAIRQUE_OUTBOX="true", **place).wait_ready()
     eventually(lambda: "the outbox of database 'default' can't be relayed for now" in worker.log)
     assert worker.stop() == 0
