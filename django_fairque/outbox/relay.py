@@ -14,6 +14,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from django.db import connections, router
 from django.db.models import F
 from django.utils import timezone
 
@@ -108,6 +109,13 @@ def _due(database: str, users: Collection[str] | None, now: datetime, minimum_ag
     if minimum_age:
         due = due.filter(created_at__lte=now - timedelta(seconds=minimum_age))
     return due
+
+
+def outboxes() -> list[str]:
+    """The databases that have an outbox, by alias: all in which a router lets its table be made."""
+    from django_fairque.models import OutboxEntry
+
+    return [alias for alias in connections if router.allow_migrate_model(alias, OutboxEntry)]
 
 
 class _Going:

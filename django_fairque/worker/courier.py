@@ -6,10 +6,10 @@ import random
 import threading
 from time import monotonic
 
-from django.db import DatabaseError, connections, router
+from django.db import DatabaseError
 
 from django_fairque.conf import get_config
-from django_fairque.outbox.relay import relay
+from django_fairque.outbox.relay import outboxes, relay
 from django_fairque.tasks import lifecycle
 
 from . import database
@@ -90,10 +90,3 @@ class Courier:
                 pause = self._pause
         finally:
             database.leave()
-
-
-def outboxes() -> list[str]:
-    """The databases that have an outbox, by alias: all in which a router lets its table be made."""
-    from django_fairque.models import OutboxEntry
-
-    return [alias for alias in connections if router.allow_migrate_model(alias, OutboxEntry)]

@@ -5,6 +5,3 @@ from django.apps import AppConfig
 
 class LibraryConfig(AppConfig):
     name = "library"
-
-    def ready(self) -> None:
-        from . import receivers  # noqa: F401 - importing connects them

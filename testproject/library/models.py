@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from django.db import models
 from django.utils import timezone
@@ -36,9 +37,22 @@ class Document(models.Model):
     def __str__(self) -> str:
         return f"{self.owner}: {self.title}"
 
+    def save(self, *args: Any, **options: Any) -> None:
+        """A text that is new here is marked as queued along with it; `events` has it analysed."""
+        fields = options.get("update_fields")
+        is_saved = "text" in (self.__dict__ if fields is None else fields)
+        if is_saved and self.sha != self.digest():
+            self.mark_queued()
+            if fields is not None:
+                options["update_fields"] = {*fields, *QUEUED_FIELDS}
+        super().save(*args, **options)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
+
     def mark_queued(self) -> None:
         """Say that the text as it is now is about to be analysed; to be saved with `QUEUED_FIELDS`."""
-        self.sha = hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
+        self.sha = self.digest()
         self.status = self.Status.QUEUED
         self.queued_at = timezone.now()
 

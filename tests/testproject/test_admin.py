@@ -52,3 +52,16 @@ def test_a_document_that_is_added_by_hand_is_analysed(admin_client: Client, queu
     assert answer.status_code == 302
     assert Document.objects.get().status == Document.Status.QUEUED
     assert queue.get_stats().states["queued"] == 1
+
+
+def test_a_text_that_is_changed_is_analysed_again_and_only_then(admin_client: Client, queue: FairQueue) -> None:
+    document = Document.objects.create(owner="acme", title="a.py", text="a = 1")
+    before = queue.get_stats().states["queued"]
+    page = reverse("admin:library_document_change", args=[document.pk])
+    data = {"owner": "acme", "title": "b.py", "text": document.text}
+    assert admin_client.post(page, data).status_code == 302
+    assert queue.get_stats().states["queued"] == before
+    assert admin_client.post(page, {**data, "text": "a = 2"}).status_code == 302
+    assert queue.get_stats().states["queued"] == before + 1
+    document.refresh_from_db()
+    assert document.status == Document.Status.QUEUED

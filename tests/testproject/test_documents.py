@@ -49,6 +49,33 @@ class TestSaving:
             assert waiting(queue) == []
         assert waiting(queue) == [("analyse_document", "acme", ["acme", document.pk])]
 
+    def test_many_saves_in_a_transaction_are_one_analysis(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            document = new()
+            for line in range(100):
+                document.text += f"a = {line}\n"
+                document.save()
+        assert waiting(queue) == [("analyse_document", "acme", ["acme", document.pk])]
+        analyse_document("acme", document.pk)
+        document.refresh_from_db()
+        assert document.metrics["lines"] == 102
+
+    def test_of_the_same_text_changes_nothing(self, queue: FairQueue) -> None:
+        document = new()
+        document.save()
+        document.save(update_fields=["text"])
+        assert len(waiting(queue)) == 1
+
+    def test_of_the_text_alone_brings_its_state_along(self, queue: FairQueue) -> None:
+        document = new()
+        analyse_document("acme", document.pk)
+        document = Document.objects.defer("text").get()
+        document.text = "b = 1"
+        document.save(update_fields=["text"])
+        document.refresh_from_db()
+        assert (document.status, document.sha) == (Document.Status.QUEUED, document.digest())
+        assert len(waiting(queue)) == 2
+
     def test_sends_nothing_when_it_is_rolled_back(self, queue: FairQueue) -> None:
         with transaction.atomic():
             new()

@@ -1,0 +1,53 @@
+"""The outbox in the admin: what waits there and why, to be tried again or, with the tasks' loss, deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib import admin, messages
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from .models import OutboxEntry
+from .outbox.relay import relay
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+    Base = admin.ModelAdmin[OutboxEntry]
+else:
+    Base = admin.ModelAdmin  # no generic at run time
+
+
+@admin.register(OutboxEntry)
+class OutboxEntryAdmin(Base):
+    """Nothing here is written by hand: rows come from transactions and go to queues."""
+
+    list_display = ("__str__", "task_id", "created_at", "attempts", "is_stuck", "retry_at", "last_error")
+    list_filter = ("is_stuck", "queue")
+    search_fields = ("user_id", "name", "task_id")
+    show_full_result_count = False
+    actions = ("try_again",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: OutboxEntry | None = None) -> bool:
+        return False
+
+    def has_relay_permission(self, request: HttpRequest) -> bool:
+        """Whoever may change rows may have them tried again."""
+        return request.user.has_perm("django_fairque.change_outboxentry")
+
+    @admin.action(description=_("Try again now"), permissions=["relay"])
+    def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxEntry]) -> None:
+        """With what is chosen, all that waits of the same users goes, so that their order holds."""
+        for entry in queryset:
+            self.log_change(request, entry, "Tried again.")
+        queryset.update(retry_at=None)
+        relayed = relay(queryset.db, set(queryset.values_list("user_id", flat=True)))
+        if relayed.error is not None:
+            self.message_user(request, str(relayed.error), messages.ERROR)
+        text = ngettext("%d task was relayed.", "%d tasks were relayed.", relayed.tasks) % relayed.tasks
+        self.message_user(request, text, messages.WARNING if relayed.refused else messages.SUCCESS)

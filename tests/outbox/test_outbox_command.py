@@ -1,0 +1,124 @@
+"""What an operator sees of the outbox, on the command line and in the admin."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.urls import reverse
+from django.utils import timezone
+
+from django_fairque.models import OutboxEntry
+
+from .conftest import arrived, rows
+from .test_outbox import TestRelay
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+left_behind = TestRelay.left_behind
+
+
+def run(*arguments: str) -> str:
+    out = StringIO()
+    call_command("fairque_outbox", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def break_first() -> OutboxEntry:
+    entry = rows()[0]
+    OutboxEntry.objects.filter(pk=entry.pk).update(
+        is_stuck=True, attempts=3, last_error="no such queue", retry_at=timezone.now() + timedelta(hours=1)
+    )
+    return entry
+
+
+class TestCommand:
+    def test_nothing_waits(self, queue: FairQueue) -> None:
+        assert run() == "database default: nothing waits\ndatabase other: nothing waits\n"
+
+    def test_what_waits_and_why(self, queue: FairQueue, capsys: pytest.CaptureFixture[str]) -> None:
+        left_behind(1, 2)
+        assert "database default: 2 wait, the eldest for" in run("--database", "default")
+        entry = break_first()
+        out = StringIO()
+        with pytest.raises(SystemExit) as ended:
+            call_command("fairque_outbox", stdout=out)
+        assert ended.value.code == 1
+        assert "1 have failed, 1 are stuck" in out.getvalue()
+        assert f"{entry.task_id}" in out.getvalue()
+        assert "no such queue" in out.getvalue()
+
+    def test_relaying_all_of_it(self, queue: FairQueue) -> None:
+        left_behind(1, 2)
+        break_first()
+        text = run("--relay")
+        assert "database default: 2 tasks relayed\ndatabase default: nothing waits" in text
+        assert arrived(queue) == [1, 2]
+
+    def test_an_unknown_database(self, queue: FairQueue) -> None:
+        with pytest.raises(CommandError, match="there is one in 'default', 'other'"):
+            run("--database", "nowhere")
+
+    def test_a_server_that_is_down(self, queue: FairQueue, settings: Settings) -> None:
+        left_behind(1)
+        settings.FAIRQUE = {
+            "REDIS": {"URL": "unix:///nowhere.sock"},
+            "OUTBOX": True,
+            "QUEUE": {"PIPELINE_TIMEOUT": 0.05},
+        }
+        with pytest.raises(CommandError, match="0 tasks relayed, then: the server can't be reached"):
+            run("--relay")
+        assert rows()[0].attempts == 1
+
+    def test_that_it_is_off(self, queue: FairQueue, settings: Settings) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": False}
+        assert "The outbox is off" in run()
+
+
+class TestAdmin:
+    LIST = "admin:django_fairque_outboxentry_changelist"
+
+    def test_lists_what_waits(self, admin_client: Client, queue: FairQueue) -> None:
+        left_behind(1)
+        entry = break_first()
+        page = admin_client.get(reverse(self.LIST)).content.decode()
+        assert "no such queue" in page
+        assert "work (default, acme)" in page
+        detail = admin_client.get(reverse("admin:django_fairque_outboxentry_change", args=[entry.pk]))
+        assert entry.task_id in detail.content.decode()
+
+    def test_nobody_writes_rows_by_hand(self, admin_client: Client, queue: FairQueue) -> None:
+        left_behind(1)
+        assert admin_client.get(reverse("admin:django_fairque_outboxentry_add")).status_code == 403
+        change = reverse("admin:django_fairque_outboxentry_change", args=[rows()[0].pk])
+        assert admin_client.post(change, {"queue": "x"}).status_code == 403
+
+    def test_tries_again(self, admin_client: Client, queue: FairQueue) -> None:
+        left_behind(1, 2)
+        entry = break_first()
+        data = {"action": "try_again", "_selected_action": [entry.pk]}
+        answer = admin_client.post(reverse(self.LIST), data, follow=True)
+        assert "2 tasks were relayed." in answer.content.decode()
+        assert arrived(queue) == [1, 2]
+        assert LogEntry.objects.get().object_id == str(entry.pk)
+
+    def test_only_who_may_change_rows(self, client: Client, queue: FairQueue) -> None:
+        left_behind(1)
+        user = User.objects.create_user("staff", password="x", is_staff=True)
+        client.force_login(user)
+        assert client.get(reverse(self.LIST)).status_code == 403
+        user.user_permissions.add(Permission.objects.get(codename="view_outboxentry"))
+        data = {"action": "try_again", "_selected_action": [rows()[0].pk]}
+        assert "try_again" not in client.get(reverse(self.LIST)).content.decode()
+        client.post(reverse(self.LIST), data)
+        assert len(rows()) == 1
