@@ -76,8 +76,18 @@ class Caller:
         except TypeError as error:
             raise TaskUsageError(f"{self.name}.enqueue(): {error}; its arguments are {self.signature}") from None
 
-    def build(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], config: QueueConfig) -> Task:
+    def build(
+        self,
+        options: TaskOptions,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        config: QueueConfig,
+        *,
+        about: Mapping[str, Any] | None = None,
+    ) -> Task:
         """The engine's task for one call, its payload encoded; nothing is sent.
+
+        ``about`` (JSON) travels with the arguments; the function does not see it.
 
         Raises:
             TaskUsageError, TaskValidationError, TaskSerializationError: with the task's name.
@@ -92,7 +102,7 @@ class Caller:
             return Task.create(
                 user,
                 options.priority,
-                {"args": args, "kwargs": kwargs},
+                {"args": args, "kwargs": kwargs, **({"about": about} if about else {})},
                 task_id=options.task_id,
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,

@@ -137,6 +137,11 @@ class RunningTask(TaskContext):
         self._reports: progress.Reports | None = None
 
     @property
+    def lease(self) -> Lease:
+        """What the worker holds of it."""
+        return self._lease
+
+    @property
     def id(self) -> str:
         return self._lease.task_id
 

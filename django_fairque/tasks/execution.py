@@ -125,7 +125,7 @@ def _arguments(lease: Lease, definition: AnyDefinition) -> tuple[list[Any], dict
     payload = lease.payload
     if not lease.name:
         return [payload], {}
-    if isinstance(payload, dict) and payload.keys() == {"args", "kwargs"}:
+    if isinstance(payload, dict) and payload.keys() - {"about"} == {"args", "kwargs"}:
         args, kwargs = payload["args"], payload["kwargs"]
         if isinstance(args, list) and isinstance(kwargs, dict) and _fits(definition, args, kwargs):
             return args, kwargs

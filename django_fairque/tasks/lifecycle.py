@@ -27,6 +27,14 @@ def pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> 
             _log_failures(signals.task_pushed.send_robust(sender=task.name, task=task, queue=queue))
 
 
+async def apushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
+    if not signals.task_pushed.receivers:
+        return
+    for task, result in zip(tasks, results, strict=True):
+        if result.accepted:
+            _log_failures(await signals.task_pushed.asend_robust(sender=task.name, task=task, queue=queue))
+
+
 def started(run: Run) -> None:
     if signals.task_started.receivers:
         _log_failures(signals.task_started.send_robust(sender=run.lease.name, **_about(run)))

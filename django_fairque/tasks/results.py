@@ -50,6 +50,11 @@ class TaskResult:
     def __repr__(self) -> str:
         return f"<TaskResult {self.id!r}>"
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for the commit of a transaction."""
+        return self._waiting is not None
+
     def sent_as(self, task_id: str) -> None:
         """The commit came; ``task_id`` is the id under which the work is known (that of a duplicate, maybe)."""
         self.id, self._waiting = task_id, None

@@ -46,7 +46,9 @@ def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         return outlets[-1].take(options, tasks)
     if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
         return left
-    return _results(options, tasks, get_queue(options.queue).push_batch(tasks))
+    pushed = get_queue(options.queue).push_batch(tasks)
+    lifecycle.pushed(options.queue, tasks, pushed)
+    return _results(options, pushed)
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
@@ -61,11 +63,12 @@ async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult
     if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return left
     queue = await aget_queue(options.queue)
-    return _results(options, tasks, await queue.push_batch(tasks))
+    pushed = await queue.push_batch(tasks)
+    await lifecycle.apushed(options.queue, tasks, pushed)
+    return _results(options, pushed)
 
 
-def _results(options: TaskOptions, tasks: Sequence[Task], pushed: Sequence[PushResult]) -> list[TaskResult]:
-    lifecycle.pushed(options.queue, tasks, pushed)
+def _results(options: TaskOptions, pushed: Sequence[PushResult]) -> list[TaskResult]:
     return [TaskResult(answer.task_id, options.queue) for answer in pushed]
 
 

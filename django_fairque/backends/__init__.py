@@ -1,0 +1,9 @@
+"""The backend for `django.tasks`; on Django 5.2 for the package django-tasks, which has the same interface."""
+
+from __future__ import annotations
+
+from . import announcing  # noqa: F401 - importing connects it
+from .backend import FairqueBackend
+from .task import FairqueTask
+
+__all__ = ["FairqueBackend", "FairqueTask"]

@@ -1,0 +1,165 @@
+"""`FairqueBackend`: what `django.tasks` asks of a backend, each a few lines over the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from django.core import checks
+from django.utils import timezone
+
+from django_fairque.engine.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.ids import check_id
+from django_fairque.tasks.queues import aget_queue, get_config, get_queue
+
+from . import definition, options, results
+from .compat import BaseTaskBackend, TaskResultDoesNotExist, normalize_json
+from .task import FairqueTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from django_fairque.engine.models import Task as Record
+    from django_fairque.engine.records import Attempt
+    from django_fairque.tasks.results import TaskResult as Handle
+
+    from .compat import AnyResult, AnyTask, Task, TaskResult
+    from .definition import DjangoDefinition
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that is about to be sent."""
+
+    definition: DjangoDefinition
+    task: AnyTask
+    args: list[Any]
+    kwargs: dict[str, Any]
+    now: datetime
+
+    def result(self, handle: Handle) -> Any:
+        """What the caller gets, given what the queue's own `enqueue` gave."""
+        return results.enqueued(self.task, handle.id, self.args, self.kwargs, None if handle.is_waiting else self.now)
+
+
+def _normalized(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: normalize_json(value) for name, value in kwargs.items()}
+
+
+class FairqueBackend(BaseTaskBackend):
+    """Tasks of `django.tasks` in the queues of django_fairque. One per thread, so it holds nothing but its options."""
+
+    task_class = FairqueTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @cached_property
+    def settings(self) -> options.BackendOptions:
+        """``OPTIONS``, checked; `InvalidTaskBackend` if they are wrong."""
+        return options.read(self.options, self.alias)
+
+    def validate_task(self, task: AnyTask) -> None:
+        """As Django's. A task that is valid is known from now on: workers run those that their process has seen."""
+        super().validate_task(task)
+        self._definition(task)
+
+    def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
+        """Send one call; inside a transaction, when that commits (``enqueued_at`` is None until then).
+
+        Raises:
+            InvalidTask, TypeError: the task or its arguments can't be sent.
+            FairQueueError: see `django_fairque.tasks.definition.Sendable.enqueue`.
+        """
+        call = self._call(task, args, kwargs)
+        result: TaskResult[P, R] = call.result(call.definition.enqueue(*call.args, **call.kwargs))
+        return result
+
+    async def aenqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
+        call = self._call(task, args, kwargs)
+        result: TaskResult[P, R] = call.result(await call.definition.aenqueue(*call.args, **call.kwargs))
+        return result
+
+    def get_result(self, result_id: str) -> AnyResult:
+        """The result of that id, looked for in ``QUEUES``.
+
+        Raises:
+            TaskResultDoesNotExist: no queue knows it (any more), or its function is not declared in this process.
+        """
+        for name in self._queues_of(result_id):
+            queue = get_queue(name)
+            try:
+                record = queue.get_task(result_id)
+            except TaskNotFoundError:
+                continue
+            return self._stored(record, name, queue.history(result_id))
+        raise TaskResultDoesNotExist(result_id)
+
+    async def aget_result(self, result_id: str) -> AnyResult:
+        for name in self._queues_of(result_id):
+            queue = await aget_queue(name)
+            try:
+                record = await queue.get_task(result_id)
+            except TaskNotFoundError:
+                continue
+            return self._stored(record, name, await queue.history(result_id))
+        raise TaskResultDoesNotExist(result_id)
+
+    def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        """What is wrong with this backend's entry in ``TASKS``; asks no server."""
+        where = f"TASKS[{self.alias!r}]"
+        found: list[checks.CheckMessage] = [
+            checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E020")
+            for problem in options.problems(self.options)
+        ]
+        try:
+            declared = get_config().queues
+        except ConfigurationError:
+            return found  # the check of the configuration itself says what is wrong
+        for name in sorted(self.queues - set(declared)):
+            found.append(
+                checks.Error(
+                    f"QUEUES of {where}: {name!r} is not a queue of django_fairque; expected some of "
+                    f"{', '.join(map(repr, declared))}",
+                    hint='Declare it in FAIRQUE["QUEUES"].',
+                    id="fairque.E021",
+                )
+            )
+        return found
+
+    def _definition(self, task: AnyTask) -> DjangoDefinition:
+        return definition.register(task, options.max_retries(self.options), self._user_of)
+
+    def _user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
+        """For calls that come from elsewhere: schedules and pipelines."""
+        user_id = getattr(task, "user_id", None)
+        if user_id is not None or self.settings.user is None:
+            return user_id
+        return self.settings.user(task, args, kwargs)
+
+    def _call(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+        self.validate_task(task)
+        now = timezone.now()
+        definition = self._definition(task).sending(task, self.settings, now)
+        return _Call(definition, task, list(map(normalize_json, args)), _normalized(kwargs), now)
+
+    def _queues_of(self, result_id: object) -> Sequence[str]:
+        """Where it may be: an id doesn't say."""
+        try:
+            check_id(result_id, "result_id")
+        except TaskValidationError:
+            raise TaskResultDoesNotExist(result_id) from None
+        return sorted(self.queues or get_config().queues, key=lambda name: (name != "default", name))
+
+    def _stored(self, record: Record, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
+        known = definition.find(record.name)
+        if known is None:
+            raise TaskResultDoesNotExist(record.task_id)
+        return results.stored(known.task, record, queue, attempts, self.alias)

@@ -1,0 +1,117 @@
+"""A task of `django.tasks` as the queue knows one: registered by its module path, sent and run like any other."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from django_fairque.tasks import registry
+from django_fairque.tasks.calls import DEFAULT_USER
+from django_fairque.tasks.definition import Sendable
+from django_fairque.tasks.options import DECLARABLE, SENDABLE, TaskOptions, changed
+from django_fairque.tasks.queues import get_config
+
+from .compat import InvalidTask
+from .priorities import class_of
+from .running import runner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from typing_extensions import Self
+
+    from django_fairque.engine.models import Task as Record
+
+    from .compat import AnyTask
+    from .options import BackendOptions, UserOf
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DjangoDefinition(Sendable[Any]):
+    """``task`` is Django's, as it was declared; ``about`` travels with a call beside its arguments."""
+
+    task: AnyTask
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def sending(self, task: AnyTask, settings: BackendOptions, now: datetime) -> Self:
+        """The one that sends ``task``, which may have been changed by ``using``."""
+        call = copy.copy(self)
+        object.__setattr__(call, "options", _options(task, settings))
+        object.__setattr__(call, "about", _about(task, now))
+        return call
+
+    def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Record:
+        config = get_config().queue_config(options.queue)
+        return self.caller.build(options, args, kwargs, config, about=self.about)
+
+
+def find(name: str) -> DjangoDefinition | None:
+    """What was declared under that name; nothing is imported to find it."""
+    found = registry.find(name)
+    return found if isinstance(found, DjangoDefinition) else None
+
+
+def register(task: AnyTask, max_retries: int, user_of: UserOf | None) -> DjangoDefinition:
+    """Make the task's function known to workers; the first declaration of a function is the one that counts."""
+    name = task.module_path
+    known = registry.find(name)
+    if isinstance(known, DjangoDefinition):
+        if known.task.func is task.func:
+            return known
+    elif known is not None:
+        raise InvalidTask(
+            f"{name} is a task of django_fairque already (@django_fairque.task); use only one of the two decorators"
+        )
+    options = TaskOptions(
+        priority=class_of(task.priority), queue=task.queue_name, max_retries=max_retries, user=_user(task, user_of)
+    )
+    definition = DjangoDefinition(runner(task), name, options, task)
+    registry.register(definition)
+    return definition
+
+
+def _user(task: AnyTask, user_of: UserOf | None) -> Any:
+    """As `TaskOptions.user`: a callable of the arguments."""
+    if user_of is None:
+        return None
+
+    def user(*args: Any, **kwargs: Any) -> object:
+        found = user_of(task, list(args), kwargs)
+        return DEFAULT_USER if found is None else found
+
+    return user
+
+
+def _options(task: AnyTask, settings: BackendOptions) -> TaskOptions:
+    options: dict[str, Any] = {
+        "priority": class_of(task.priority),
+        "queue": task.queue_name,
+        "max_retries": settings.max_retries,
+    }
+    user_id = getattr(task, "user_id", None)
+    if user_id is not None:
+        options["user_id"] = user_id
+    elif settings.user is not None:
+        options["user"] = _user(task, settings.user)
+    if task.run_after is not None:
+        options["execute_after"] = _aware(task.run_after)
+    return changed(TaskOptions(), options, DECLARABLE | SENDABLE, f"{task.module_path}.enqueue()")
+
+
+def _about(task: AnyTask, now: datetime) -> dict[str, Any]:
+    """What the queue's record has no place for, so that the result of a call is the same wherever it is looked at."""
+    about: dict[str, Any] = {"at": now.isoformat(), "backend": task.backend, "priority": int(task.priority)}
+    if task.run_after is not None:
+        about["run_after"] = task.run_after.isoformat()
+    user_id = getattr(task, "user_id", None)
+    if user_id is not None:
+        about["user_id"] = user_id
+    return about
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment)

@@ -1,0 +1,182 @@
+"""From the queue's record of a task to the `TaskResult` of `django.tasks`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from datetime import datetime, timezone
+from inspect import isclass
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.utils.timezone import get_default_timezone, make_naive
+
+from django_fairque.engine.records import TaskState
+from django_fairque.tasks.control import Retry
+from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError
+
+from .compat import TaskError, TaskResult, TaskResultStatus, task_backends
+from .priorities import class_of, number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.models import Task as Record
+    from django_fairque.engine.records import Attempt
+
+    from .compat import AnyResult, AnyTask
+
+STATUSES = {
+    TaskState.SCHEDULED: TaskResultStatus.READY,
+    TaskState.DEFERRED: TaskResultStatus.READY,
+    TaskState.QUEUED: TaskResultStatus.READY,
+    TaskState.STARTED: TaskResultStatus.RUNNING,
+    TaskState.FINISHED: TaskResultStatus.SUCCESSFUL,
+    TaskState.FAILED: TaskResultStatus.FAILED,
+    TaskState.CANCELED: TaskResultStatus.FAILED,
+}
+
+RAN = frozenset({"failed", "crashed", "lease_ended", "discarded"})
+"""Kinds of history lines that end an attempt (with a worker); the others ended a task that did not run."""
+ERRORS = RAN | {"expired", "poisoned", "canceled"}
+
+CLASS_PATH = re.compile(r"[A-Za-z_][\w.<>]*")
+
+
+class StoredError(TaskError):
+    """An error as the queue keeps it. Its class is looked for among what is imported: a name that comes from a server
+    never makes this process import anything.
+    """
+
+    __slots__ = ()
+
+    @property
+    def exception_class(self) -> type[BaseException]:
+        module, _, name = self.exception_class_path.rpartition(".")
+        if module not in sys.modules:
+            raise ImportError(
+                f"{self.exception_class_path!r}: no module {module!r} is imported in this process; import it first"
+            )
+        found = getattr(sys.modules[module], name, None)
+        if not isclass(found) or not issubclass(found, BaseException):
+            raise ValueError(f"{self.exception_class_path!r} does not reference a valid exception.")
+        return found
+
+
+def enqueued(task: AnyTask, task_id: str, args: list[Any], kwargs: dict[str, Any], at: datetime | None) -> AnyResult:
+    """The result of a call that was sent; ``at`` is None while it waits for a commit."""
+    return _result(task, task_id, args, kwargs, TaskResultStatus.READY, at)
+
+
+def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
+    """The result of what was sent, as the queue knows it. ``task`` is the declared one."""
+    payload = record.payload if isinstance(record.payload, dict) else {}
+    about = payload.get("about") or {}
+    if record.state is TaskState.STARTED and record.started_at is not None:
+        attempts = [each for each in attempts if each.at <= record.started_at]  # of this run it has no line yet
+    result = _result(
+        _as_sent(task, record, queue, about, alias),
+        record.task_id,
+        list(payload.get("args") or ()),
+        dict(payload.get("kwargs") or {}),
+        STATUSES[record.state],
+        datetime.fromisoformat(about["at"]) if "at" in about else _moment(record.created_at),
+    )
+    update(
+        result,
+        started_at=_moment(record.started_at),
+        last_attempted_at=_moment(record.started_at),
+        finished_at=_moment(record.ended_at),
+        errors=[_error(each) for each in attempts if _is_error(each)],
+        worker_ids=[each.worker for each in attempts if each.kind in RAN and each.worker],
+        _return_value=record.result,
+    )
+    if record.state in (TaskState.STARTED, TaskState.FINISHED):
+        result.worker_ids.append(record.worker)
+    return result
+
+
+def running(task: AnyTask, lease: Lease, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
+    """The result of a task that begins here and now."""
+    record = lease.task.model_copy(update={"started_at": lease.started_at, "worker": lease.worker})
+    return stored(task, record, queue, attempts, alias_of(task, record))
+
+
+def alias_of(task: AnyTask, record: Record) -> str:
+    """The backend that a task was sent with, if this process has it; else the one it is declared for."""
+    about = record.payload.get("about") if isinstance(record.payload, dict) else None
+    alias = (about or {}).get("backend", task.backend)
+    return alias if alias in task_backends.settings else task.backend
+
+
+def update(result: AnyResult, **fields: Any) -> None:
+    """Results are frozen; Django's own backends change them like this."""
+    for name, value in fields.items():
+        object.__setattr__(result, name, value)
+
+
+def _result(
+    task: AnyTask,
+    task_id: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    status: Any,  # django-stubs' members have no type
+    enqueued_at: datetime | None,
+) -> AnyResult:
+    return TaskResult(
+        task=task,
+        id=task_id,
+        status=status,
+        enqueued_at=enqueued_at,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=task.backend,
+        errors=[],
+        worker_ids=[],
+    )
+
+
+def _as_sent(task: AnyTask, record: Record, queue: str, about: dict[str, Any], alias: str) -> AnyTask:
+    """The declared task with what `using` had changed."""
+    sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": None}
+    if "run_after" in about:
+        sent["run_after"] = datetime.fromisoformat(about["run_after"])
+    if "priority" in about:
+        sent["priority"] = about["priority"]
+    elif class_of(task.priority) is not record.priority:
+        sent["priority"] = number_of(record.priority)
+    if hasattr(task, "user_id"):
+        sent["user_id"] = about.get("user_id")
+    changes = {name: value for name, value in sent.items() if getattr(task, name) != value}
+    return replace(task, **changes) if changes else task
+
+
+def _is_error(attempt: Attempt) -> bool:
+    asked_again = f"{Retry.__module__}.{Retry.__qualname__}"
+    return attempt.kind in ERRORS and _class_path(attempt) != asked_again
+
+
+def _error(attempt: Attempt) -> TaskError:
+    return StoredError(exception_class_path=_class_path(attempt), traceback=attempt.traceback or attempt.error)
+
+
+def _class_path(attempt: Attempt) -> str:
+    """The class of the error; of what is no exception (a crash, an expiry) the error that `TaskResult.result` raises."""
+    if attempt.kind in ("failed", "poisoned", "discarded"):
+        path = attempt.error.partition(":")[0]
+        if CLASS_PATH.fullmatch(path):
+            return path if "." in path else f"builtins.{path}"
+    kind = TaskCanceledError if attempt.kind in ("canceled", "discarded") else TaskFailedError
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    if seconds is None:
+        return None
+    moment = datetime.fromtimestamp(seconds, timezone.utc)
+    return moment if settings.USE_TZ else make_naive(moment, get_default_timezone())

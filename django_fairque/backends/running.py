@@ -1,0 +1,154 @@
+"""Running a task of `django.tasks` in a worker: its context, its signals.
+
+The signals tell what the function did, in the process and thread that ran it and before the queue hears of it; the
+queue's own word comes with the signals of `django_fairque.signals`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from django_fairque.engine.errors import RedisConnectionError
+from django_fairque.tasks.context import RunningTask, current_task
+from django_fairque.tasks.control import Discard, Retry
+from django_fairque.tasks.queues import aget_queue, get_queue
+
+from . import results
+from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_fairque.engine.records import Attempt
+
+    from .compat import AnyResult, AnyTask
+
+logger = logging.getLogger("django_fairque.tasks")
+
+
+def runner(task: AnyTask) -> Callable[..., Any]:
+    """What a worker calls with the arguments of a call: the task's function, with its context if it takes one."""
+    run = _async_runner(task) if inspect.iscoroutinefunction(task.func) else _sync_runner(task)
+    functools.update_wrapper(run, task.func)
+    run.__signature__ = _signature(task)  # type: ignore[attr-defined] # read by inspect.signature
+    return run
+
+
+def _signature(task: AnyTask) -> inspect.Signature:
+    """That of a call: without the context, which callers don't give."""
+    signature = inspect.signature(task.func)
+    if not task.takes_context:
+        return signature
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _sync_runner(task: AnyTask) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        attempt = _Attempt(task, _earlier())
+        task_started.send_robust(sender=attempt.sender, task_result=attempt.result)
+        try:
+            value = attempt.returned(task.func(*attempt.before(args), **kwargs))
+        except BaseException as error:
+            if attempt.ended_with(error):
+                task_finished.send_robust(sender=attempt.sender, task_result=attempt.result)
+            raise
+        task_finished.send_robust(sender=attempt.sender, task_result=attempt.result)
+        return value
+
+    return run
+
+
+def _async_runner(task: AnyTask) -> Callable[..., Any]:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        attempt = _Attempt(task, await _aearlier())
+        await task_started.asend_robust(sender=attempt.sender, task_result=attempt.result)
+        try:
+            value = attempt.returned(await task.func(*attempt.before(args), **kwargs))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if attempt.ended_with(error):
+                await task_finished.asend_robust(sender=attempt.sender, task_result=attempt.result)
+            raise
+        await task_finished.asend_robust(sender=attempt.sender, task_result=attempt.result)
+        return value
+
+    return run
+
+
+class _Attempt:
+    """One run, and the result that receivers and the context see of it."""
+
+    def __init__(self, task: AnyTask, earlier: Sequence[Attempt]) -> None:
+        lease = _running().lease
+        self._task = task
+        self.result: AnyResult = results.running(task, lease, _running().queue, earlier)
+        self.sender = type(self.result.task.get_backend())
+
+    def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (TaskContext(task_result=self.result), *args) if self._task.takes_context else args
+
+    def returned(self, value: Any) -> Any:
+        """The value as JSON; `TypeError` or `ValueError` when it is none."""
+        value = normalize_json(value)
+        self._end(TaskResultStatus.SUCCESSFUL, _return_value=value)
+        return value
+
+    def ended_with(self, error: BaseException) -> bool:
+        """Whether the error ends the task: not if it will be tried again."""
+        if isinstance(error, Retry) or (not isinstance(error, Discard) and _running().retries_left):
+            return False
+        kind = type(error)
+        described = TaskError(
+            exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback="".join(format_exception(error))
+        )
+        self._end(TaskResultStatus.FAILED, errors=[*self.result.errors, described])
+        return True
+
+    def _end(self, status: Any, **fields: Any) -> None:
+        results.update(self.result, status=status, finished_at=timezone.now(), **fields)
+
+
+def _running() -> RunningTask:
+    context = current_task()
+    if not isinstance(context, RunningTask):
+        raise RuntimeError("only a worker runs this; call the task with task.call() or task.acall()")  # noqa: TRY004
+    return context
+
+
+def _earlier() -> Sequence[Attempt]:
+    """What the queue remembers of earlier attempts; asked only when there was one."""
+    context = _running()
+    if _is_first(context):
+        return ()
+    try:
+        return get_queue(context.queue).history(context.id)
+    except RedisConnectionError as error:
+        return _not_known(context, error)
+
+
+async def _aearlier() -> Sequence[Attempt]:
+    context = _running()
+    if _is_first(context):
+        return ()
+    try:
+        return await (await aget_queue(context.queue)).history(context.id)
+    except RedisConnectionError as error:
+        return _not_known(context, error)
+
+
+def _is_first(context: RunningTask) -> bool:
+    return context.attempt == 1 and context.lease.delivery == 1
+
+
+def _not_known(context: RunningTask, error: Exception) -> Sequence[Attempt]:
+    """The task is worth more than its context being complete."""
+    logger.warning("the earlier attempts of task %s can't be read; it runs without (%s)", context.id, error)
+    return ()

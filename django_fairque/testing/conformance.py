@@ -1,0 +1,132 @@
+"""Django's own tests for backends of `django.tasks`, run against this one: ``python -m django_fairque.testing.conformance DIR``.
+
+DIR is an unpacked source distribution of the Django that is installed; the wheel has no tests. `cases` gives the
+classes for another runner. All of ``tasks.test_tasks.TaskTestCase`` and ``tasks.test_dummy_backend.DummyBackendTestCase``
+run, but for what is `LEFT_OUT`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import inspect
+import sys
+import unittest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.test import SimpleTestCase, override_settings
+
+from django_fairque.conf import aclose_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+BACKEND = "django_fairque.testing.conformance_backend.RecordedBackend"
+
+QUEUES = ["default", "queue_1"]
+
+LEFT_OUT = {
+    "TaskTestCase": {
+        "test_using_correct_backend": "asserts that the default backend is Django's DummyBackend",
+        "test_get_backend": "asserts that a task's backend is Django's DummyBackend",
+    },
+    "DummyBackendTestCase": {
+        "test_using_correct_backend": "asserts that the default backend is Django's DummyBackend",
+        "test_refresh_result": "changes the result object that the DummyBackend keeps in memory; here the queue keeps it",
+        "test_refresh_result_async": "as test_refresh_result",
+    },
+}
+"""Test case -> test -> why it can't hold for any other backend."""
+
+
+def find_tests(source: Path) -> Path:
+    """The folder to put on the path, given a source distribution or a folder in or above it."""
+    for folder in (source, source / "tests", *sorted(source.glob("[Dd]jango-*/tests"))):
+        if (folder / "tasks" / "test_tasks.py").is_file():
+            return folder
+    raise FileNotFoundError(
+        f"{source} has no tests/tasks/test_tasks.py: expected an unpacked source distribution of Django 6.0 or newer "
+        "(its wheel has no tests)"
+    )
+
+
+def settings_for(alias_options: dict[str, Any], backend: str) -> dict[str, Any]:
+    """``TASKS`` with the aliases that Django's tests expect."""
+    return {
+        "default": {"BACKEND": backend, **alias_options},
+        "immediate": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend", "QUEUES": []},
+        "missing": {"BACKEND": "does.not.exist"},
+    }
+
+
+def cases(source: Path, backend: str = BACKEND) -> list[type[SimpleTestCase]]:
+    """Subclasses of Django's test cases that run on ``backend``, a dotted path.
+
+    The backend must have ``clear()``, and ``results`` with what was enqueued since. Django must be set up, and the queues
+    ``default`` and ``queue_1`` declared.
+    """
+    tests = str(find_tests(source))
+    if tests not in sys.path:
+        sys.path.insert(0, tests)
+    return [
+        _on_backend("tasks.test_tasks", "TaskTestCase", settings_for({"QUEUES": QUEUES}, backend)),
+        _on_backend("tasks.test_dummy_backend", "DummyBackendTestCase", settings_for({"QUEUES": []}, backend)),
+    ]
+
+
+def _on_backend(module: str, name: str, tasks: dict[str, Any]) -> type[SimpleTestCase]:
+    base = getattr(importlib.import_module(module), name)
+    hidden = dict.fromkeys(LEFT_OUT[name])
+    missing = [test for test in hidden if not hasattr(base, test)]
+    if missing:
+        raise LookupError(f"{module}.{name} has no {', '.join(missing)} any more: bring LEFT_OUT up to date")
+    closing = {test: _closing(each) for test, each in vars(base).items() if inspect.iscoroutinefunction(each)}
+    case: type[SimpleTestCase] = type(name, (base,), {"__module__": __name__, **closing, **hidden})
+    return override_settings(TASKS=tasks, USE_TZ=True)(case)
+
+
+def _closing(test: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+    """Each coroutine test has an event loop of its own, and with it connections that somebody must close."""
+
+    @functools.wraps(test)
+    async def run_and_close(self: Any) -> None:
+        try:
+            await test(self)
+        finally:
+            await aclose_queues()
+
+    return run_and_close
+
+
+def run(source: Path, backend: str = BACKEND, *, verbosity: int = 1) -> unittest.TestResult:
+    """Run them all on a server of their own."""
+    from .servers import private_server
+
+    with private_server(QUEUES={name: {} for name in QUEUES}):
+        loader = unittest.TestLoader()
+        suite = unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in cases(source, backend))
+        return unittest.TextTestRunner(verbosity=verbosity).run(suite)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", type=Path, metavar="DIR", help="an unpacked source distribution of Django")
+    parser.add_argument("--backend", default=BACKEND, help="dotted path of the backend to test (default: %(default)s)")
+    parser.add_argument("--verbosity", type=int, default=1, help="2 names each test")
+    options = parser.parse_args(arguments)
+    import django
+
+    if not settings.configured:
+        settings.configure(INSTALLED_APPS=["django_fairque"], USE_TZ=True)
+    django.setup()
+    result = run(options.source, options.backend, verbosity=options.verbosity)
+    left_out = [f"{case}.{test}: {why}" for case, tests in LEFT_OUT.items() for test, why in tests.items()]
+    sys.stdout.write("\n".join([f"Django {django.__version__}: ran {result.testsRun} tests; left out:", *left_out, ""]))
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
