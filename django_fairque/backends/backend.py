@@ -48,6 +48,15 @@ class _Call:
         return results.enqueued(self.task, handle.id, self.args, self.kwargs, None if handle.is_waiting else self.now)
 
 
+def _user_of(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
+    """Whom a call is for that did not come through the backend but from a schedule."""
+    user_id = getattr(task, "user_id", None)
+    backend = task.get_backend()
+    if user_id is not None or not isinstance(backend, FairqueBackend) or backend.settings.user is None:
+        return user_id
+    return backend.settings.user(task, args, kwargs)
+
+
 def _normalized(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: normalize_json(value) for name, value in kwargs.items()}
 
@@ -135,14 +144,7 @@ class FairqueBackend(BaseTaskBackend):
         return found
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:
-        return definition.register(task, options.max_retries(self.options), self._user_of)
-
-    def _user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
-        """For calls that come from elsewhere: schedules and pipelines."""
-        user_id = getattr(task, "user_id", None)
-        if user_id is not None or self.settings.user is None:
-            return user_id
-        return self.settings.user(task, args, kwargs)
+        return definition.register(task, options.max_retries(self.options), _user_of)
 
     def _call(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
         self.validate_task(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from dataclasses import replace
@@ -13,8 +14,8 @@ from django.conf import settings
 from django.utils.timezone import get_default_timezone, make_naive
 
 from django_fairque.engine.records import TaskState
-from django_fairque.tasks.control import Retry
-from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError
+from django_fairque.tasks.control import Discard
+from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotRegisteredError
 
 from .compat import TaskError, TaskResult, TaskResultStatus, task_backends
 from .priorities import class_of, number_of
@@ -38,11 +39,15 @@ STATUSES = {
     TaskState.CANCELED: TaskResultStatus.FAILED,
 }
 
-RAN = frozenset({"failed", "crashed", "lease_ended", "discarded"})
-"""Kinds of history lines that end an attempt (with a worker); the others ended a task that did not run."""
-ERRORS = RAN | {"expired", "poisoned", "canceled"}
+ATTEMPTS = frozenset({"failed", "crashed", "lease_ended", "discarded"})
+"""Kinds of history lines that end an attempt, if they name a worker; the others ended a task that did not run."""
+ERRORS = ATTEMPTS | {"expired", "poisoned", "canceled"}
 
 CLASS_PATH = re.compile(r"[A-Za-z_][\w.<>]*")
+NOT_REGISTERED, DISCARD, CANCELED, FAILED = (
+    f"{kind.__module__}.{kind.__qualname__}"
+    for kind in (TaskNotRegisteredError, Discard, TaskCanceledError, TaskFailedError)
+)
 
 
 class StoredError(TaskError):
@@ -90,7 +95,7 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
         last_attempted_at=_moment(record.started_at),
         finished_at=_moment(record.ended_at),
         errors=[_error(each) for each in attempts if _is_error(each)],
-        worker_ids=[each.worker for each in attempts if each.kind in RAN and each.worker],
+        worker_ids=[each.worker for each in attempts if _is_run(each)],
         _return_value=record.result,
     )
     if record.state in (TaskState.STARTED, TaskState.FINISHED):
@@ -156,9 +161,14 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: dict[str, Any], a
     return replace(task, **changes) if changes else task
 
 
+def _is_run(attempt: Attempt) -> bool:
+    """Whether the function ran: a worker that doesn't have it has put the task off."""
+    return attempt.kind in ATTEMPTS and bool(attempt.worker) and _raised(attempt) != NOT_REGISTERED
+
+
 def _is_error(attempt: Attempt) -> bool:
-    asked_again = f"{Retry.__module__}.{Retry.__qualname__}"
-    return attempt.kind in ERRORS and _class_path(attempt) != asked_again
+    """Not a task that asked for another run (`Retry`): then there is its reason, but no exception."""
+    return attempt.kind in ERRORS and (attempt.kind != "failed" or _raised(attempt) is not None)
 
 
 def _error(attempt: Attempt) -> TaskError:
@@ -166,13 +176,23 @@ def _error(attempt: Attempt) -> TaskError:
 
 
 def _class_path(attempt: Attempt) -> str:
-    """The class of the error; of what is no exception (a crash, an expiry) the error that `TaskResult.result` raises."""
-    if attempt.kind in ("failed", "poisoned", "discarded"):
-        path = attempt.error.partition(":")[0]
-        if CLASS_PATH.fullmatch(path):
-            return path if "." in path else f"builtins.{path}"
-    kind = TaskCanceledError if attempt.kind in ("canceled", "discarded") else TaskFailedError
-    return f"{kind.__module__}.{kind.__qualname__}"
+    """The class of the exception; of what was none (a crash, an expiry) the error that stands for it."""
+    if attempt.kind == "discarded" and attempt.worker:
+        return DISCARD
+    if attempt.kind in ("canceled", "discarded"):
+        return CANCELED
+    return _raised(attempt) or FAILED
+
+
+def _raised(attempt: Attempt) -> str | None:
+    """The class that the text begins with; None if it tells of something else."""
+    path = attempt.error.partition(":")[0]
+    if attempt.kind not in ("failed", "poisoned") or not CLASS_PATH.fullmatch(path):
+        return None
+    if "." in path:
+        return path
+    found = getattr(builtins, path, None)
+    return f"builtins.{path}" if isclass(found) and issubclass(found, BaseException) else None
 
 
 def _moment(seconds: float | None) -> datetime | None:

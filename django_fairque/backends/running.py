@@ -13,6 +13,7 @@ import logging
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from django_fairque.engine.errors import RedisConnectionError
@@ -75,7 +76,9 @@ def _async_runner(task: AnyTask) -> Callable[..., Any]:
             raise
         except BaseException as error:
             if attempt.ended_with(error):
-                await task_finished.asend_robust(sender=attempt.sender, task_result=attempt.result)
+                # Not asend_robust: the tasks that it makes for receivers don't know of the error that is handled here.
+                tell = sync_to_async(task_finished.send_robust)
+                await tell(sender=attempt.sender, task_result=attempt.result)
             raise
         await task_finished.asend_robust(sender=attempt.sender, task_result=attempt.result)
         return value

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import django
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 SECRET_KEY = "a-demonstration-has-no-secrets"
@@ -20,7 +22,9 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_fairque",
+    *(["django_tasks"] if django.VERSION < (6, 0) else []),  # what Django has itself from 6.0 on
     *(["library"] if (BASE_DIR / "library").is_dir() else []),
+    "catalogue",
 ]
 
 MIDDLEWARE = [
@@ -75,3 +79,11 @@ STATIC_URL = "static/"
 # In production, name a server:
 #     FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:6379/0"}}
 FAIRQUE: dict[str, Any] = {}
+
+# Tasks written for Django's own interface run in the same queues, beside the others.
+TASKS = {
+    "default": {
+        "BACKEND": "django_fairque.backends.FairqueBackend",
+        "OPTIONS": {"USER": "catalogue.users.owner", "MAX_RETRIES": 2},
+    },
+}

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from django_fairque.conf import get_queue
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+BACKEND = "django_fairque.backends.FairqueBackend"
+
+
+class Configure(Protocol):
+    def __call__(self, **options: Any) -> None: ...
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings, configure: Configure) -> FairQueue:
+    """The default queue, empty; two queues are declared, and named in ``TASKS``."""
+    settings.FAIRQUE = {
+        "REDIS": {"URL": server.url},
+        "QUEUES": {"default": {}, "mail": {}},
+        "QUEUE": {"RETRY_BASE_SECONDS": 0, "RETRY_JITTER": 0},
+    }
+    configure()
+    return get_queue()
+
+
+@pytest.fixture
+def configure(settings: Settings) -> Configure:
+    """Set the backend's ``OPTIONS``."""
+
+    def configure(**options: Any) -> None:
+        settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}}
+
+    return configure

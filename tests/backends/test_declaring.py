@@ -1,0 +1,169 @@
+"""Declaring tasks for the backend, and its configuration."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import django
+import pytest
+
+import django_fairque
+from django_fairque.backends import FairqueTask
+from django_fairque.backends.compat import InvalidTask, InvalidTaskBackend, default_task_backend, task
+from django_fairque.tasks.schedules import sync_schedules
+from django_fairque.testing import assert_enqueued, capture_tasks, eager
+
+from .project import tasks
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Configure
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_declared_task_is_ours_and_called_as_ever(queue: FairQueue) -> None:
+    assert isinstance(tasks.add, FairqueTask)
+    assert tasks.add.call(1, 2) == 3
+    add_async: Any = tasks.add_async
+    assert add_async.call(1, 2) == 3
+
+
+def both_kinds(n: int) -> int:
+    return n
+
+
+def test_a_function_is_a_task_of_one_kind_only(queue: FairQueue) -> None:
+    django_fairque.task(both_kinds)
+    with pytest.raises(InvalidTask, match=r"both_kinds is a task of django_fairque already"):
+        task(both_kinds)
+
+
+def for_somebody(n: int) -> int:
+    return n
+
+
+@pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason="Django 6.0 takes no options of backends in @task")
+def test_a_declaration_names_a_user(queue: FairQueue) -> None:
+    decorate: Any = task
+    declared = decorate(user_id=7)(for_somebody)
+    assert queue.get_task(declared.enqueue(1).id).user_id == "7"
+    assert queue.get_task(declared.using(user_id=8).enqueue(1).id).user_id == "8"
+
+
+def test_a_task_that_was_declared_for_another_backend_can_be_sent_here(queue: FairQueue, settings: Settings) -> None:
+    immediate = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
+    ours = settings.TASKS["default"]
+    settings.TASKS = {
+        "default": ours,
+        "now": {"BACKEND": f"{immediate}.backends.immediate.ImmediateBackend", "QUEUES": []},
+        "bulk": ours,
+    }
+    declared = task(backend="now")(elsewhere)
+    assert not isinstance(declared, FairqueTask)
+    result = declared.using(backend="bulk").enqueue(3)
+    assert queue.get_task(result.id).payload["args"] == [3]
+    result.refresh()
+    assert (result.backend, result.task) == ("bulk", declared.using(backend="bulk"))
+
+
+def elsewhere(n: int) -> int:
+    return n
+
+
+MISTAKES = [
+    ({"USERS": 1}, "unknown option 'USERS'; did you mean 'USER'"),
+    ({"COLOUR": 1}, "expected some of MAX_RETRIES, USER"),
+    ({"USER": 3}, "USER must be a callable"),
+    ({"USER": "no.such.thing"}, "can't be imported"),
+    ({"USER": "tests.backends.test_declaring.ROOT"}, "is PosixPath"),
+    ({"MAX_RETRIES": -1}, "MAX_RETRIES must be an integer from 0 to 1000, got -1"),
+    ({"MAX_RETRIES": "3"}, "got '3'"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), MISTAKES)
+def test_mistakes_in_the_options_are_found_by_the_check_and_before_anything_is_sent(
+    queue: FairQueue, configure: Configure, options: dict[str, Any], words: str
+) -> None:
+    configure(**options)
+    (message,) = default_task_backend.check()
+    assert message.id == "fairque.E020"
+    assert words in message.msg
+    with pytest.raises(InvalidTaskBackend, match="OPTIONS of TASKS"):
+        tasks.add.enqueue(1)
+
+
+def test_the_check_finds_queues_that_are_not_declared(queue: FairQueue, settings: Settings) -> None:
+    assert default_task_backend.check() == []
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["mail", "elsewhere"]}}
+    (message,) = default_task_backend.check()
+    assert message.id == "fairque.E021"
+    assert "'elsewhere' is not a queue of django_fairque; expected some of 'default', 'mail'" in message.msg
+
+
+def test_the_check_leaves_a_configuration_with_mistakes_to_its_own(queue: FairQueue, settings: Settings) -> None:
+    settings.FAIRQUE = {"NONSENSE": 1}
+    assert default_task_backend.check() == []
+
+
+def user_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+    return f"user {args[0]}"
+
+
+def test_schedules_send_tasks_of_django_too(queue: FairQueue, configure: Configure, settings: Settings) -> None:
+    configure(USER=user_of)
+    schedule = {"TASK": "tests.backends.project.tasks.add", "ARGS": [5], "EVERY": 60}
+    settings.FAIRQUE = {**settings.FAIRQUE, "SCHEDULES": {"adding": schedule}}
+    sync_schedules()
+    (found,) = django_fairque.get_queue().schedules.list()
+    assert found.name == "adding"
+    django_fairque.get_queue().schedules.run_now("adding")
+    (sent,) = queue.tasks("queued").items
+    result = tasks.add.get_result(sent.task_id)
+    assert (sent.user_id, result.args, result.task) == ("user 5", [5], tasks.add)
+
+
+def test_captured_tasks_can_be_asserted_and_run(queue: FairQueue) -> None:
+    with capture_tasks() as capture:
+        tasks.describe.enqueue()
+        assert_enqueued(tasks.describe.module_path, args=[], user_id="default", count=1)
+        assert capture.run() == 1
+    assert capture[0].result["attempt"] == 1
+    with eager() as capture:
+        tasks.add.enqueue(1, 2)
+    assert capture[0].result == 3
+
+
+def run_python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+BARE = """
+import sys
+{before}
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["django_fairque"])
+import django
+django.setup()
+{after}
+"""
+
+
+def test_the_app_works_without_the_interface() -> None:
+    used = 'assert not {"django.tasks", "django_tasks", "django_fairque.backends"} & set(sys.modules)'
+    program = BARE.format(before="sys.modules['django_tasks'] = None", after=f"del sys.modules['django_tasks']; {used}")
+    assert run_python(program).stderr == ""
+
+
+@pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django has the interface itself")
+def test_without_the_interface_the_backend_says_what_to_install() -> None:
+    program = BARE.format(before="sys.modules['django_tasks'] = None", after="import django_fairque.backends")
+    assert "on Django 5.2" in (found := run_python(program).stderr)
+    assert "install the package django-tasks" in found

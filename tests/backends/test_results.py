@@ -1,0 +1,171 @@
+"""Looking for results, and what is not found."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import django
+import pytest
+
+from django_fairque import Task, TaskFailedError, get_queue
+from django_fairque.backends.compat import (
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+    TaskResultStatus,
+    default_task_backend,
+    task_backends,
+)
+from django_fairque.conf import aclose_queues
+from django_fairque.tasks import registry
+from django_fairque.testing import run_tasks
+
+from .project import tasks
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Configure
+
+
+@pytest.mark.parametrize("result_id", ["123", "", "x" * 300, "\ud800", None, 5])
+async def test_an_id_that_nobody_knows(queue: FairQueue, result_id: Any) -> None:
+    with pytest.raises(TaskResultDoesNotExist):
+        default_task_backend.get_result(result_id)
+    with pytest.raises(TaskResultDoesNotExist):
+        await default_task_backend.aget_result(result_id)
+    await aclose_queues()
+
+
+async def test_another_tasks_result(queue: FairQueue) -> None:
+    result = await tasks.add.aenqueue(1)
+    with pytest.raises(TaskResultMismatch):
+        tasks.other.get_result(result.id)
+    with pytest.raises(TaskResultMismatch):
+        await tasks.other.aget_result(result.id)
+    await aclose_queues()
+
+
+def test_what_is_no_task_of_django_has_no_result_here(queue: FairQueue) -> None:
+    result = tasks.ordinary.enqueue("ann", 1)
+    with pytest.raises(TaskResultDoesNotExist):
+        default_task_backend.get_result(result.id)
+
+
+def test_a_result_that_was_forgotten(queue: FairQueue, redis: Redis) -> None:
+    result = tasks.add.enqueue(1)
+    redis.flushall()
+    with pytest.raises(TaskResultDoesNotExist):
+        result.refresh()
+
+
+def test_nothing_is_imported_because_a_server_says_so(queue: FairQueue) -> None:
+    pushed = queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="antigravity.fly"))
+    with pytest.raises(TaskResultDoesNotExist):
+        default_task_backend.get_result(pushed.task_id)
+    run_tasks()
+    assert "antigravity" not in sys.modules
+
+
+def test_a_function_that_this_process_has_not_declared(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = tasks.add.enqueue(1)
+    monkeypatch.setattr(registry, "_tasks", {})
+    with pytest.raises(TaskResultDoesNotExist):
+        default_task_backend.get_result(result.id)
+    run_tasks()
+    monkeypatch.undo()
+    result.refresh()
+    assert (result.status, result.attempts) == (TaskResultStatus.READY, 0)
+    assert "is registered in this process" in result.errors[0].traceback
+
+
+def test_the_class_of_an_error_is_not_imported_either(queue: FairQueue) -> None:
+    result = tasks.add.enqueue(1)
+    lease = queue.pop("w")
+    assert lease is not None
+    queue.fail(lease, "antigravity.Crash: up and away", delay=None)
+    result.refresh()
+    (error,) = result.errors
+    assert error.exception_class_path == "antigravity.Crash"
+    with pytest.raises(ImportError, match="import it first"):
+        _ = error.exception_class
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("path", ["subprocess.run", "builtins.print", "django_fairque.nothing"])
+def test_what_is_no_exception_is_not_given_as_one(queue: FairQueue, path: str) -> None:
+    result = tasks.add.enqueue(1)
+    lease = queue.pop("w")
+    assert lease is not None
+    queue.fail(lease, f"{path}: ?", delay=None)
+    result.refresh()
+    with pytest.raises(ValueError, match="does not reference a valid exception"):
+        _ = result.errors[0].exception_class
+
+
+def test_a_task_that_was_never_started_has_an_error_all_the_same(queue: FairQueue) -> None:
+    task = Task.create("a", 3, {"args": [1], "kwargs": {}}, name=registry_name(), expires_at=1001.0)
+    queue.push(task, now=1000.0)
+    queue.sweep(now=1002.0)
+    result = tasks.add.get_result(task.task_id)
+    assert (result.status, result.attempts, result.args) == (TaskResultStatus.FAILED, 0, [1])
+    assert [error.exception_class for error in result.errors] == [TaskFailedError]
+
+
+def registry_name() -> str:
+    return tasks.add.module_path
+
+
+def test_a_damaged_payload_is_a_failure_with_an_error(queue: FairQueue, redis: Redis) -> None:
+    result = tasks.add.enqueue(1)
+    key = next(key for key in redis.scan_iter() if b"payload" in key)
+    redis.set(key, b"{")
+    run_tasks()
+    result.refresh()
+    assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 1)
+    assert "can't be decoded" in result.errors[0].traceback
+
+
+def test_backends_of_threads_share_one_queue(queue: FairQueue) -> None:
+    seen: list[Any] = []
+
+    def enqueue() -> None:
+        seen.append((task_backends["default"], get_queue(), tasks.add.enqueue(1)))
+
+    threads = [threading.Thread(target=enqueue) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(backend) for backend, _, _ in seen}) == 4
+    assert {id(each) for _, each, _ in seen} == {id(queue)}
+    assert len({tasks.add.get_result(result.id).id for _, _, result in seen}) == 4
+
+
+def test_a_backend_says_what_it_can(queue: FairQueue) -> None:
+    backend = default_task_backend
+    flags = (
+        backend.supports_defer,
+        backend.supports_async_task,
+        backend.supports_get_result,
+        backend.supports_priority,
+    )
+    assert flags == (True, True, True, True)
+
+
+def test_a_result_is_the_same_wherever_it_is_looked_at(queue: FairQueue, configure: Configure) -> None:
+    result = tasks.add.using(priority=-7).enqueue(1)
+    assert dataclasses.asdict(tasks.add.get_result(result.id)) == dataclasses.asdict(result)
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="tasks can be pickled from Django 6.1 on")
+def test_tasks_and_results_can_be_pickled(queue: FairQueue) -> None:
+    task: Any = tasks.add
+    result = task.using(user_id="ann").enqueue(1)
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert pickle.loads(pickle.dumps(result.task)).user_id == "ann"

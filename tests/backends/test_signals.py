@@ -1,0 +1,138 @@
+"""`task_started` and `task_finished` of django.tasks, from the process that runs the task."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.backends import FairqueBackend
+from django_fairque.backends.compat import task_finished, task_started
+from django_fairque.testing import run_tasks
+
+from .project import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.dispatch import Signal
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Configure
+
+
+@contextmanager
+def listening(signal: Signal, receiver: Any) -> Iterator[None]:
+    signal.connect(receiver)
+    try:
+        yield
+    finally:
+        signal.disconnect(receiver)
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Any]]:
+    """What was told of each result: which signal, status, attempts, and the exception that was handled meanwhile."""
+    told: list[Any] = []
+
+    def started(sender: Any, task_result: Any, **_: Any) -> None:
+        assert sender is FairqueBackend
+        told.append(("started", task_result.status.value, task_result.attempts, None))
+
+    def finished(sender: Any, task_result: Any, **_: Any) -> None:
+        assert sender is FairqueBackend
+        assert task_result.finished_at >= task_result.started_at
+        told.append(("finished", task_result.status.value, task_result.attempts, sys.exc_info()[0]))
+
+    with listening(task_started, started), listening(task_finished, finished):
+        yield told
+
+
+@pytest.mark.parametrize("work", [tasks.add, tasks.add_async], ids=lambda work: work.name)
+def test_a_task_that_succeeds(queue: FairQueue, heard: list[Any], work: Any) -> None:
+    work.enqueue(1, 2)
+    run_tasks()
+    assert heard == [("started", "RUNNING", 1, None), ("finished", "SUCCESSFUL", 1, None)]
+
+
+@pytest.mark.parametrize("work", [tasks.fail, tasks.fail_async], ids=lambda work: work.name)
+def test_a_failure_is_told_while_its_exception_is_handled(queue: FairQueue, heard: list[Any], work: Any) -> None:
+    work.enqueue("OwnError")
+    run_tasks()
+    assert heard == [("started", "RUNNING", 1, None), ("finished", "FAILED", 1, tasks.OwnError)]
+
+
+def test_the_result_that_is_told_has_the_value_or_the_error(queue: FairQueue) -> None:
+    results: list[Any] = []
+
+    def finished(task_result: Any, **_: Any) -> None:
+        results.append(task_result)
+
+    with listening(task_finished, finished):
+        tasks.add.enqueue(1, 2)
+        tasks.fail.enqueue("ValueError")
+        run_tasks()
+    assert results[0].return_value == 3
+    assert [error.exception_class for error in results[1].errors] == [ValueError]
+    assert "no good: at all" in results[1].errors[0].traceback
+
+
+@pytest.mark.parametrize("work", [tasks.describe, tasks.describe_async], ids=lambda work: work.name)
+def test_only_the_last_attempt_finishes_a_task(
+    queue: FairQueue, configure: Configure, heard: list[Any], work: Any
+) -> None:
+    configure(MAX_RETRIES=1)
+    work.enqueue(5)
+    run_tasks()
+    assert heard == [
+        ("started", "RUNNING", 1, None),
+        ("started", "RUNNING", 2, None),
+        ("finished", "FAILED", 2, LookupError),
+    ]
+
+
+def test_asking_for_another_run_finishes_nothing(queue: FairQueue, heard: list[Any]) -> None:
+    tasks.fail.enqueue("Retry")
+    run_tasks()
+    assert heard == [("started", "RUNNING", 1, None)]
+
+
+def test_receivers_run_where_the_task_does(queue: FairQueue) -> None:
+    threads: list[str] = []
+
+    def note(**_: Any) -> None:
+        threads.append(threading.current_thread().name)
+
+    with listening(task_started, note), listening(task_finished, note):
+        tasks.add.enqueue(1)
+        run_tasks()
+    assert len(threads) == 2
+    assert len(set(threads) - {threading.current_thread().name}) == 1
+
+
+def test_a_receiver_that_fails_harms_nothing(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(**_: Any) -> None:
+        raise LookupError("of the receiver")
+
+    with listening(task_started, broken), listening(task_finished, broken):
+        result = tasks.add.enqueue(1, 2)
+        run_tasks()
+    result.refresh()
+    assert result.return_value == 3
+    assert sum("of the receiver" in str(record.exc_info) for record in caplog.records) == 2
+
+
+def test_django_logs_it_as_it_does_for_its_own_backends(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("django", "django_tasks"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    result = tasks.fail.enqueue("OwnError")
+    run_tasks()
+    lines = [record for record in caplog.records if record.name in ("django.tasks", "django_tasks")]
+    assert [record.levelname for record in lines] == ["DEBUG", "INFO", "ERROR"]
+    assert all(result.id in record.getMessage() for record in lines)
+    assert "OwnError" in str(lines[-1].exc_info)

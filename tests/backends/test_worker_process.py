@@ -1,0 +1,54 @@
+"""A worker process as an operator starts it runs tasks of django.tasks beside the others."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.backends.compat import TaskResultStatus
+from tests.worker.conftest import WorkerProcess, eventually
+
+from .project import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from django_fairque.backends.compat import AnyResult
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+
+@pytest.fixture
+def worker(server: Server, queue: FairQueue, tmp_path: Path) -> Iterator[WorkerProcess]:
+    process = WorkerProcess(
+        server,
+        tmp_path,
+        "--queue",
+        "default",
+        "--queue",
+        "mail",
+        DJANGO_SETTINGS_MODULE="tests.backends.project.settings",
+    )
+    yield process
+    process.close()
+
+
+def is_finished(result: AnyResult) -> bool:
+    result.refresh()
+    return result.is_finished
+
+
+def test_a_worker_process_runs_them_with_retries(queue: FairQueue, worker: WorkerProcess) -> None:
+    ordinary, mailed = tasks.ordinary.enqueue("ann", 1), tasks.add.using(queue_name="mail").enqueue(1, 2)
+    described, failed = tasks.describe.enqueue(), tasks.fail_async.enqueue("OwnError")
+    assert ordinary.wait(20) == "ann 1"
+    eventually(lambda: all(is_finished(result) for result in (mailed, described, failed)))
+    assert mailed.return_value == 3
+    assert described.return_value["pid"] != os.getpid()
+    assert (failed.status, failed.errors[0].exception_class) == (TaskResultStatus.FAILED, tasks.OwnError)
+    assert worker.stop() == 0, worker.log
+    assert f"task {failed.id} tests.backends.project.tasks.fail_async of user default failed" in worker.log
+    assert queue.check_invariants() == []
