@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from catalogue.tasks import catalogue_everybody, catalogue_of
 from library.models import Document
 
-from django_fairque.testing import run_tasks
-
-if TYPE_CHECKING:
-    from django_fairque import FairQueue
+from django_fairque.testing import capture_tasks
 
 SIZES = {"ann": (3, 1, 2), "ben": (7,)}
 
@@ -37,12 +34,13 @@ def test_a_catalogue_names_the_largest_documents() -> None:
     assert found == {"owner": "ann", "documents": 3, "largest": [("3.py", 3), ("2.py", 2)], "attempt": 1}
 
 
-@pytest.mark.django_db(transaction=True)
-def test_everybody_gets_a_catalogue_in_a_task_of_their_own(queue: FairQueue, documents: None) -> None:
-    result: Any = catalogue_everybody.enqueue(most=1)
-    assert queue.get_task(result.id).user_id == "default"
-    assert run_tasks() == 3
-    result.refresh()
-    made: list[Any] = [catalogue_of.get_result(result_id) for result_id in result.return_value]
-    assert [queue.get_task(each.id).user_id for each in made] == ["ann", "ben"]
-    assert [each.return_value["largest"] for each in made] == [[["3.py", 3]], [["7.py", 7]]]
+@pytest.mark.django_db
+@pytest.mark.usefixtures("queue", "documents")
+def test_everybody_gets_a_catalogue_in_a_task_of_their_own() -> None:
+    with capture_tasks() as captured:
+        catalogue_everybody.enqueue(most=1)
+        assert captured.run() == 3
+    everybody, *made = captured.tasks
+    assert [each.user_id for each in captured.tasks] == ["default", "ann", "ben"]
+    assert everybody.result == [each.id for each in made]
+    assert [each.result["largest"] for each in made] == [[["3.py", 3]], [["7.py", 7]]]
