@@ -14,6 +14,7 @@ from django_fairque.tasks.definition import Sendable
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, TaskOptions, changed
 from django_fairque.tasks.queues import get_config
 
+from .about import About
 from .compat import InvalidTask
 from .priorities import class_of
 from .running import runner
@@ -41,7 +42,7 @@ class DjangoDefinition(Sendable[Any]):
         """The one that sends ``task``, which may have been changed by ``using``."""
         call = copy.copy(self)
         object.__setattr__(call, "options", _options(task, settings))
-        object.__setattr__(call, "about", _about(task, now))
+        object.__setattr__(call, "about", About.for_call(task, now).to_json())
         return call
 
     def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Record:
@@ -100,17 +101,6 @@ def _options(task: AnyTask, settings: BackendOptions) -> TaskOptions:
     if task.run_after is not None:
         options["execute_after"] = _aware(task.run_after)
     return changed(TaskOptions(), options, DECLARABLE | SENDABLE, f"{task.module_path}.enqueue()")
-
-
-def _about(task: AnyTask, now: datetime) -> dict[str, Any]:
-    """What the queue's record has no place for, so that the result of a call is the same wherever it is looked at."""
-    about: dict[str, Any] = {"at": now.isoformat(), "backend": task.backend, "priority": int(task.priority)}
-    if task.run_after is not None:
-        about["run_after"] = task.run_after.isoformat()
-    user_id = getattr(task, "user_id", None)
-    if user_id is not None:
-        about["user_id"] = user_id
-    return about
 
 
 def _aware(moment: datetime) -> datetime:

@@ -17,6 +17,7 @@ from django_fairque.engine.records import TaskState
 from django_fairque.tasks.control import Discard
 from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotRegisteredError
 
+from .about import About
 from .compat import TaskError, TaskResult, TaskResultStatus, task_backends
 from .priorities import class_of, number_of
 
@@ -78,7 +79,7 @@ def enqueued(task: AnyTask, task_id: str, args: list[Any], kwargs: dict[str, Any
 def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
     """The result of what was sent, as the queue knows it. ``task`` is the declared one."""
     payload = record.payload if isinstance(record.payload, dict) else {}
-    about = payload.get("about") or {}
+    about = About.of(record)
     if record.state is TaskState.STARTED and record.started_at is not None:
         attempts = [each for each in attempts if each.at <= record.started_at]  # of this run it has no line yet
     result = _result(
@@ -87,7 +88,7 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
         list(payload.get("args") or ()),
         dict(payload.get("kwargs") or {}),
         STATUSES[record.state],
-        datetime.fromisoformat(about["at"]) if "at" in about else _moment(record.created_at),
+        about.at or _moment(record.created_at),
     )
     update(
         result,
@@ -111,8 +112,7 @@ def running(task: AnyTask, lease: Lease, queue: str, attempts: Sequence[Attempt]
 
 def alias_of(task: AnyTask, record: Record) -> str:
     """The backend that a task was sent with, if this process has it; else the one it is declared for."""
-    about = record.payload.get("about") if isinstance(record.payload, dict) else None
-    alias = (about or {}).get("backend", task.backend)
+    alias = About.of(record).backend
     return alias if alias in task_backends.settings else task.backend
 
 
@@ -146,17 +146,15 @@ def _result(
     )
 
 
-def _as_sent(task: AnyTask, record: Record, queue: str, about: dict[str, Any], alias: str) -> AnyTask:
+def _as_sent(task: AnyTask, record: Record, queue: str, about: About, alias: str) -> AnyTask:
     """The declared task with what `using` had changed."""
-    sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": None}
-    if "run_after" in about:
-        sent["run_after"] = datetime.fromisoformat(about["run_after"])
-    if "priority" in about:
-        sent["priority"] = about["priority"]
+    sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": about.run_after}
+    if about.priority is not None:
+        sent["priority"] = about.priority
     elif class_of(task.priority) is not record.priority:
         sent["priority"] = number_of(record.priority)
     if hasattr(task, "user_id"):
-        sent["user_id"] = about.get("user_id")
+        sent["user_id"] = about.user_id
     changes = {name: value for name, value in sent.items() if getattr(task, name) != value}
     return replace(task, **changes) if changes else task
 

@@ -148,7 +148,9 @@ async def _aearlier() -> Sequence[Attempt]:
 
 
 def _is_first(context: RunningTask) -> bool:
-    return context.attempt == 1 and context.lease.delivery == 1
+    lease = context.lease
+    # One that asked for another run has neither failed nor been lost, but has been scheduled.
+    return lease.retry_count == 0 and lease.delivery == 1 and lease.task.execute_after is None
 
 
 def _not_known(context: RunningTask, error: Exception) -> Sequence[Attempt]:

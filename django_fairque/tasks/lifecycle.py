@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
+
 from django_fairque import signals
 
 if TYPE_CHECKING:
@@ -28,11 +30,9 @@ def pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> 
 
 
 async def apushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
-    if not signals.task_pushed.receivers:
-        return
-    for task, result in zip(tasks, results, strict=True):
-        if result.accepted:
-            _log_failures(await signals.task_pushed.asend_robust(sender=task.name, task=task, queue=queue))
+    """As `pushed`, from a coroutine: in the thread where synchronous code runs, once for all of the tasks."""
+    if signals.task_pushed.receivers:
+        await sync_to_async(pushed)(queue, tasks, results)
 
 
 def started(run: Run) -> None:

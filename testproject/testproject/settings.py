@@ -23,8 +23,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_fairque",
     *(["django_tasks"] if django.VERSION < (6, 0) else []),  # what Django has itself from 6.0 on
-    *(["library"] if (BASE_DIR / "library").is_dir() else []),
-    "catalogue",
+    *(["library", "catalogue"] if (BASE_DIR / "library").is_dir() else []),
 ]
 
 MIDDLEWARE = [

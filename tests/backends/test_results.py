@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 
-from django_fairque import Task, TaskFailedError, get_queue
+from django_fairque import Priority, Task, TaskFailedError, get_queue
 from django_fairque.backends.compat import (
     TaskResultDoesNotExist,
     TaskResultMismatch,
@@ -129,6 +129,25 @@ def test_a_damaged_payload_is_a_failure_with_an_error(queue: FairQueue, redis: R
     result.refresh()
     assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 1)
     assert "can't be decoded" in result.errors[0].traceback
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        "text",
+        [1],
+        {"at": "2026-02-31T00:00:00", "priority": 1000, "run_after": "soon", "backend": "gone", "user_id": ""},
+        {"at": 5, "priority": True, "run_after": None, "backend": 7, "user_id": [1]},
+    ],
+)
+def test_what_was_edited_into_nonsense_counts_as_not_said(queue: FairQueue, about: Any) -> None:
+    payload = {"args": [1], "kwargs": {}, "about": about}
+    pushed = queue.push(Task.create("ann", Priority.HIGH, payload, name=tasks.add.module_path))
+    result = tasks.add.get_result(pushed.task_id)
+    assert (result.task.priority, result.task.run_after, result.task.backend) == (20, None, "default")
+    assert run_tasks() == 1
+    result.refresh()
+    assert result.return_value == 1
 
 
 def test_backends_of_threads_share_one_queue(queue: FairQueue) -> None:

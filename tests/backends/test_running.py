@@ -113,6 +113,13 @@ def test_asking_for_another_run_is_no_error(queue: FairQueue) -> None:
     assert (result.status, result.errors, result.attempts) == (TaskResultStatus.READY, [], 1)
 
 
+def test_the_context_counts_runs_that_were_asked_for(queue: FairQueue) -> None:
+    result = tasks.ask_again.enqueue(3)
+    run_tasks()
+    result.refresh()
+    assert (result.return_value, result.attempts, result.errors) == (3, 3, [])
+
+
 def test_a_task_that_was_canceled_has_failed(queue: FairQueue) -> None:
     result = tasks.add.enqueue(1)
     queue.cancel(result.id, reason="changed our minds")

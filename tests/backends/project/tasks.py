@@ -63,6 +63,13 @@ async def describe_async(context: TaskContext[..., Any], wanted: int = 1) -> lis
     return [context.attempt, len(context.task_result.errors)]
 
 
+@task(takes_context=True)
+def ask_again(context: TaskContext[..., Any], wanted: int) -> int:
+    if context.attempt < wanted:
+        raise Retry(0)
+    return context.attempt
+
+
 class OwnError(Exception):
     """An error of the application."""
 
