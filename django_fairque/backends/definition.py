@@ -56,7 +56,7 @@ def find(name: str) -> DjangoDefinition | None:
     return found if isinstance(found, DjangoDefinition) else None
 
 
-def register(task: AnyTask, max_retries: int, user_of: UserOf | None) -> DjangoDefinition:
+def register(task: AnyTask, max_retries: int, user_of: UserOf) -> DjangoDefinition:
     """Make the task's function known to workers; the first declaration of a function is the one that counts."""
     name = task.module_path
     known = registry.find(name)
@@ -75,10 +75,8 @@ def register(task: AnyTask, max_retries: int, user_of: UserOf | None) -> DjangoD
     return definition
 
 
-def _user(task: AnyTask, user_of: UserOf | None) -> Any:
+def _user(task: AnyTask, user_of: UserOf) -> Any:
     """As `TaskOptions.user`: a callable of the arguments."""
-    if user_of is None:
-        return None
 
     def user(*args: Any, **kwargs: Any) -> object:
         found = user_of(task, list(args), kwargs)

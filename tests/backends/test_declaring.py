@@ -117,8 +117,11 @@ def user_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
     return f"user {args[0]}"
 
 
-def test_schedules_send_tasks_of_django_too(queue: FairQueue, configure: Configure, settings: Settings) -> None:
-    configure(USER=user_of)
+@pytest.mark.parametrize(("options", "user"), [({"USER": user_of}, "user 5"), ({}, "default")])
+def test_schedules_send_tasks_of_django_too(
+    queue: FairQueue, configure: Configure, settings: Settings, options: dict[str, Any], user: str
+) -> None:
+    configure(**options)
     schedule = {"TASK": "tests.backends.project.tasks.add", "ARGS": [5], "EVERY": 60}
     settings.FAIRQUE = {**settings.FAIRQUE, "SCHEDULES": {"adding": schedule}}
     sync_schedules()
@@ -127,7 +130,7 @@ def test_schedules_send_tasks_of_django_too(queue: FairQueue, configure: Configu
     django_fairque.get_queue().schedules.run_now("adding")
     (sent,) = queue.tasks("queued").items
     result = tasks.add.get_result(sent.task_id)
-    assert (sent.user_id, result.args, result.task) == ("user 5", [5], tasks.add)
+    assert (sent.user_id, result.args, result.task) == (user, [5], tasks.add)
 
 
 def test_captured_tasks_can_be_asserted_and_run(queue: FairQueue) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,16 @@ async def describe_async(context: TaskContext[..., Any], wanted: int = 1) -> lis
     if context.attempt < wanted:
         raise LookupError(f"attempt {context.attempt}")
     return [context.attempt, len(context.task_result.errors)]
+
+
+waiting = asyncio.Event()
+"""Set when `wait_for_ever` has begun."""
+
+
+@task
+async def wait_for_ever() -> None:
+    waiting.set()
+    await asyncio.Event().wait()
 
 
 @task(takes_context=True)
