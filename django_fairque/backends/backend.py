@@ -153,12 +153,13 @@ class FairqueBackend(BaseTaskBackend):
         return _Call(definition, task, list(map(normalize_json, args)), _normalized(kwargs), now)
 
     def _queues_of(self, result_id: object) -> Sequence[str]:
-        """Where it may be: an id doesn't say."""
+        """Where it may be: an id doesn't say. Nothing is in a queue that is not declared."""
         try:
             check_id(result_id, "result_id")
         except TaskValidationError:
             raise TaskResultDoesNotExist(result_id) from None
-        return sorted(self.queues or get_config().queues, key=lambda name: (name != "default", name))
+        declared = get_config().queues
+        return sorted(set(declared) & (self.queues or set(declared)), key=lambda name: (name != "default", name))
 
     def _stored(self, record: Record, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
         known = definition.find(record.name)

@@ -26,6 +26,7 @@ from django_fairque.testing import run_tasks
 from .project import tasks
 
 if TYPE_CHECKING:
+    from pytest_django import Settings
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
@@ -40,6 +41,14 @@ async def test_an_id_that_nobody_knows(queue: FairQueue, result_id: Any) -> None
     with pytest.raises(TaskResultDoesNotExist):
         await default_task_backend.aget_result(result_id)
     await aclose_queues()
+
+
+def test_a_queue_that_is_not_declared_holds_nothing(queue: FairQueue, settings: Settings) -> None:
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["a", "default"]}}
+    result = tasks.add.enqueue(1)
+    assert default_task_backend.get_result(result.id) == result
+    with pytest.raises(TaskResultDoesNotExist):
+        default_task_backend.get_result("123")
 
 
 async def test_another_tasks_result(queue: FairQueue) -> None:
