@@ -50,11 +50,8 @@ class _Call:
 
 def _user_of(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
     """Whom a call is for that did not come through the backend but from a schedule."""
-    user_id = getattr(task, "user_id", None)
     backend = task.get_backend()
-    if user_id is not None or not isinstance(backend, FairqueBackend) or backend.settings.user is None:
-        return user_id
-    return backend.settings.user(task, args, kwargs)
+    return backend.user_of(task, args, kwargs) if isinstance(backend, FairqueBackend) else None
 
 
 def _normalized(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,9 +145,18 @@ class FairqueBackend(BaseTaskBackend):
 
     def _call(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
         self.validate_task(task)
+        given, named = list(map(normalize_json, args)), _normalized(kwargs)
         now = timezone.now()
-        definition = self._definition(task).sending(task, self.settings, now)
-        return _Call(definition, task, list(map(normalize_json, args)), _normalized(kwargs), now)
+        user_id = self.user_of(task, given, named)
+        definition = self._definition(task).sending(task, self.settings.max_retries, user_id, now)
+        return _Call(definition, task, given, named, now)
+
+    def user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
+        """Whom a call is for, if anybody says so: the task itself, else the option ``USER``."""
+        user_id = getattr(task, "user_id", None)
+        if user_id is not None or self.settings.user is None:
+            return user_id
+        return self.settings.user(task, args, kwargs)
 
     def _queues_of(self, result_id: object) -> Sequence[str]:
         """Where it may be: an id doesn't say. Nothing is in a queue that is not declared."""

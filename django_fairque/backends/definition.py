@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task as Record
 
     from .compat import AnyTask
-    from .options import BackendOptions, UserOf
+    from .options import UserOf
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,10 +38,10 @@ class DjangoDefinition(Sendable[Any]):
     task: AnyTask
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def sending(self, task: AnyTask, settings: BackendOptions, now: datetime) -> Self:
-        """The one that sends ``task``, which may have been changed by ``using``."""
+    def sending(self, task: AnyTask, max_retries: int, user_id: object, now: datetime) -> Self:
+        """The one that sends ``task``, which may have been changed by ``using``. A ``user_id`` of None names nobody."""
         call = copy.copy(self)
-        object.__setattr__(call, "options", _options(task, settings))
+        object.__setattr__(call, "options", _options(task, max_retries, user_id))
         object.__setattr__(call, "about", About.for_call(task, now).to_json())
         return call
 
@@ -85,17 +85,14 @@ def _user(task: AnyTask, user_of: UserOf) -> Any:
     return user
 
 
-def _options(task: AnyTask, settings: BackendOptions) -> TaskOptions:
+def _options(task: AnyTask, max_retries: int, user_id: object) -> TaskOptions:
     options: dict[str, Any] = {
         "priority": class_of(task.priority),
         "queue": task.queue_name,
-        "max_retries": settings.max_retries,
+        "max_retries": max_retries,
     }
-    user_id = getattr(task, "user_id", None)
     if user_id is not None:
         options["user_id"] = user_id
-    elif settings.user is not None:
-        options["user"] = _user(task, settings.user)
     if task.run_after is not None:
         options["execute_after"] = _aware(task.run_after)
     return changed(TaskOptions(), options, DECLARABLE | SENDABLE, f"{task.module_path}.enqueue()")
