@@ -7,7 +7,9 @@ import pytest
 from django_fairque.conf import get_queue
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
+    from collections.abc import Iterator
+
+    from pytest_django import DjangoDbBlocker, Settings
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
@@ -21,7 +23,9 @@ class Configure(Protocol):
 
 
 @pytest.fixture
-def queue(server: Server, redis: Redis, settings: Settings, configure: Configure) -> FairQueue:
+def queue(
+    server: Server, redis: Redis, settings: Settings, configure: Configure, django_db_blocker: DjangoDbBlocker
+) -> Iterator[FairQueue]:
     """The default queue, empty; two queues are declared, and named in ``TASKS``."""
     settings.FAIRQUE = {
         "REDIS": {"URL": server.url},
@@ -29,7 +33,9 @@ def queue(server: Server, redis: Redis, settings: Settings, configure: Configure
         "QUEUE": {"RETRY_BASE_SECONDS": 0, "RETRY_JITTER": 0},
     }
     configure()
-    return get_queue()
+    # A worker in this process tidies up the connections that coroutines of earlier tests have left open.
+    with django_db_blocker.unblock():
+        yield get_queue()
 
 
 @pytest.fixture
