@@ -27,6 +27,8 @@ that does nothing else: a slow receiver holds up no task. Beyond 10,000 that wai
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.dispatch import Signal
 
 __all__ = [
@@ -44,15 +46,50 @@ __all__ = [
     "worker_stopped",
 ]
 
-task_pushed = Signal()
-task_started = Signal()
-task_finished = Signal()
-task_failed = Signal()
-task_retried = Signal()
-task_dead = Signal()
-task_canceled = Signal()
-sla_at_risk = Signal()
-sla_violated = Signal()
-task_promoted = Signal()
-worker_started = Signal()
-worker_stopped = Signal()
+_names: dict[str, str] = {}
+"""The senders that receivers were connected for: Django tells senders apart by identity, so one object stands for a name."""
+
+
+class NamedSignal(Signal):
+    """A signal whose senders are names: equal ones are one sender, whether written in code or read from a server."""
+
+    def connect(self, receiver: Any, sender: Any = None, weak: bool = True, dispatch_uid: Any = None) -> None:
+        if isinstance(sender, str):
+            sender = _names.setdefault(sender, sender)
+        super().connect(receiver, sender, weak, dispatch_uid)
+
+    def disconnect(self, receiver: Any = None, sender: Any = None, dispatch_uid: Any = None) -> bool:
+        return bool(super().disconnect(receiver, _known(sender), dispatch_uid))
+
+    def has_listeners(self, sender: Any = None) -> bool:
+        return bool(super().has_listeners(_known(sender)))
+
+    def send(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+        return super().send(_known(sender), **named)
+
+    async def asend(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+        return await super().asend(_known(sender), **named)
+
+    def send_robust(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+        return super().send_robust(_known(sender), **named)
+
+    async def asend_robust(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+        return await super().asend_robust(_known(sender), **named)
+
+
+def _known(sender: Any) -> Any:
+    return _names.get(sender, sender) if isinstance(sender, str) else sender
+
+
+task_pushed = NamedSignal()
+task_started = NamedSignal()
+task_finished = NamedSignal()
+task_failed = NamedSignal()
+task_retried = NamedSignal()
+task_dead = NamedSignal()
+task_canceled = NamedSignal()
+sla_at_risk = NamedSignal()
+sla_violated = NamedSignal()
+task_promoted = NamedSignal()
+worker_started = NamedSignal()
+worker_stopped = NamedSignal()
