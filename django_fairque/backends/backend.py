@@ -122,7 +122,7 @@ class FairqueBackend(BaseTaskBackend):
         """What is wrong with this backend's entry in ``TASKS``; asks no server."""
         where = f"TASKS[{self.alias!r}]"
         found: list[checks.CheckMessage] = [
-            checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E020")
+            checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E040")
             for problem in options.problems(self.options)
         ]
         try:
@@ -135,7 +135,7 @@ class FairqueBackend(BaseTaskBackend):
                     f"QUEUES of {where}: {name!r} is not a queue of django_fairque; expected some of "
                     f"{', '.join(map(repr, declared))}",
                     hint='Declare it in FAIRQUE["QUEUES"].',
-                    id="fairque.E021",
+                    id="fairque.E041",
                 )
             )
         return found

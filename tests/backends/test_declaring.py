@@ -94,7 +94,7 @@ def test_mistakes_in_the_options_are_found_by_the_check_and_before_anything_is_s
 ) -> None:
     configure(**options)
     (message,) = default_task_backend.check()
-    assert message.id == "fairque.E020"
+    assert message.id == "fairque.E040"
     assert words in message.msg
     with pytest.raises(InvalidTaskBackend, match="OPTIONS of TASKS"):
         tasks.add.enqueue(1)
@@ -104,7 +104,7 @@ def test_the_check_finds_queues_that_are_not_declared(queue: FairQueue, settings
     assert default_task_backend.check() == []
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["mail", "elsewhere"]}}
     (message,) = default_task_backend.check()
-    assert message.id == "fairque.E021"
+    assert message.id == "fairque.E041"
     assert "'elsewhere' is not a queue of django_fairque; expected some of 'default', 'mail'" in message.msg
 
 
