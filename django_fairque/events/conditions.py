@@ -130,7 +130,7 @@ class changed(Condition):  # noqa: N801 - reads as a word of its own
     def __call__(self, event: Event) -> bool:
         if not event.is_saved(self.field):
             return False
-        column = field_of(event.model, self.field)
+        column = event.column(self.field)
         now = event.instance.__dict__.get(column.attname, ANY)
         if self.to is not ANY and not is_same(column, now, self.to):
             return False

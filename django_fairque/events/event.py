@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from .paths import field_of, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from django.db.models import Model
+    from django.db.models import Field, Model
 
 CREATE, UPDATE, SAVE, DELETE, M2M, SIGNAL = "create", "update", "save", "delete", "m2m", "signal"
 """Kinds of events. `SAVE` is a save of which nobody can tell whether it created the object."""
+
+
+_columns: WeakKeyDictionary[type[Model], dict[str, Field[Any, Any]]] = WeakKeyDictionary()
+"""By model and name: Django looks through several dictionaries for one, at every save."""
 
 
 @dataclass
@@ -51,9 +56,16 @@ class Event:
             return self.pk
         return value_at(self.instance, path)
 
+    def column(self, name: str) -> Field[Any, Any]:
+        """The field of that name."""
+        known = _columns.setdefault(self.model, {})
+        if name not in known:
+            known[name] = field_of(self.model, name)
+        return known[name]
+
     def is_saved(self, name: str) -> bool:
         """Whether a field was among those that were saved: not left out of ``update_fields``, not deferred."""
-        column = field_of(self.model, name)
+        column = self.column(name)
         if self.update_fields is not None:
             return bool(self.update_fields & {column.name, column.attname})
         return column.attname in self.instance.__dict__

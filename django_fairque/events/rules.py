@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_fairque.events")
 
+_key = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""The same text for the same request."""
+
 Argument = Union[str, Callable[[Event], Any], Any]  # noqa: UP007 - evaluated on 3.10 too
 """A field path, a callable of the event, or anything else as it is."""
 
@@ -82,7 +85,7 @@ class Rule:
         user = self._user(event)
         definition = self.definition
         try:
-            key = json.dumps((user, args, kwargs), sort_keys=True)
+            key = _key((user, args, kwargs))
         except (TypeError, ValueError):
             definition.build(args, kwargs)  # says what is wrong with them
             raise

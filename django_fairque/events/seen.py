@@ -49,8 +49,8 @@ class Seen:
         return self.standing().known
 
     def followed_by(self, values: Mapping[str, Any], witness: Waiting | None) -> Seen:
-        """What was saved now, in the transaction that ``witness`` belongs to (None: it is committed)."""
-        before = self.standing()
+        """What was saved now, in the transaction that ``witness`` belongs to (None: it is committed). Of one that stands."""
+        before = self
         merged = {**before.known, **values}
         if witness is None:
             return Seen(merged)
@@ -97,9 +97,8 @@ def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None
         meta = type(instance)._meta
         names = tuple(name for name in names if update_fields & {name, meta.get_field(name).name})
     values = _taken(instance, names)
-    seen: Seen = instance.__dict__.get(ATTRIBUTE) or Seen({})
-    known = seen.values()
-    if any(name not in known or known[name] != value for name, value in values.items()):
+    seen: Seen = (instance.__dict__.get(ATTRIBUTE) or Seen({})).standing()
+    if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
         instance.__dict__[ATTRIBUTE] = seen.followed_by(values, sending.hook_in(using))
 
 

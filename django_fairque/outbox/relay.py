@@ -25,7 +25,7 @@ from django_fairque.engine.errors import BacklogFullError, FairQueueError, Redis
 from .rows import decoded, is_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from django.db.models import QuerySet
@@ -80,7 +80,7 @@ def relay(
     """
     at = now or timezone.now()
     read_at = monotonic()
-    rows = list(_due(database, users, at, minimum_age)[:MOST_ROWS])
+    rows = list(_due(database, at, minimum_age)[:MOST_ROWS] if users is None else _due_of(database, users, at))
     done = Relayed(uncounted=dict(counts or {}), more=len(rows) == MOST_ROWS)
     going = _Going(database, at, done)
     for queue, group in itertools.groupby(rows, key=lambda row: row.queue):
@@ -94,21 +94,34 @@ def relay(
     return done
 
 
-def _due(database: str, users: Collection[str] | None, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
+def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
     """The rows that may be relayed, eldest first: none of a user whose eldest row waits to be tried again."""
-    from django_fairque.models import OutboxEntry
-
-    entries: QuerySet[OutboxEntry] = OutboxEntry.objects.using(database).order_by("id")
-    if users is not None:
-        entries = entries.filter(user_id__in=users)
-    waiting = entries.filter(retry_at__gt=now)
-    blocked = set(waiting.filter(is_stuck=False).values_list("user_id", flat=True)[:MOST_BLOCKED])
+    entries = _entries(database).order_by("id")
+    waiting = entries.filter(retry_at__gt=now, is_stuck=False)
     due: QuerySet[OutboxEntry] = entries.exclude(retry_at__gt=now)
-    if blocked:
+    if blocked := set(waiting.values_list("user_id", flat=True)[:MOST_BLOCKED]):
         due = due.exclude(user_id__in=blocked)
     if minimum_age:
         due = due.filter(created_at__lte=now - timedelta(seconds=minimum_age))
     return due
+
+
+def _due_of(database: str, users: Collection[str], now: datetime) -> Iterator[OutboxEntry]:
+    """As `_due`, of some users, in one query: after each commit."""
+    blocked: set[str] = set()
+    for row in _entries(database).filter(user_id__in=users).order_by("id")[:MOST_ROWS]:
+        waits = row.retry_at is not None and row.retry_at > now
+        if waits and not row.is_stuck:
+            blocked.add(row.user_id)
+        if not waits and row.user_id not in blocked:
+            yield row
+
+
+def _entries(database: str) -> QuerySet[OutboxEntry]:
+    from django_fairque.models import OutboxEntry
+
+    entries: QuerySet[OutboxEntry] = OutboxEntry.objects.using(database)
+    return entries
 
 
 def outboxes() -> list[str]:
@@ -222,9 +235,5 @@ class _Going:
             logger.error("task %s can't be relayed from the outbox of %r: %s", row, self._database, error)
 
     def _rows(self, rows: Sequence[OutboxEntry]) -> QuerySet[OutboxEntry]:
-        from django_fairque.models import OutboxEntry
-
-        entries: QuerySet[OutboxEntry] = OutboxEntry.objects.using(self._database).filter(
-            pk__in=[row.pk for row in rows]
-        )
-        return entries
+        rest: QuerySet[OutboxEntry] = _entries(self._database).filter(pk__in=[row.pk for row in rows])
+        return rest

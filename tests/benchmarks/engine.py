@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.models import Task
 from django_fairque.engine.queue import FairQueue
+from tests.counting import OUTSIDE, counted
 from tests.servers import Server
 
 if TYPE_CHECKING:
@@ -16,17 +17,6 @@ if TYPE_CHECKING:
 
     from .table import Table
 
-OUTSIDE = {
-    "fcall",
-    "function|load",
-    "evalsha",
-    "eval",
-    "info",
-    "config|resetstat",
-    "script|load",
-    "client|setinfo",
-    "hello",
-}
 PAYLOAD = "x" * 198
 
 
@@ -48,10 +38,12 @@ def load(queue: FairQueue, made: Iterator[Task]) -> None:
 
 def cost(client: Redis, call: Callable[[], Any], times: int) -> tuple[float, float]:
     """Server commands inside the scripts, and microseconds of server time, of one call."""
-    client.config_resetstat()
-    for _ in range(times):
-        call()
-    stats = {name.removeprefix("cmdstat_"): stat for name, stat in client.info("commandstats").items()}
+
+    def repeated() -> None:
+        for _ in range(times):
+            call()
+
+    stats = counted(client, repeated)
     commands = sum(stat["calls"] for name, stat in stats.items() if name not in OUTSIDE)
     return commands / times, stats["fcall"]["usec"] / times
 

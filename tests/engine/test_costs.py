@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
+from tests.counting import commands
 
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from redis import Redis
 
     from tests.conftest import MakeServer
-
-OUTSIDE = {
-    "fcall",
-    "function|load",
-    "evalsha",
-    "eval",
-    "info",
-    "config|resetstat",
-    "script|load",
-    "client|setinfo",
-    "hello",
-}
-
-
-def commands(redis: Redis, call: Callable[[], Any]) -> int:
-    """Server commands run inside the scripts of ``call``."""
-    redis.config_resetstat()
-    call()
-    stats = redis.info("commandstats")
-    return sum(stat["calls"] for name, stat in stats.items() if name.removeprefix("cmdstat_") not in OUTSIDE)
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from django_fairque.engine.delivering import REMEMBERED, REMEMBERED_AFTER
 from django_fairque.engine.errors import BacklogFullError, DependencyCycleError, TaskNotFoundError
 from django_fairque.engine.records import EventCount, TaskState
+from tests.counting import commands
 
 from .conftest import NOW, task
-from .test_costs import commands
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.priority import Priority
+from tests.counting import commands
 
 from .conftest import NOW, MakeQueue, push_many, task
-from .test_costs import commands
 
 if TYPE_CHECKING:
     from redis import Redis

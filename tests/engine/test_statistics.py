@@ -9,9 +9,9 @@ import pytest
 
 from django_fairque.engine.histograms import Percentiles, percentiles
 from django_fairque.engine.statistics import SlaStats
+from tests.counting import commands
 
 from .conftest import task
-from .test_costs import commands
 
 if TYPE_CHECKING:
     from redis import Redis

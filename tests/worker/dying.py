@@ -38,8 +38,8 @@ def dying(owner: Any, name: str, *, after: bool) -> None:
 STEPS = {
     "before the rows are written": (rows, "store", False),
     "after the rows are written": (rows, "store", True),
-    "before the rows are read": (relay, "_due", False),
-    "after the rows are read": (relay, "_due", True),
+    "before the rows are read": (relay, "_entries", False),
+    "after the rows are read": (relay._Going, "deliver", False),
     "before the queue has them": (FairQueue, "deliver", False),
     "after the queue has them": (FairQueue, "deliver", True),
     "before the rows are removed": (QuerySet, "delete", False),
