@@ -1,9 +1,41 @@
-"""What django_fairque keeps in the project's databases: the outbox, and nothing else."""
+"""What django_fairque keeps in the project's databases: the outbox, and the permissions of the admin's pages."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+
+class Queue(models.Model):
+    """Has no table: it gives the pages in the admin their place and their permissions."""
+
+    name = models.CharField(_("name"), max_length=200, primary_key=True)
+
+    class Meta:
+        managed = False
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view", "change", "delete")  # see; pause; purge
+        permissions = (
+            ("view_user", "Can see users of queues"),
+            ("change_user", "Can pause, weigh and limit users of queues"),
+            ("delete_user", "Can purge what users have waiting"),
+            ("view_task", "Can see tasks"),
+            ("change_task", "Can cancel tasks, and run them now"),
+            ("view_deadletter", "Can see dead letters"),
+            ("change_deadletter", "Can requeue dead letters"),
+            ("delete_deadletter", "Can discard dead letters"),
+            ("view_dependency", "Can see what tasks wait for"),
+            ("change_dependency", "Can release and cancel tasks that wait for others"),
+            ("view_schedule", "Can see schedules"),
+            ("change_schedule", "Can change schedules, and run them now"),
+            ("view_worker", "Can see workers"),
+            ("change_worker", "Can quiet and stop workers"),
+            ("view_event", "Can see model events"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class OutboxEntry(models.Model):

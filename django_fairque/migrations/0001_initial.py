@@ -10,6 +10,35 @@ class Migration(migrations.Migration):
 
     operations = (
         migrations.CreateModel(
+            name="Queue",
+            fields=[
+                ("name", models.CharField(max_length=200, primary_key=True, serialize=False, verbose_name="name")),
+            ],
+            options={
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
+                "permissions": (
+                    ("view_user", "Can see users of queues"),
+                    ("change_user", "Can pause, weigh and limit users of queues"),
+                    ("delete_user", "Can purge what users have waiting"),
+                    ("view_task", "Can see tasks"),
+                    ("change_task", "Can cancel tasks, and run them now"),
+                    ("view_deadletter", "Can see dead letters"),
+                    ("change_deadletter", "Can requeue dead letters"),
+                    ("delete_deadletter", "Can discard dead letters"),
+                    ("view_dependency", "Can see what tasks wait for"),
+                    ("change_dependency", "Can release and cancel tasks that wait for others"),
+                    ("view_schedule", "Can see schedules"),
+                    ("change_schedule", "Can change schedules, and run them now"),
+                    ("view_worker", "Can see workers"),
+                    ("change_worker", "Can quiet and stop workers"),
+                    ("view_event", "Can see model events"),
+                ),
+                "managed": False,
+                "default_permissions": ("view", "change", "delete"),
+            },
+        ),
+        migrations.CreateModel(
             name="OutboxEntry",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

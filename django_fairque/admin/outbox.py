@@ -8,8 +8,8 @@ from django.contrib import admin, messages
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from .models import OutboxEntry
-from .outbox.relay import relay
+from django_fairque.models import OutboxEntry
+from django_fairque.outbox.relay import relay
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -1,0 +1,174 @@
+"""What all pages share: who may see and do what, which queue, a server that is down, the audit trail, fragments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.cache import patch_cache_control, patch_vary_headers
+from django.utils.translation import gettext as _
+from django.views import View
+
+from django_fairque.engine.errors import (
+    ConfigurationError,
+    FairQueueError,
+    RedisConnectionError,
+    TaskNotFoundError,
+)
+from django_fairque.models import Queue
+
+from .server import page_queue, queue_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest, HttpResponse
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.queue import FairQueue
+
+APP = "django_fairque"
+FRAGMENT_HEADER = "X-Fairque-Fragment"
+"""Sent by the script that refreshes a page: only what changes is wanted."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that a page does: a POST with ``action`` set to its name.
+
+    ``method`` is given the queue and the request; it returns the sentence that is shown (and logged), and raises a
+    `FairQueueError` or `ValueError` whose text is shown instead. ``subject`` says what it was done to, for the audit trail.
+    """
+
+    permission: str
+    method: Callable[[Any, FairQueue, HttpRequest], str]
+    subject: Callable[[Any, HttpRequest], str] = lambda page, request: request.POST.get("subject", "")  # noqa: ARG005
+
+
+class Page(View):
+    """One page of one queue. Subclasses set the class variables and define `facts`."""
+
+    name: ClassVar[str]
+    """Of its URL: ``admin:django_fairque_<name>``."""
+    path: ClassVar[str]
+    """Below the app's own URL, such as ``users/``."""
+    title: ClassVar[StrOrPromise]
+    permission: ClassVar[str]
+    """To see it: a codename of `Queue`, such as ``view_user``."""
+    template: ClassVar[str]
+    """Extends ``admin/django_fairque/page.html``."""
+    actions: ClassVar[dict[str, Action]] = {}
+    in_menu: ClassVar[bool] = True
+    refreshes: ClassVar[bool] = True
+    """Whether its content is renewed every few seconds."""
+
+    model_admin: Any = None
+    """The `QueueAdmin` below which the page hangs; given to `as_view`."""
+    request: HttpRequest
+
+    def facts(self, queue: FairQueue) -> dict[str, Any]:
+        """What the template shows. Whatever is read of the queue is read here, or the banner can't take its place.
+
+        Raises:
+            RedisConnectionError: shown as a banner. TaskNotFoundError, Http404: a page that says so.
+        """
+        raise NotImplementedError
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if not self.may(self.permission):
+            raise PermissionDenied
+        return super().dispatch(request, *args, **kwargs)
+
+    def may(self, codename: str) -> bool:
+        """Whether whoever asks has a permission."""
+        return self.request.user.has_perm(f"{APP}.{codename}")
+
+    @property
+    def queue_name(self) -> str:
+        return self.request.GET.get("queue") or "default"
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        queues, trouble, facts = ["default"], "", {}
+        try:
+            queues = queue_names()
+            if self.queue_name not in queues:
+                raise Http404(_("There is no queue %(name)s.") % {"name": self.queue_name})
+            facts = self.facts(page_queue(self.queue_name))
+        except TaskNotFoundError as error:
+            raise Http404(str(error)) from None
+        except (RedisConnectionError, ConfigurationError) as error:
+            trouble = str(error)
+        is_fragment = FRAGMENT_HEADER in request.headers
+        context = {
+            **self.model_admin.admin_site.each_context(request),
+            "opts": Queue._meta,
+            "title": self.title,
+            "page": self,
+            "base": f"admin/{APP}/{'fragment' if is_fragment else 'page'}.html",
+            "menu": self.menu(),
+            "queues": queues,
+            "queue": self.queue_name,
+            "trouble": trouble,
+            "is_known": not trouble,
+            "may": {codename: self.may(codename) for codename in self._codenames()},
+            **facts,
+        }
+        request.current_app = self.model_admin.admin_site.name  # as the admin's own views do
+        response = TemplateResponse(request, self.template, context)
+        patch_vary_headers(response, [FRAGMENT_HEADER])
+        patch_cache_control(response, private=True, no_cache=True, no_store=True)
+        return response
+
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        """Do something, say what became of it, and show the page again."""
+        action = self.actions.get(request.POST.get("action", ""))
+        if action is None:
+            raise Http404(_("There is no such action here."))
+        if not self.may(action.permission):
+            raise PermissionDenied
+        try:
+            if self.queue_name not in queue_names():
+                raise Http404(_("There is no queue %(name)s.") % {"name": self.queue_name})
+            done = action.method(self, page_queue(self.queue_name), request)
+        except (FairQueueError, ValueError) as error:
+            messages.error(request, str(error))
+        else:
+            self.log(action.subject(self, request), done)
+            messages.success(request, done)
+        return HttpResponseRedirect(self.back_to(request))
+
+    def back_to(self, request: HttpRequest) -> str:
+        """Where to go after an action: this very page, with its query."""
+        return request.get_full_path()
+
+    def log(self, subject: str, sentence: str) -> None:
+        """Leave a line in the admin's audit trail: to which queue, and which part of it, what was done."""
+        name = f"{self.queue_name}: {subject}" if subject else self.queue_name
+        self.model_admin.log_change(self.request, Queue(name=name[:200]), sentence)
+
+    def url(self, name: str, *args: Any, **query: str) -> str:
+        """The URL of a page, for the queue that is shown."""
+        from urllib.parse import urlencode
+
+        site = self.model_admin.admin_site.name
+        path = reverse(f"admin:{APP}_{name}", args=args, current_app=site)
+        return f"{path}?{urlencode({'queue': self.queue_name, **query})}"
+
+    def menu(self) -> list[dict[str, Any]]:
+        """The pages that whoever asks may see."""
+        from .pages import PAGES
+
+        return [
+            {"title": each.title, "url": self.url(each.name), "is_here": each is type(self)}
+            for each in PAGES
+            if each.in_menu and self.may(each.permission)
+        ]
+
+    @staticmethod
+    def _codenames() -> list[str]:
+        return [*(codename for codename, _name in Queue._meta.permissions), "view_queue"]

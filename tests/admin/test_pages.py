@@ -1,0 +1,155 @@
+"""What holds for every page, found by walking the URL patterns, so that none is forgotten."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.urls import get_resolver, reverse
+
+from django_fairque.admin.page import FRAGMENT_HEADER
+from django_fairque.admin.pages import PAGES
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.conftest import MakeServer
+
+pytestmark = pytest.mark.django_db
+
+SIMPLE = [page for page in PAGES if "<" not in page.path]
+"""Pages whose URL needs no argument."""
+
+
+def url(name: str) -> str:
+    return reverse(f"admin:django_fairque_{name}", args=["none"] if "<" in path_of(name) else [])
+
+
+def path_of(name: str) -> str:
+    return next((page.path for page in PAGES if page.name == name), "")
+
+
+@pytest.fixture
+def staff(client: Client) -> User:
+    user: User = User.objects.create_user("staff", password="x", is_staff=True)
+    client.force_login(user)
+    return user
+
+
+def names() -> list[str]:
+    """Every URL of ours in the admin."""
+    found = [name for name in get_resolver().namespace_dict["admin"][1].reverse_dict if isinstance(name, str)]
+    return sorted(name.removeprefix("django_fairque_") for name in found if name.startswith("django_fairque_"))
+
+
+def test_every_url_is_a_page_or_the_outbox() -> None:
+    ours = {name for name in names() if not name.startswith("outboxentry_")}
+    assert ours == {page.name for page in PAGES} | {"queue_changelist"}
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_staff_without_permissions_see_and_do_nothing(
+    client: Client, staff: User, queue: FairQueue, method: str
+) -> None:
+    for page in PAGES:
+        assert getattr(client, method)(url(page.name)).status_code == 403, page.name
+    assert "django_fairque" not in client.get(reverse("admin:index")).content.decode()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_page_has_a_permission_of_its_own(client: Client, staff: User, queue: FairQueue, page: Any) -> None:
+    staff.user_permissions.add(Permission.objects.get(codename=page.permission))
+    allowed = {each.name for each in PAGES if client.get(url(each.name)).status_code != 403}
+    assert allowed == {each.name for each in PAGES if each.permission == page.permission}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_action_needs_its_permission_a_post_and_a_token(
+    client: Client, staff: User, queue: FairQueue, page: Any
+) -> None:
+    staff.user_permissions.add(Permission.objects.get(codename=page.permission))
+    for name, action in page.actions.items():
+        if action.permission != page.permission:
+            assert client.post(url(page.name), {"action": name}).status_code == 403, name
+    from django.test import Client as Browser
+
+    strict = Browser(enforce_csrf_checks=True)
+    strict.force_login(staff)
+    assert strict.post(url(page.name), {"action": next(iter(page.actions), "any")}).status_code == 403
+
+
+def test_an_unknown_action_is_not_found(admin_client: Client, queue: FairQueue) -> None:
+    for page in SIMPLE:
+        assert admin_client.post(url(page.name), {"action": "surprise"}).status_code == 404
+
+
+@pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
+class TestSimple:
+    def test_is_shown_empty(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+        answer = admin_client.get(url(page.name))
+        assert answer.status_code == 200
+        text = answer.content.decode()
+        assert f"<title>{page.title}" in text
+        assert 'aria-current="page"' in text or not page.in_menu
+        assert answer["Cache-Control"].startswith("private")
+
+    def test_has_no_inline_script_or_style(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+        text = admin_client.get(url(page.name)).content.decode()
+        ours = text[text.index('class="fq-menu"') : text.index('id="footer"') if 'id="footer"' in text else None]
+        for banned in ("<script", "<style", " style=", " onclick=", "javascript:"):
+            assert banned not in ours
+
+    def test_a_fragment_is_its_content_alone(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+        text = admin_client.get(url(page.name), headers={FRAGMENT_HEADER: "1"}).content.decode()
+        assert "<html" not in text
+        assert "fq-menu" not in text
+
+    def test_of_another_queue(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+        assert '<option value="mail" selected>' in admin_client.get(url(page.name), {"queue": "mail"}).content.decode()
+        assert admin_client.get(url(page.name), {"queue": "nowhere"}).status_code == 404
+
+    @pytest.mark.parametrize("how", ["down", "hung"])
+    def test_a_server_that_does_not_answer_is_a_banner(
+        self, admin_client: Client, page: Any, how: str, make_server: MakeServer, settings: Settings
+    ) -> None:
+        server = make_server()
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+        if how == "down":
+            server.stop()
+        else:
+            os.kill(server.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        answer = admin_client.get(url(page.name))
+        took = time.monotonic() - begun
+        if how == "hung":
+            os.kill(server.pid, signal.SIGCONT)
+        assert answer.status_code == 200
+        assert 'class="fq-trouble" role="alert"' in answer.content.decode()
+        assert took < 10, "a page never waits for a server: two seconds by design, and a slow machine"
+
+    def test_sends_a_bounded_number_of_commands(
+        self, admin_client: Client, queue: FairQueue, redis: Any, page: Any
+    ) -> None:
+        from django_fairque.engine.models import Task
+
+        def commands() -> int:
+            admin_client.get(url(page.name))
+            before = int(redis.info("stats")["total_commands_processed"])
+            admin_client.get(url(page.name))
+            return int(redis.info("stats")["total_commands_processed"]) - before
+
+        few = commands()
+        queue.push_batch([Task.create(f"u{n}", 1 + n % 6, n) for n in range(2000)])
+        assert commands() <= max(few + 450, 500)
+
+
+def test_the_index_leads_to_the_first_page(admin_client: Client, queue: FairQueue) -> None:
+    index = admin_client.get(reverse("admin:index")).content.decode()
+    assert reverse("admin:django_fairque_queue_changelist") in index
+    assert admin_client.get(reverse("admin:django_fairque_queue_changelist")).status_code == 200
