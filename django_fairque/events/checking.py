@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.core.exceptions import FieldDoesNotExist
-
 from django_fairque.engine.errors import FairQueueError
 
 from .event import M2M
@@ -44,13 +42,10 @@ def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
         if isinstance(given, str) and (problem := problem_of(model, given)):
             yield f"{what}: {problem}"
     if M2M in rule.kinds:
-        try:
-            field = model._meta.get_field(rule.relation)
-            is_many = field.many_to_many and field.concrete
-        except FieldDoesNotExist:
-            is_many = False
-        if not is_many:
-            names = ", ".join(each.name for each in model._meta.many_to_many) or "none"
+        fields = {each.name: each for each in model._meta.many_to_many}
+        field = fields.get(rule.relation)
+        if field is None:
+            names = ", ".join(fields) or "none"
             yield f"{model._meta.label} declares no many-to-many field {rule.relation!r}; it has {names}"
         elif rule.actions == {"clear"} and not field.remote_field.through._meta.auto_created:  # type: ignore[union-attr]
             yield f"a clear of {rule.relation!r} is a 'remove' of each row, because its through model is one of your own"

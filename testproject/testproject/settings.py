@@ -32,6 +32,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django_fairque.middleware.CurrentUserMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -74,10 +75,12 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 STATIC_URL = "static/"
 
-# Nothing to configure: with DEBUG, an embedded server keeps its data in BASE_DIR/.fairque and starts when first used.
-# In production, name a server:
+# No server to configure: with DEBUG, an embedded one keeps its data in BASE_DIR/.fairque and starts when first used.
+# In production, name one:
 #     FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:6379/0"}}
-FAIRQUE: dict[str, Any] = {}
+FAIRQUE: dict[str, Any] = {
+    "OUTBOX": True,  # what a transaction enqueues is committed with it
+}
 
 # Tasks written for Django's own interface run in the same queues, beside the others.
 TASKS = {
