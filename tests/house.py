@@ -39,6 +39,7 @@ FLOORS = {
     "management": 6,
     "testing": 6,
     "web": 6,
+    "templatetags": 7,
     "apps": 7,
     "urls": 7,
     "__init__": 8,

@@ -1,0 +1,65 @@
+"""What the admin's templates say figures and moments with. ``None`` and what is missing are a dash everywhere."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+
+from django_fairque.monitoring import formatting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+register = template.Library()
+NOTHING = "–"
+
+
+def _said(how: Callable[[float], str], value: Any) -> str:
+    return NOTHING if value is None or value == "" else how(float(value))
+
+
+@register.filter
+def duration(seconds: Any) -> str:
+    """Seconds: ``0.00123`` -> ``1.23 ms``."""
+    return _said(formatting.duration, seconds)
+
+
+@register.filter
+def rate(per_second: Any) -> str:
+    """So many a second: ``0.5`` -> ``30 /min``."""
+    return _said(formatting.rate, per_second)
+
+
+@register.filter
+def share(fraction: Any) -> str:
+    """``0.25`` -> ``25 %``."""
+    return _said(formatting.share, fraction)
+
+
+@register.filter
+def number(value: Any) -> str:
+    """``1234567`` -> ``1,234,567``."""
+    return _said(formatting.number, value)
+
+
+@register.filter
+def size(number_of_bytes: Any) -> str:
+    """Bytes: ``2048`` -> ``2 KiB``."""
+    return _said(formatting.size, number_of_bytes)
+
+
+@register.filter
+def moment(value: Any) -> str:
+    """A `datetime`, or seconds since the epoch, as a ``<time>`` in the site's time zone. 0 is no moment either."""
+    if not value:
+        return NOTHING
+    zone = timezone.get_current_timezone()
+    if not isinstance(value, datetime):
+        value = datetime.fromtimestamp(float(value), tz=zone)
+    value = value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
+    text = f"{value:%Y-%m-%d %H:%M:%S}"
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(timespec="seconds"), text)
