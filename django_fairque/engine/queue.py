@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import delivering, dependencies, leasing, lookup, maintenance, pushing, runs
+from .activity import activity
 from .alerts import take_alerts
 from .commands import Commands
 from .dead_letters import DeadLetters
@@ -20,11 +21,13 @@ from .schedules import Schedules
 from .statistics import QueueStats, stats
 from .transport import SyncClient, Transport
 from .users import UserQueue
+from .waiting import longest_waits, purge
 from .xcom import XCom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from .activity import Activity
     from .alerts import Alert
     from .dependencies import DependencyView
     from .lease import Lease
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from .runs import RunView
     from .snapshot import Violation
     from .steps import Steps
+    from .waiting import Waiting
 
 T = TypeVar("T")
 
@@ -341,6 +345,18 @@ class FairQueue:
     def get_stats(self, minutes: int = 60) -> QueueStats:
         """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
         return self._run(stats(self._commands, minutes))
+
+    def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
+        """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
+        return self._run(activity(self._commands, minutes, per_span))
+
+    def longest_waits(self, limit: int = 50) -> list[Waiting]:
+        """Tasks that have been ready longest (at most 1,000), the longest wait first."""
+        return self._run(longest_waits(self._commands, limit))
+
+    def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
+        """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
+        return self._run(purge(self._commands, limit, now))
 
     def health(self) -> Health:
         return self._run(health(self._commands))

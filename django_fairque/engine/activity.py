@@ -1,0 +1,79 @@
+"""What happened lately, in spans of whole minutes: for charts, which need no more points than can be seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .histograms import Histograms, Percentiles, percentiles
+from .priority import Priority
+from .steps import Read
+
+if TYPE_CHECKING:
+    from .commands import Commands
+    from .steps import Steps
+
+DAY = 1440
+"""Minutes: what is kept (a little longer) by default, see ``stats_minutes_ttl``."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What happened from ``begin`` (seconds since the epoch) on, for ``seconds``: the latest span is still going on.
+
+    Percentiles of the attempts that ended in it: how long they had waited for their start, and how long they ran.
+    """
+
+    begin: int
+    seconds: int
+    pushed: int
+    finished: int
+    failed: int
+    dead: int
+    violated: int
+    promoted: int
+    wait: Percentiles
+    run: Percentiles
+
+
+@dataclass(frozen=True)
+class Activity:
+    """The spans, the oldest first, and the percentiles of all of them together."""
+
+    spans: list[Span]
+    wait: Percentiles
+    run: Percentiles
+    wait_by_priority: dict[str, Percentiles] = field(default_factory=dict)
+
+
+def activity(commands: Commands, minutes: int, per_span: int) -> Steps[Activity]:
+    if not 1 <= minutes <= DAY or not 1 <= per_span <= minutes or minutes % per_span:
+        raise ValueError(
+            f"minutes must be from 1 to {DAY} and a multiple of per_span, got minutes={minutes!r}, per_span={per_span!r}"
+        )
+    (clock,) = yield Read([("TIME",)])
+    now = int(clock[0])
+    first = now // 60 // per_span * per_span - minutes + per_span  # spans begin at round times: they don't flicker
+    records = yield Read([("HGETALL", commands.keys.minute(first + index)) for index in range(minutes)])
+    whole, spans = Histograms(), []
+    for index in range(0, minutes, per_span):
+        begin = (first + index) * 60
+        spans.append(_span(begin, min(60 * per_span, now - begin + 1), records[index : index + per_span]))
+    for record in records:
+        whole.add(record)
+    by_priority = {Priority(number).name: percentiles(whole.waits[number]) for number in sorted(whole.waits)}
+    return Activity(spans, percentiles(whole.wait), percentiles(whole.runs), by_priority)
+
+
+def _span(begin: int, seconds: int, records: list[dict[bytes, bytes]]) -> Span:
+    histograms = Histograms()
+    for record in records:
+        histograms.add(record)
+    counted = ("pushed", "finished", "failed", "dead", "violated", "promoted")
+    return Span(
+        begin,
+        seconds,
+        wait=percentiles(histograms.wait),
+        run=percentiles(histograms.runs),
+        **{name: sum(int(record.get(name.encode(), 0)) for record in records) for name in counted},
+    )

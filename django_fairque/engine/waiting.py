@@ -1,0 +1,65 @@
+"""What a whole queue has waiting: who has waited longest, and canceling all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .commands import MAX_BATCH, NEVER
+from .listing import check_limit
+from .lookup import cancel_many
+from .steps import Read
+from .units import seconds
+
+if TYPE_CHECKING:
+    from .commands import Commands
+    from .steps import Steps
+
+SLICE = min(500, MAX_BATCH)
+"""Tasks canceled by one script call: some 10 ms of the server's time."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A task that can start and has not, ready since ``since`` (seconds since the epoch)."""
+
+    task_id: str
+    user_id: str
+    since: float
+
+
+def longest_waits(commands: Commands, limit: int) -> Steps[list[Waiting]]:
+    """The longest first. Of twice ``limit`` tasks: those that come first in their class, and those whose promise is broken."""
+    check_limit(limit)
+    queued = commands.keys.state("queued")
+    reads = [("ZRANGE", queued, 0, limit - 1), ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, limit)]
+    nearest, eldest = yield Read(reads)
+    ids = [task_id.decode() for task_id in dict.fromkeys([*nearest, *eldest])]
+    if not ids:
+        return []
+    records = yield Read([("HMGET", commands.keys.task(task_id), "user", "ready", "created") for task_id in ids])
+    found = [
+        Waiting(task_id, user.decode(), seconds(ready or created) or 0.0)
+        for task_id, (user, ready, created) in zip(ids, records, strict=True)
+        if user is not None  # it has gone since the registry was read
+    ]
+    return sorted(found, key=lambda each: each.since)[:limit]
+
+
+def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:
+    """Cancel what waits, in slices. What waits for others or for its time comes first: it may become ready meanwhile."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"limit must be a whole number from 1, got {limit!r}")
+    total = 0
+    for state in ("deferred", "scheduled", "queued"):
+        index = 0
+        while total < limit:
+            last = index + min(SLICE, limit - total) - 1
+            (ids,) = yield Read([("ZRANGE", commands.keys.state(state), index, last)])
+            if not ids:
+                break
+            codes = yield from cancel_many(commands, [task_id.decode() for task_id in ids], "purged", now)
+            done = codes.count(1)
+            total += done
+            index += len(ids) - done
+    return total
