@@ -1,4 +1,4 @@
-"""What the admin's templates say figures and moments with. ``None`` and what is missing are a dash everywhere."""
+"""What the admin's templates say figures and moments with, and draw charts. What is missing is a dash everywhere."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from django_fairque.monitoring import formatting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from django_fairque.admin.charts import Bars, LineChart, Sparkline
 
 register = template.Library()
 NOTHING = "–"
@@ -63,3 +65,21 @@ def moment(value: Any) -> str:
     value = value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
     text = f"{value:%Y-%m-%d %H:%M:%S}"
     return format_html('<time datetime="{}">{}</time>', value.isoformat(timespec="seconds"), text)
+
+
+@register.inclusion_tag("admin/django_fairque/chart_line.html")
+def line_chart(chart: LineChart) -> dict[str, Any]:
+    """Lines over time, with their figures as a table."""
+    return {"chart": chart}
+
+
+@register.inclusion_tag("admin/django_fairque/chart_spark.html")
+def sparkline(chart: Sparkline) -> dict[str, Any]:
+    """A small line for a cell of a table."""
+    return {"chart": chart}
+
+
+@register.inclusion_tag("admin/django_fairque/chart_bars.html")
+def bars(chart: Bars) -> dict[str, Any]:
+    """A table with a bar for each row."""
+    return {"chart": chart}

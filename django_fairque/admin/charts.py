@@ -1,0 +1,246 @@
+"""Charts as numbers and sentences: where each line, bar and label goes. The templates named ``chart_*.html`` draw them.
+
+Every position is a string, because templates write numbers the way a language does ("1.234,5") and SVG knows only one way.
+Across, positions are of `WIDTH`; labels are put at percentages beside the stretched lines, so that text keeps its size on
+every screen.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+from django.utils.translation import gettext
+
+from django_fairque.monitoring import formatting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+WIDTH, HEIGHT = 1000, 100
+MARGIN = 6
+"""Above and below the lines of a sparkline, whose strokes have a width."""
+LARGEST = 1e15
+"""What is more is drawn as this."""
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_LONG_STEPS = tuple(float(minutes * 60) for minutes in (1, 2, 4, 10, 20, 30, 60, 120, 240, 480, 720, 1440))
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: a value for each moment, None where there is none."""
+
+    label: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Several lines over one time. ``times`` are seconds since the epoch, ``name`` is unique on the page."""
+
+    name: str
+    title: str
+    times: Sequence[float]
+    series: Sequence[Series]
+    say: Callable[[float], str] = formatting.number
+    """Writes a value with its unit."""
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to draw."""
+        return not any(_known(value) is not None for each in self.series for value in each.values)
+
+    @property
+    def top(self) -> float:
+        """The value of the upper edge."""
+        return ceiling(
+            max((_known(value) or 0.0 for each in self.series for value in each.values), default=0.0),
+            is_time=self.say is formatting.duration,
+        )
+
+    @property
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Of each series its label, its class, and its path."""
+        top = self.top
+        return [
+            (printable(each.label), f"fq-line-{number}", path(each.values, top))
+            for number, each in enumerate(self.series, 1)
+        ]
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """Height of each horizontal line (``0`` is the upper edge), and its label."""
+        top = self.top
+        return [(_at(HEIGHT * (1 - part)), self.say(top * part)) for part in (1.0, 0.5, 0.0)]
+
+    @property
+    def moments(self) -> list[tuple[str, str, str]]:
+        """Of each label below the chart: where (in percent), how it is anchored there, and what it says."""
+        last = len(self.times) - 1
+        if last < 0:
+            return []
+        if last == 0:
+            return [("50%", "middle", _clock(self.times[0]))]
+        parts = [(0.0, "start"), (0.5, "middle"), (1.0, "end")]
+        return [(f"{_at(100 * part)}%", anchor, _clock(self.times[round(last * part)])) for part, anchor in parts]
+
+    @property
+    def description(self) -> str:
+        """What the lines show, in a sentence for whoever does not see them."""
+        if self.is_empty:
+            return gettext("Nothing happened in this time.")
+        return "; ".join(map(self._described, self.series))
+
+    def _described(self, series: Series) -> str:
+        values = [value for value in map(_known, series.values) if value is not None]
+        label = printable(series.label)
+        if not values:
+            return gettext("%(label)s: nothing") % {"label": label}
+        told = {"label": label, "most": self.say(max(values)), "latest": self.say(values[-1])}
+        return gettext("%(label)s: at most %(most)s, %(latest)s at last") % told
+
+    @property
+    def rows(self) -> list[tuple[float, list[str | None]]]:
+        """The figures as a table, the latest first: a moment, and what each series says (None for nothing)."""
+        said = [[self._said(value) for value in each.values] for each in self.series]
+        table = list(zip(self.times, zip(*said, strict=True), strict=True)) if said else []
+        return [(when, list(values)) for when, values in reversed(table)]
+
+    def _said(self, value: float | None) -> str | None:
+        known = _known(value)
+        return None if known is None else self.say(known)
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """One small line without axes."""
+
+    title: str
+    values: Sequence[float | None]
+    say: Callable[[float], str] = formatting.number
+
+    @property
+    def path(self) -> str:
+        known = [value for value in map(_known, self.values) if value is not None]
+        return path(self.values, max(known, default=0.0), MARGIN)
+
+    @property
+    def description(self) -> str:
+        known = [value for value in map(_known, self.values) if value is not None]
+        if not known:
+            return gettext("Nothing happened in this time.")
+        return gettext("at most %(most)s, %(latest)s at last") % {
+            "most": self.say(max(known)),
+            "latest": self.say(known[-1]),
+        }
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A value, and what it should be (None where there is no such thing)."""
+
+    label: str
+    value: float
+    fair: float | None = None
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class DrawnBar:
+    """A bar as it is drawn; widths of `WIDTH`, ``mark`` is where the fair value is."""
+
+    label: str
+    url: str
+    width: str
+    mark: str | None
+    value: str
+    fair: str | None
+    description: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Values side by side, each against what would be fair. The table they stand in is their alternative in text."""
+
+    title: str
+    what: str
+    """Of what the labels are, such as "User"."""
+    bars: Sequence[Bar]
+    value_title: str = ""
+    fair_title: str = ""
+    say: Callable[[float], str] = formatting.number
+    longest: float | None = None
+    """The value of a bar of full length; the largest by default."""
+
+    @property
+    def drawn(self) -> list[DrawnBar]:
+        values = [_known(value) or 0.0 for bar in self.bars for value in (bar.value, bar.fair)]
+        full = self.longest or max(values, default=0.0) or 1.0
+        return [self._drawn(bar, full) for bar in self.bars]
+
+    def _drawn(self, bar: Bar, full: float) -> DrawnBar:
+        label, value, fair = printable(bar.label), _known(bar.value) or 0.0, _known(bar.fair)
+        text = gettext("%(label)s: %(value)s") % {"label": label, "value": self.say(value)}
+        if fair is not None:
+            text = gettext("%(text)s (fair: %(fair)s)") % {"text": text, "fair": self.say(fair)}
+        return DrawnBar(
+            label,
+            bar.url,
+            _at(WIDTH * min(1.0, value / full)),
+            None if fair is None else _at(WIDTH * min(1.0, fair / full)),
+            self.say(value),
+            None if fair is None else self.say(fair),
+            text,
+        )
+
+
+def path(values: Sequence[float | None], top: float, margin: float = 0.0) -> str:
+    """The ``d`` of a line, with a gap for each None; a value between two gaps is a dot."""
+    step = WIDTH / max(1, len(values) - 1)
+    start = 0.0 if len(values) > 1 else WIDTH / 2
+    room = HEIGHT - 2 * margin
+
+    def points() -> Iterator[tuple[bool, str]]:
+        for index, value in enumerate(map(_known, values)):
+            height = min(1.0, (value or 0.0) / top) if top else 0.0
+            yield value is not None, f"{_at(start + index * step)} {_at(HEIGHT - margin - room * height)}"
+
+    runs = ([point for _, point in run] for is_known, run in groupby(points(), key=itemgetter(0)) if is_known)
+    return " ".join(f"M{run[0]}" + ("".join(f"L{point}" for point in run[1:]) or "h0") for run in runs)
+
+
+def ceiling(value: float, *, is_time: bool = False) -> float:
+    """The next round number, so that its half is round too: 1, 2, 4 or 10 times a power of ten; of long times, minutes."""
+    if value <= 0:
+        return 1.0
+    if is_time and 40 < value <= _LONG_STEPS[-1]:
+        return next(step for step in _LONG_STEPS if step >= value)
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((power * digit for digit in (1.0, 2.0, 4.0) if power * digit >= value), power * 10.0)
+
+
+def printable(label: str) -> str:
+    """Without what no XML may hold, shortened."""
+    text = _UNPRINTABLE.sub("\ufffd", label)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _known(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return min(max(0.0, value), LARGEST)
+
+
+def _at(position: float) -> str:
+    return f"{position:.2f}".rstrip("0").rstrip(".")
+
+
+def _clock(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, tz=timezone.get_current_timezone()):%H:%M}"
