@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django.http import Http404
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from django_fairque.monitoring.formatting import duration, per_minute
+from django_fairque.monitoring.report import top_users
+
+from .charts import Bar, Bars, LineChart, Series
 from .page import Page
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
+    from django_fairque.engine.activity import Activity, Span
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.statistics import QueueStats
+    from django_fairque.engine.waiting import Waiting
+
+SPANS = {1: 1, 24: 15}
+"""Hours that can be shown, and minutes of which each point of a chart is made."""
+REFRESH = {1: 5, 24: 60}
+"""Seconds. A day is 1,440 reads."""
+LOOKED_AT = 150
+"""Users, at most: each is a read."""
+TOLD = 10
+"""Users, in each table."""
+SETTLED = 15
+"""Seconds from which on a span that is still going on says something of its rate."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A user, when its longest wait began, and how many of the tasks looked at are its."""
+
+    user_id: str
+    since: float
+    tasks: int
 
 
 class Overview(Page):
@@ -24,4 +54,97 @@ class Overview(Page):
     template = "admin/django_fairque/overview.html"
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        return {"stats": queue.get_stats()}
+        hours = self._hours()
+        stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, SPANS[hours])
+        top = top_users(queue, stats, TOLD, LOOKED_AT)
+        return {
+            "stats": stats,
+            "health": queue.health(),
+            "hours": hours,
+            "choices": [(each, self._said(each), self.url(self.name, hours=str(each))) for each in SPANS],
+            "refresh": REFRESH[hours],
+            "tiles": tiles(stats),
+            "throughput": throughput(activity),
+            "waits": waits(activity),
+            "priorities": [
+                (name, count, activity.wait_by_priority.get(name)) for name, count in reversed(stats.depth.items())
+            ],
+            "activity": activity,
+            "late": sum(span.violated for span in activity.spans),
+            "moved": sum(span.promoted for span in activity.spans),
+            "top": top,
+            "busiest": busiest(top.sizes),
+            "longest": longest(queue.longest_waits()),
+        }
+
+    def _hours(self) -> int:
+        asked = self.request.GET.get("hours", "1")
+        if asked not in map(str, SPANS):
+            raise Http404(gettext("hours must be 1 or 24, got %(asked)s.") % {"asked": asked})
+        return int(asked)
+
+    @staticmethod
+    def _said(hours: int) -> str:
+        return ngettext("last hour", "last %(hours)d hours", hours) % {"hours": hours}
+
+
+def tiles(stats: QueueStats) -> list[tuple[str, int]]:
+    """What there is now, in words and numbers."""
+    states = stats.states
+    return [
+        (gettext("Queued"), states["queued"]),
+        (gettext("Running"), states["started"]),
+        (gettext("Scheduled"), states["scheduled"]),
+        (gettext("Deferred"), states["deferred"]),
+        (gettext("Dead letters"), states["failed"]),
+        (gettext("Workers"), stats.workers),
+    ]
+
+
+def throughput(activity: Activity) -> LineChart:
+    """How many tasks came and ended, by the minute."""
+    spans = activity.spans
+    return LineChart(
+        "throughput",
+        gettext("Tasks a minute"),
+        [span.begin for span in spans],
+        [
+            Series(gettext("Pushed"), [_rate(span, span.pushed) for span in spans]),
+            Series(gettext("Finished"), [_rate(span, span.finished) for span in spans]),
+            Series(gettext("Failed attempts"), [_rate(span, span.failed) for span in spans]),
+        ],
+        per_minute,
+    )
+
+
+def waits(activity: Activity) -> LineChart:
+    """How long attempts that ended had waited for their start; a gap where none ended."""
+    spans = activity.spans
+    return LineChart(
+        "waits",
+        gettext("Wait for a start"),
+        [span.begin for span in spans],
+        [
+            Series(gettext("Half waited no longer (p50)"), [span.wait.p50 or None for span in spans]),
+            Series(gettext("95 % waited no longer (p95)"), [span.wait.p95 or None for span in spans]),
+        ],
+        duration,
+    )
+
+
+def busiest(sizes: dict[str, Any]) -> Bars:
+    """Users by what they have ready."""
+    bars = [Bar(user_id, size.ready) for user_id, size in sizes.items() if size.ready]
+    return Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready"))
+
+
+def longest(found: list[Waiting]) -> list[Wait]:
+    """Users by their longest wait."""
+    by_user: dict[str, list[float]] = {}
+    for each in found:
+        by_user.setdefault(each.user_id, []).append(each.since)
+    return [Wait(user_id, moments[0], len(moments)) for user_id, moments in by_user.items()][:TOLD]
+
+
+def _rate(span: Span, count: int) -> float:
+    return count * 60 / max(SETTLED, span.seconds)

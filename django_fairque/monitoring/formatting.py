@@ -36,6 +36,11 @@ def rate(per_second: float) -> str:
     return f"{_digits(per_second * 86_400)} /d" if per_second else "0 /s"
 
 
+def per_minute(value: float) -> str:
+    """``0.25`` -> ``0.25 /min``: always the same unit, for a scale."""
+    return f"{_digits(value)} /min"
+
+
 def share(fraction: float) -> str:
     return f"{_digits(fraction * 100)} %"
 

@@ -31,13 +31,13 @@ class TopUsers:
     users: int
 
 
-def top_users(queue: FairQueue, stats: QueueStats, count: int) -> TopUsers:
-    """The first ``count`` of at most 1,000 users.
+def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_PAGE) -> TopUsers:
+    """The first ``count`` of at most ``most`` (1 to 1,000) users.
 
     In the register of users those without work stand first, so its last page is the one to look at.
     """
-    first = max(0, stats.users - MAX_PAGE)
-    page = queue.users(f"0:{first}", MAX_PAGE)
+    first = max(0, stats.users - most)
+    page = queue.users(f"0:{first}", most)
     sizes = queue.get_queue_sizes_batch(page.items)
     ranked = sorted(sizes.items(), key=lambda pair: (-pair[1].ready, -pair[1].total, pair[0]))
     return TopUsers(dict(ranked[:count]), len(sizes), max(stats.users, len(sizes)))
