@@ -171,4 +171,9 @@ class Page(View):
 
     @staticmethod
     def _codenames() -> list[str]:
-        return [*(codename for codename, _name in Queue._meta.permissions), "view_queue"]
+        return [
+            *(codename for codename, _name in Queue._meta.permissions),
+            "view_queue",
+            "change_queue",
+            "delete_queue",
+        ]

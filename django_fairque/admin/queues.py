@@ -54,7 +54,7 @@ class Row:
     @property
     def sparkline(self) -> Sparkline:
         title = gettext("Tasks finished in the last hour: %(name)s") % {"name": self.name}
-        return Sparkline(title, [span.finished for span in self.activity.spans], per_minute)
+        return Sparkline(title, [span.finished for span in self.activity.spans[:-1]], per_minute)
 
 
 class Queues(Page):

@@ -1,0 +1,135 @@
+"""The Overview says how a queue is."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from django.urls import reverse
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.models import Task
+from tests.counting import counted
+
+from .reading import said
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+URL = "admin:django_fairque_overview"
+
+
+def shown(client: Client, **query: str) -> str:
+    """The page's own content."""
+    answer = client.get(reverse(URL), query, headers={"X-Fairque-Fragment": "1"})
+    assert answer.status_code == 200
+    text: str = answer.content.decode()
+    return text
+
+
+def test_tiles_are_what_there_is(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("a", 3, 1, task_id=f"t{n}") for n in range(5)], now=now - 120)
+    queue.push(Task.create("b", 6, 1, execute_after=now + 900), now=now - 120)
+    queue.push(Task.create("c", 1, 1, depends_on=["t4"]), now=now - 120)
+    running, failed = queue.pop_batch(2, "w", lease=900, now=now - 110)
+    queue.fail(failed, "boom", retry=False, now=now - 110)
+    queue.heartbeat("w", {}, ttl=900, now=now)
+    text = said(shown(admin_client))
+    assert text.startswith("Queued 3 Running 1 Scheduled 1 Deferred 1 Dead letters 1 Workers 1 Oldest wait ")
+    assert re.search(r"Oldest wait (1\.9\d|2|2\.0\d) min Users with work 1 / 3", text)
+    queue.release(running)
+
+
+def test_charts_are_of_an_hour_or_a_day(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("a", 5, n) for n in range(90)], now=now - 7200)
+    for lease in queue.pop_batch(90, "w", now=now - 7198):
+        queue.finish(lease, took=0.5, now=now - 7198)
+    queue.push(Task.create("a", 3, 1), now=now - 300)
+    (lease,) = queue.pop_batch(1, "w", now=now - 296)
+    queue.fail(lease, "no", retry=False, now=now - 296)
+    hour, day = shown(admin_client), shown(admin_client, hours="24")
+    assert "Pushed: at most 1 /min, 0 /min at last" in hour
+    assert "Failed attempts: at most 1 /min" in hour
+    assert "Pushed: at most 6 /min" in day, "90 tasks in 15 minutes"
+    assert "NORMAL 0 3.85 s 3.85 s 3.85 s" in said(hour), "right to 9 %"
+    assert "VERY_HIGH 0 – – –" in said(hour)
+    assert "VERY_HIGH 0 1.92 s" in said(day)
+    assert counted(redis, lambda: shown(admin_client, hours="24"))["hgetall"]["calls"] < 1440 + 200
+    page = admin_client.get(reverse(URL), {"hours": "24"}).content.decode()
+    assert 'data-refresh="60"' in page, "a day is not read every five seconds"
+    assert 'data-refresh="5"' in admin_client.get(reverse(URL)).content.decode()
+    assert re.search(r'<a href="[^"]*queue=default&amp;hours=24" aria-current="true">last 24 hours</a>', day)
+
+
+@pytest.mark.parametrize("hours", ["0", "25", "x", "<b>", ""])
+def test_no_other_time_can_be_asked_for(admin_client: Client, queue: FairQueue, hours: str) -> None:
+    answer = admin_client.get(reverse(URL), {"hours": hours})
+    assert answer.status_code == 404
+    assert b"<b>" not in answer.content
+
+
+def test_the_busiest_and_the_longest_waiting_users_are_named(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push(Task.create("<i>patient</i>", 1, 1, sla=1), now=now - 3600)
+    queue.push_batch([Task.create("busy", 3, n) for n in range(40)], now=now - 60)
+    queue.push_batch([Task.create(f"u{n}", 3, n) for n in range(300)], now=now)
+    queue.push_batch([Task.create(f"u{n}", 3, n, execute_after=now + 99) for n in range(300, 310)], now=now)
+    html = shown(admin_client)
+    assert "<i>" not in html
+    assert "User Ready since <i>patient</i>" in said(html)
+    longest = [each.group(1) for each in re.finditer(r'fq-name"><bdi>([^<]*)</bdi></th><td><time', html)]
+    assert longest[:2] == ["&lt;i&gt;patient&lt;/i&gt;", "busy"]
+    assert "Of 150 users looked at; there are 312." in html
+
+
+def test_the_busiest_of_few_users_are_compared(admin_client: Client, queue: FairQueue) -> None:
+    assert "No user has a task ready." in shown(admin_client)
+    queue.push_batch([Task.create("busy", 3, n) for n in range(40)])
+    queue.push_batch([Task.create("quiet", 3, n) for n in range(10)])
+    html = shown(admin_client)
+    assert "<desc>busy: 40</desc>" in html
+    assert re.search(r'd="M0 7H250"', html), "a quarter of the longest bar"
+    assert "looked at" not in html
+
+
+def test_what_endangers_tasks_is_said_in_words(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+    queue.push(Task.create("a", 3, 1))
+    text = said(shown(admin_client))
+    assert "Something needs a look" in text
+    assert "tasks are waiting and no worker is running" in text
+    assert "the append-only file is off" in text
+    assert "When memory is full noeviction" in text
+    redis.config_set("appendonly", "yes")
+    try:
+        queue.purge()
+        text = said(shown(admin_client))
+        assert "All is well" in text
+        assert "Append-only file on" in text
+    finally:
+        redis.config_set("appendonly", "no")
+
+
+def test_promises_are_counted(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("a", 3, n, sla=10) for n in range(3)], now=now - 100)
+    queue.pop_batch(2, "w", lease=900, now=now - 60)
+    text = said(shown(admin_client))
+    assert "At risk – 3 Overdue while waiting – 3 Started late 2 2 Moved up, having starved 0 0" in text
+
+
+def test_a_pause_is_said(admin_client: Client, queue: FairQueue) -> None:
+    assert "is paused" not in shown(admin_client)
+    queue.pause()
+    assert "This queue is paused" in shown(admin_client)
+    assert "This queue is paused" not in shown(admin_client, queue="mail")
+    get_queue("mail").push(Task.create("a", 3, 1))
+    assert "CRITICAL 0" in said(shown(admin_client, queue="mail"))
