@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.http import Http404
@@ -37,11 +38,11 @@ SETTLED = 15
 
 @dataclass(frozen=True)
 class Wait:
-    """A user, when its longest wait began, and how many of the tasks looked at are its."""
+    """A user, when its longest wait began (seconds since the epoch), and how long it is."""
 
     user_id: str
     since: float
-    tasks: int
+    seconds: float
 
 
 class Overview(Page):
@@ -74,7 +75,7 @@ class Overview(Page):
             "moved": sum(span.promoted for span in activity.spans),
             "top": top,
             "busiest": busiest(top.sizes),
-            "longest": longest(queue.longest_waits()),
+            "longest": longest(queue.longest_waits(), activity.spans[-1]),
         }
 
     def _hours(self) -> int:
@@ -138,12 +139,11 @@ def busiest(sizes: dict[str, Any]) -> Bars:
     return Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready"))
 
 
-def longest(found: list[Waiting]) -> list[Wait]:
-    """Users by their longest wait."""
-    by_user: dict[str, list[float]] = {}
-    for each in found:
-        by_user.setdefault(each.user_id, []).append(each.since)
-    return [Wait(user_id, moments[0], len(moments)) for user_id, moments in by_user.items()][:TOLD]
+def longest(found: list[Waiting], latest: Span) -> list[Wait]:
+    """Users by their longest wait, as long as it is by the server's clock, on which the latest span ends."""
+    now, first = latest.begin + latest.seconds - 1, {each.user_id: each.since for each in reversed(found)}
+    ranked = sorted(first.items(), key=itemgetter(1))[:TOLD]
+    return [Wait(user_id, since, max(0.0, now - since)) for user_id, since in ranked]
 
 
 def _rate(span: Span, count: int) -> float:

@@ -79,14 +79,17 @@ def test_no_other_time_can_be_asked_for(admin_client: Client, queue: FairQueue, 
 
 def test_the_busiest_and_the_longest_waiting_users_are_named(admin_client: Client, queue: FairQueue) -> None:
     now = time.time()
-    queue.push(Task.create("<i>patient</i>", 1, 1, sla=1), now=now - 3600)
-    queue.push_batch([Task.create("busy", 3, n) for n in range(40)], now=now - 60)
+    queue.push(Task.create("<i>patient</i>", 1, 1, sla=1), now=now - 3660)
+    queue.push_batch([Task.create("busy", 3, n, sla=1) for n in range(60)], now=now - 60)
     queue.push_batch([Task.create(f"u{n}", 3, n) for n in range(300)], now=now)
     queue.push_batch([Task.create(f"u{n}", 3, n, execute_after=now + 99) for n in range(300, 310)], now=now)
     html = shown(admin_client)
     assert "<i>" not in html
-    assert "User Ready since <i>patient</i>" in said(html)
-    longest = [each.group(1) for each in re.finditer(r'fq-name"><bdi>([^<]*)</bdi></th><td><time', html)]
+    assert "User Waits Ready since <i>patient</i> 1.02 h" in said(html)
+    longest = [
+        each.group(1)
+        for each in re.finditer(r'fq-name"><bdi>([^<]*)</bdi></th><td class="fq-number">[^<]*</td><td><time', html)
+    ]
     assert longest[:2] == ["&lt;i&gt;patient&lt;/i&gt;", "busy"]
     assert "Of 150 users looked at; there are 312." in html
 

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django_fairque.admin import queues
 from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
+from tests.counting import counted
 
 from .reading import said
 
@@ -98,6 +99,7 @@ def test_many_queues_are_paged(admin_client: Client, redis: Redis, settings: Set
     assert found == ["default", *names]
     assert not query
     assert ">default</a>" in shown(admin_client, after="nowhere"), "from the beginning"
+    assert counted(redis, lambda: shown(admin_client))["hgetall"]["calls"] <= 20 * 61
 
 
 def test_a_queue_is_paused_and_resumed(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:

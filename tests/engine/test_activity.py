@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.engine.aio import AsyncFairQueue
 from tests.counting import counted
 
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
 
     from django_fairque.engine.queue import FairQueue
 
@@ -88,3 +90,11 @@ def test_a_purge_cancels_what_waits_in_slices(queue: FairQueue) -> None:
 def test_a_purge_has_a_limit(queue: FairQueue, limit: int) -> None:
     with pytest.raises(ValueError, match="limit must be a whole number from 1"):
         queue.purge(limit)
+
+
+async def test_all_of_it_can_be_awaited(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    await queue.push_batch([task("a"), task("b")])
+    assert sum(span.pushed for span in (await queue.get_activity(2)).spans) == 2
+    assert {wait.user_id for wait in await queue.longest_waits()} == {"a", "b"}
+    assert await queue.purge() == 2
