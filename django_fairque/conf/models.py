@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.options import (
@@ -25,7 +25,7 @@ from django_fairque.engine.options import (
 from .monitor import MonitorConfig
 from .redis import RedisConfig
 from .schedule import ScheduleConfig
-from .worker import QUEUE_NAME, QUEUE_NAME_WORDS, WorkerConfig
+from .worker import QUEUE_NAME, QUEUE_NAME_WORDS, WorkerConfig, listed
 
 if TYPE_CHECKING:
     import os
@@ -46,6 +46,11 @@ class _Switches(Options):
     outbox: bool = Field(default=False, description="true or false")
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     tracing: bool = Field(default=False, description="true or false")
+    redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(listed)] = Field(
+        default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
+        description="a list of words",
+        title="a word that is not empty",
+    )
 
     @field_validator("tracing")
     @classmethod

@@ -22,7 +22,7 @@ QUEUE_NAME = r"^[a-z0-9_.-]{1,64}$"
 QUEUE_NAME_WORDS = '1 to 64 lower-case letters, digits, "_", "." or "-"'
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """A list written as text, where nothing else can be written: ``a,b``, or JSON if an item holds a comma."""
     if not isinstance(value, str):
         return list(value) if isinstance(value, (tuple, set, frozenset)) else value
@@ -38,8 +38,8 @@ def _user_id(value: str) -> str:
         raise ValueError(str(error)) from error
 
 
-Users = Annotated[list[Annotated[str, AfterValidator(_user_id)]], BeforeValidator(_listed)]
-QueueNames = Annotated[list[Annotated[str, Field(pattern=QUEUE_NAME)]], BeforeValidator(_listed), Field(min_length=1)]
+Users = Annotated[list[Annotated[str, AfterValidator(_user_id)]], BeforeValidator(listed)]
+QueueNames = Annotated[list[Annotated[str, Field(pattern=QUEUE_NAME)]], BeforeValidator(listed), Field(min_length=1)]
 
 
 def _users(default: list[str]) -> Any:
