@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import delivering, dependencies, leasing, lookup, maintenance, pushing, runs
+from . import delivering, dependencies, finding, leasing, lookup, maintenance, pushing, runs
 from .activity import activity
 from .alerts import take_alerts
 from .commands import Commands
@@ -16,6 +16,7 @@ from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
+from .records import TaskState
 from .repairing import Repair, repair
 from .schedules import AsyncSchedules
 from .statistics import QueueStats, stats
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from .activity import Activity
     from .alerts import Alert
     from .dependencies import DependencyView
+    from .finding import Found
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
-    from .records import Attempt, EventCount, PushResult, TaskState
+    from .records import Attempt, EventCount, PushResult
     from .runs import RunView
     from .snapshot import Violation
     from .steps import Steps
@@ -217,6 +219,30 @@ class AsyncFairQueue:
 
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         return await self._run(lookup.cancel(self._commands, task_id, reason, now))
+
+    async def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
+        return await self._run(lookup.cancel_some(self._commands, task_ids, reason, now))
+
+    async def run_now(self, task_id: str, *, now: float | None = None) -> bool:
+        return await self._run(lookup.hasten(self._commands, task_id, TaskState.SCHEDULED, now))
+
+    async def run_many_now(self, task_ids: Sequence[str], *, now: float | None = None) -> int:
+        return await self._run(lookup.hasten_some(self._commands, task_ids, now))
+
+    async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
+        return await self._run(lookup.hasten(self._commands, task_id, TaskState.DEFERRED, now))
+
+    async def find(
+        self,
+        state: TaskState | str,
+        *,
+        user_id: str | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        look_at: int = 1000,
+        cursor: str | None = None,
+    ) -> Found:
+        return await self._run(finding.find(self._commands, state, user_id, name, limit, look_at, cursor))
 
     async def get_task(self, task_id: str) -> Task:
         return await self._run(lookup.get_task(self._commands, task_id))

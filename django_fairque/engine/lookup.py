@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
-from .errors import StaleLeaseError
+from .errors import StaleLeaseError, TaskValidationError
 from .ids import check_id, new_nonce
 from .models import Task
 from .packing import unpack
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .commands import Commands
     from .lease import Lease
     from .steps import Steps
+
+SLICE = 200
+"""Tasks changed in one call: the server does nothing else meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,41 @@ def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: f
     """0 unknown, 1 canceled, 2 ended before: one for each of at most 1000 ids."""
     reply = yield commands.call("cancel", [reason, len(task_ids), *task_ids], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
+
+
+def cancel_some(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[int]:
+    """Cancel those of these that have not ended, in slices; returns how many."""
+    total, ids = 0, _ids(task_ids)
+    for first in range(0, len(ids), SLICE):
+        total += (yield from cancel_many(commands, ids[first : first + SLICE], reason, now)).count(1)
+    return total
+
+
+def hasten(commands: Commands, task_id: str, state: TaskState, now: float | None) -> Steps[bool]:
+    """Whether a task in this state of waiting was made to wait no longer."""
+    (code,) = yield from _hasten(commands, [check_id(task_id, "task_id")], state, now)
+    if code == 0:
+        raise commands.unknown(task_id)
+    return bool(code == 1)
+
+
+def hasten_some(commands: Commands, task_ids: Sequence[str], now: float | None) -> Steps[int]:
+    """`hasten` those of these that are SCHEDULED, in slices; returns how many."""
+    total, ids = 0, _ids(task_ids)
+    for first in range(0, len(ids), SLICE):
+        total += (yield from _hasten(commands, ids[first : first + SLICE], TaskState.SCHEDULED, now)).count(1)
+    return total
+
+
+def _hasten(commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None) -> Steps[list[int]]:
+    reply = yield commands.call("hasten", [state.value, len(task_ids), *task_ids], now, reply=new_nonce())
+    return [code - 0x30 for code in reply]
+
+
+def _ids(task_ids: Sequence[str]) -> list[str]:
+    if isinstance(task_ids, str):
+        raise TaskValidationError(f"expected a list of task ids, got the string {task_ids!r:.80}")
+    return [check_id(task_id, "a task id") for task_id in dict.fromkeys(task_ids)]
 
 
 def get_task(commands: Commands, task_id: str) -> Steps[Task]:

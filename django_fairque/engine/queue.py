@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import delivering, dependencies, leasing, lookup, maintenance, pushing, runs
+from . import delivering, dependencies, finding, leasing, lookup, maintenance, pushing, runs
 from .activity import activity
 from .alerts import take_alerts
 from .commands import Commands
@@ -16,6 +16,7 @@ from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
+from .records import TaskState
 from .repairing import Repair, repair
 from .schedules import Schedules
 from .statistics import QueueStats, stats
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from .activity import Activity
     from .alerts import Alert
     from .dependencies import DependencyView
+    from .finding import Found
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
-    from .records import Attempt, EventCount, PushResult, TaskState
+    from .records import Attempt, EventCount, PushResult
     from .runs import RunView
     from .snapshot import Violation
     from .steps import Steps
@@ -280,6 +282,38 @@ class FairQueue:
         A running task loses its lease (its outcome will be refused) and its worker is told to stop it.
         """
         return self._run(lookup.cancel(self._commands, task_id, reason, now))
+
+    def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
+        """Cancel those of these tasks that have not ended, in bounded slices; returns how many."""
+        return self._run(lookup.cancel_some(self._commands, task_ids, reason, now))
+
+    def run_now(self, task_id: str, *, now: float | None = None) -> bool:
+        """Queue a SCHEDULED task now, whatever its time; False if it is not (any more) one."""
+        return self._run(lookup.hasten(self._commands, task_id, TaskState.SCHEDULED, now))
+
+    def run_many_now(self, task_ids: Sequence[str], *, now: float | None = None) -> int:
+        """`run_now` those of these tasks that are SCHEDULED, in bounded slices; returns how many."""
+        return self._run(lookup.hasten_some(self._commands, task_ids, now))
+
+    def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
+        """Let a DEFERRED task wait for no other any more; False if it is not (any more) one.
+
+        It is queued, or scheduled if its time has not come. `parent_results` lacks what had not finished.
+        """
+        return self._run(lookup.hasten(self._commands, task_id, TaskState.DEFERRED, now))
+
+    def find(
+        self,
+        state: TaskState | str,
+        *,
+        user_id: str | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        look_at: int = 1000,
+        cursor: str | None = None,
+    ) -> Found:
+        """Tasks of one state, without payloads and results, that match; of the next ``look_at`` ones in its registry."""
+        return self._run(finding.find(self._commands, state, user_id, name, limit, look_at, cursor))
 
     def get_task(self, task_id: str) -> Task:
         return self._run(lookup.get_task(self._commands, task_id))

@@ -11,10 +11,8 @@ local function remove_edge(blocker, t)
   count('edges', -1)
 end
 
--- DEFERRED is over: nothing blocks the task any more.
-local function release(t)
-  zrem(K['state:deferred'], t.id)
-  add(t.u, 'deferred', -1)
+-- It has left its state of waiting, and nothing blocks the task any more.
+local function go_on(t)
   local due = tonumber(t.raw.due)
   if t.expires and t.expires <= now then
     to_dead(t.u, t, 'expired', 'not started in time', '')
@@ -25,6 +23,13 @@ local function release(t)
     t.ready = EPOCH + stat.stamp
     to_queued(t.u, t, false)
   end
+end
+
+-- DEFERRED is over.
+local function release(t)
+  zrem(K['state:deferred'], t.id)
+  add(t.u, 'deferred', -1)
+  go_on(t)
 end
 
 local function cancel_dependent(t, reason)

@@ -1,0 +1,130 @@
+"""Tasks that are made to wait no longer, and looking for tasks; invariants are checked after each test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.errors import TaskNotFoundError, TaskValidationError
+from django_fairque.engine.records import TaskState
+
+from .conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+
+def test_a_scheduled_task_runs_now(queue: FairQueue) -> None:
+    queue.push(task("u", task_id="later", execute_after=NOW + 3600), now=NOW)
+    assert queue.pop("w", now=NOW) is None
+    assert queue.run_now("later", now=NOW + 1)
+    lease = queue.pop("w", now=NOW + 1)
+    assert lease is not None
+    assert lease.task_id == "later"
+    assert queue.get_task("later").execute_after == NOW + 1
+
+
+def test_only_a_scheduled_task_is_run_now(queue: FairQueue) -> None:
+    queue.push(task("u", task_id="a"), now=NOW)
+    queue.push(task("u", task_id="b", depends_on=["a"]), now=NOW)
+    assert not queue.run_now("a", now=NOW)
+    assert not queue.run_now("b", now=NOW)
+    with pytest.raises(TaskNotFoundError, match="'c'"):
+        queue.run_now("c", now=NOW)
+
+
+def test_many_run_now_each_once(queue: FairQueue) -> None:
+    ids = push_many(queue, "u", 450, execute_after=NOW + 3600)
+    assert queue.run_many_now([*ids, ids[0], "nobody"], now=NOW) == 450
+    assert queue.run_many_now(ids, now=NOW) == 0
+    assert queue.get_queue_sizes("u").ready == 450
+
+
+def test_a_deferred_task_runs_although_what_it_waits_for_has_not(queue: FairQueue) -> None:
+    queue.push_graph([task(task_id="a"), task(task_id="b"), task(task_id="c", depends_on=["a", "b"])], now=NOW)
+    assert not queue.run_regardless("a", now=NOW)
+    assert queue.run_regardless("c", now=NOW)
+    assert queue.get_task("c").state is TaskState.QUEUED
+    assert queue.dependencies("a").waiting_count == 0
+    assert queue.cancel("a", now=NOW)
+    assert queue.get_task("c").state is TaskState.QUEUED, "it depends on nothing any more"
+    assert queue.parent_results("c") == {}
+
+
+def test_a_deferred_task_still_waits_for_its_time(queue: FairQueue) -> None:
+    queue.push(task(task_id="a"), now=NOW)
+    queue.push(task(task_id="b", depends_on=["a"], execute_after=NOW + 60), now=NOW)
+    assert queue.run_regardless("b", now=NOW)
+    assert queue.get_task("b").state is TaskState.SCHEDULED
+
+
+def test_what_has_expired_meanwhile_is_a_dead_letter(queue: FairQueue) -> None:
+    queue.push(task(task_id="a", execute_after=NOW + 60, expires_at=NOW + 70), now=NOW)
+    assert queue.run_now("a", now=NOW + 80)
+    assert queue.get_task("a").state is TaskState.FAILED
+
+
+def test_canceling_many(queue: FairQueue) -> None:
+    ids = push_many(queue, "u", 250)
+    assert queue.cancel_many([*ids, ids[3], "nobody"], reason="enough", now=NOW) == 250
+    assert queue.history(ids[0])[-1].error == "enough"
+    assert queue.cancel_many([], now=NOW) == 0
+    with pytest.raises(TaskValidationError, match="list of task ids"):
+        queue.cancel_many("abc", now=NOW)
+
+
+class TestFind:
+    def test_by_user_and_name(self, queue: FairQueue) -> None:
+        for user, name in (("a", "x"), ("b", "x"), ("a", "y")):
+            queue.push(task(user, name=name, task_id=user + name), now=NOW)
+
+        def ids(**filters: str) -> list[str]:
+            return [each.task_id for each in queue.find("queued", **filters).tasks]  # type: ignore[arg-type]
+
+        assert ids() == ["ax", "bx", "ay"]
+        assert ids(user_id="a") == ["ax", "ay"]
+        assert ids(name="x") == ["ax", "bx"]
+        assert ids(user_id="a", name="x") == ["ax"]
+        assert ids(user_id="c") == []
+        assert queue.find("scheduled").tasks == ()
+
+    def test_pages_meet_each_task_once_although_some_leave(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "u", 30)
+        first = queue.find("queued", limit=10)
+        assert [each.task_id for each in first.tasks] == ids[:10]
+        queue.cancel_many(ids[:5], now=NOW)
+        second = queue.find("queued", limit=10, cursor=first.cursor)
+        assert [each.task_id for each in second.tasks] == ids[10:20]
+        queue.cancel(ids[19], now=NOW)
+        third = queue.find("queued", limit=20, cursor=second.cursor)
+        assert [each.task_id for each in third.tasks] == ids[20:]
+        assert third.cursor is None
+
+    def test_looks_at_no_more_than_it_may(self, queue: FairQueue) -> None:
+        push_many(queue, "u", 500)
+        queue.push(task("rare"), now=NOW)
+        found = queue.find("queued", user_id="rare", look_at=300)
+        assert (found.tasks, found.looked_at) == ((), 300)
+        found = queue.find("queued", user_id="rare", look_at=300, cursor=found.cursor)
+        assert (len(found.tasks), found.looked_at, found.cursor) == (1, 201, None)
+
+    def test_of_a_running_task(self, queue: FairQueue) -> None:
+        push_many(queue, "u", 1)
+        queue.pop("w:1", now=NOW)
+        (running,) = queue.find("started").tasks
+        assert (running.worker, running.started_at, running.delivery) == ("w:1", NOW, 1)
+
+    @pytest.mark.parametrize(
+        ("wrong", "words"),
+        [
+            ({"cursor": "x"}, "cursor must be"),
+            ({"cursor": "-1:a"}, "cursor must be"),
+            ({"look_at": 0}, "look_at must be"),
+            ({"look_at": 10_001}, "look_at must be"),
+            ({"limit": 0}, "limit must be"),
+        ],
+    )
+    def test_bad_input(self, queue: FairQueue, wrong: dict[str, int], words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            queue.find("queued", **wrong)  # type: ignore[arg-type]
