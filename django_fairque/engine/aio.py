@@ -19,6 +19,7 @@ from .outcomes import Outcome, Settled
 from .records import TaskState
 from .repairing import Repair, repair
 from .schedules import AsyncSchedules
+from .standing import Standing, standing
 from .statistics import QueueStats, stats
 from .transport import AsyncClient, AsyncTransport
 from .users import AsyncUserQueue
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .activity import Activity
     from .alerts import Alert
     from .dependencies import DependencyView
-    from .finding import Found
+    from .finding import Found, Search
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
@@ -232,17 +233,8 @@ class AsyncFairQueue:
     async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
         return await self._run(lookup.hasten(self._commands, task_id, TaskState.DEFERRED, now))
 
-    async def find(
-        self,
-        state: TaskState | str,
-        *,
-        user_id: str | None = None,
-        name: str | None = None,
-        limit: int = 100,
-        look_at: int = 1000,
-        cursor: str | None = None,
-    ) -> Found:
-        return await self._run(finding.find(self._commands, state, user_id, name, limit, look_at, cursor))
+    async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
+        return await self._run(finding.find(self._commands, search, limit, cursor))
 
     async def get_task(self, task_id: str) -> Task:
         return await self._run(lookup.get_task(self._commands, task_id))
@@ -260,6 +252,9 @@ class AsyncFairQueue:
 
     async def position(self, task_id: str) -> int | None:
         return await self._run(lookup.position(self._commands, task_id))
+
+    async def standing(self, task_id: str) -> Standing:
+        return await self._run(standing(self._commands, task_id))
 
     async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         return await self._run(dependencies.view(self._commands, task_id, nodes))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .listing import MAX_PAGE, check_limit
+from .listing import check_limit
 from .models import Task
-from .records import TaskState
 from .steps import Read, Steps
 
 if TYPE_CHECKING:
     from .commands import Commands
+    from .records import TaskState
 
 SLICE = 200
 MOST_LOOKED_AT = 10_000
@@ -23,6 +23,31 @@ FIELDS = (
 
 
 @dataclass(frozen=True)
+class Search:
+    """Tasks of one state, and if given of one user and of one name; ``look_at``: in so many records at most."""
+
+    state: TaskState
+    user_id: str | None = None
+    name: str | None = None
+    look_at: int = 1000
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.look_at, bool)
+            or not isinstance(self.look_at, int)
+            or not 1 <= self.look_at <= MOST_LOOKED_AT
+        ):
+            raise ValueError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {self.look_at!r}")
+
+    @property
+    def is_filtered(self) -> bool:
+        return self.user_id is not None or self.name is not None
+
+    def matches(self, task: Task) -> bool:
+        return task.state is self.state and self.user_id in (None, task.user_id) and self.name in (None, task.name)
+
+
+@dataclass(frozen=True)
 class Found:
     """What matches among the ``looked_at`` records after the cursor; ``cursor`` to go on, None at the end."""
 
@@ -31,33 +56,19 @@ class Found:
     cursor: str | None
 
 
-def find(
-    commands: Commands,
-    state: TaskState | str,
-    user_id: str | None,
-    name: str | None,
-    limit: int,
-    look_at: int,
-    cursor: str | None,
-) -> Steps[Found]:
+def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
     check_limit(limit)
-    if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MOST_LOOKED_AT:
-        raise ValueError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {look_at!r}")
-    key = commands.keys.state(TaskState(state).value)
+    key = commands.keys.state(search.state.value)
     index = yield from _start(key, cursor)
     found: list[Task] = []
     looked_at = 0
-    is_filtered = user_id is not None or name is not None
-    while looked_at < look_at:
-        size = (
-            min(SLICE, look_at - looked_at) if is_filtered else min(limit - len(found), look_at - looked_at, MAX_PAGE)
-        )
+    while looked_at < search.look_at:
+        size = min(SLICE if search.is_filtered else limit - len(found), search.look_at - looked_at)
         (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
         names = [task_id.decode() for task_id in ids]
         for task_id, task in zip(names, (yield from _records(commands, names)), strict=True):
             looked_at, index = looked_at + 1, index + 1
-            is_one = task is not None and task.state.value == TaskState(state).value
-            if task and is_one and user_id in (None, task.user_id) and name in (None, task.name):
+            if task is not None and search.matches(task):
                 found.append(task)
                 if len(found) == limit:
                     return Found(tuple(found), looked_at, f"{index}:{task_id}")

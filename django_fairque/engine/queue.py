@@ -19,6 +19,7 @@ from .outcomes import Outcome, Settled
 from .records import TaskState
 from .repairing import Repair, repair
 from .schedules import Schedules
+from .standing import Standing, standing
 from .statistics import QueueStats, stats
 from .transport import SyncClient, Transport
 from .users import UserQueue
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .activity import Activity
     from .alerts import Alert
     from .dependencies import DependencyView
-    from .finding import Found
+    from .finding import Found, Search
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
@@ -296,24 +297,12 @@ class FairQueue:
         return self._run(lookup.hasten_some(self._commands, task_ids, now))
 
     def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
-        """Let a DEFERRED task wait for no other any more; False if it is not (any more) one.
-
-        It is queued, or scheduled if its time has not come. `parent_results` lacks what had not finished.
-        """
+        """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
         return self._run(lookup.hasten(self._commands, task_id, TaskState.DEFERRED, now))
 
-    def find(
-        self,
-        state: TaskState | str,
-        *,
-        user_id: str | None = None,
-        name: str | None = None,
-        limit: int = 100,
-        look_at: int = 1000,
-        cursor: str | None = None,
-    ) -> Found:
-        """Tasks of one state, without payloads and results, that match; of the next ``look_at`` ones in its registry."""
-        return self._run(finding.find(self._commands, state, user_id, name, limit, look_at, cursor))
+    def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
+        """Tasks without payloads and results that match, of the next ``look_at`` ones in the state's registry."""
+        return self._run(finding.find(self._commands, search, limit, cursor))
 
     def get_task(self, task_id: str) -> Task:
         return self._run(lookup.get_task(self._commands, task_id))
@@ -334,6 +323,10 @@ class FairQueue:
     def position(self, task_id: str) -> int | None:
         """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
         return self._run(lookup.position(self._commands, task_id))
+
+    def standing(self, task_id: str) -> Standing:
+        """What decides whether and when a task starts: its user's limits and turn, its place, its lease."""
+        return self._run(standing(self._commands, task_id))
 
     def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         """Who waits for a task, what it waits for, and the graph around it (at most ``nodes`` tasks)."""

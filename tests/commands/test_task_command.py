@@ -27,7 +27,13 @@ def graph(queue: FairQueue) -> None:
 @pytest.mark.usefixtures("graph")
 def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Run) -> None:
     shown = run("fairque_task", "show", "b")
-    for words in ("state     deferred", 'payload   {"n":1}', "run       r1", "waits for 1:\n  a  queued"):
+    for words in (
+        "state     deferred",
+        'payload   {"n":1}',
+        "run       r1",
+        "why       It waits for 1 task: a (queued).",
+        "waits for 1:\n  a  queued",
+    ):
         assert words in shown
     assert "waited for by 1:\n  c  deferred" in shown
     lease = queue.pop("w")

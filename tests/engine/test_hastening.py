@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.errors import TaskNotFoundError, TaskValidationError
+from django_fairque.engine.finding import Search
 from django_fairque.engine.records import TaskState
 
 from .conftest import NOW, push_many, task
@@ -80,51 +81,53 @@ class TestFind:
             queue.push(task(user, name=name, task_id=user + name), now=NOW)
 
         def ids(**filters: str) -> list[str]:
-            return [each.task_id for each in queue.find("queued", **filters).tasks]  # type: ignore[arg-type]
+            search = Search(TaskState.QUEUED, filters.get("user_id"), filters.get("name"))
+            return [each.task_id for each in queue.find(search).tasks]
 
         assert ids() == ["ax", "bx", "ay"]
         assert ids(user_id="a") == ["ax", "ay"]
         assert ids(name="x") == ["ax", "bx"]
         assert ids(user_id="a", name="x") == ["ax"]
         assert ids(user_id="c") == []
-        assert queue.find("scheduled").tasks == ()
+        assert queue.find(Search(TaskState.SCHEDULED)).tasks == ()
 
     def test_pages_meet_each_task_once_although_some_leave(self, queue: FairQueue) -> None:
         ids = push_many(queue, "u", 30)
-        first = queue.find("queued", limit=10)
+        first = queue.find(Search(TaskState.QUEUED), limit=10)
         assert [each.task_id for each in first.tasks] == ids[:10]
         queue.cancel_many(ids[:5], now=NOW)
-        second = queue.find("queued", limit=10, cursor=first.cursor)
+        second = queue.find(Search(TaskState.QUEUED), limit=10, cursor=first.cursor)
         assert [each.task_id for each in second.tasks] == ids[10:20]
         queue.cancel(ids[19], now=NOW)
-        third = queue.find("queued", limit=20, cursor=second.cursor)
+        third = queue.find(Search(TaskState.QUEUED), limit=20, cursor=second.cursor)
         assert [each.task_id for each in third.tasks] == ids[20:]
         assert third.cursor is None
 
     def test_looks_at_no_more_than_it_may(self, queue: FairQueue) -> None:
         push_many(queue, "u", 500)
         queue.push(task("rare"), now=NOW)
-        found = queue.find("queued", user_id="rare", look_at=300)
+        rare = Search(TaskState.QUEUED, "rare", look_at=300)
+        found = queue.find(rare)
         assert (found.tasks, found.looked_at) == ((), 300)
-        found = queue.find("queued", user_id="rare", look_at=300, cursor=found.cursor)
+        found = queue.find(rare, cursor=found.cursor)
         assert (len(found.tasks), found.looked_at, found.cursor) == (1, 201, None)
 
     def test_of_a_running_task(self, queue: FairQueue) -> None:
         push_many(queue, "u", 1)
         queue.pop("w:1", now=NOW)
-        (running,) = queue.find("started").tasks
+        (running,) = queue.find(Search(TaskState.STARTED)).tasks
         assert (running.worker, running.started_at, running.delivery) == ("w:1", NOW, 1)
 
-    @pytest.mark.parametrize(
-        ("wrong", "words"),
-        [
-            ({"cursor": "x"}, "cursor must be"),
-            ({"cursor": "-1:a"}, "cursor must be"),
-            ({"look_at": 0}, "look_at must be"),
-            ({"look_at": 10_001}, "look_at must be"),
-            ({"limit": 0}, "limit must be"),
-        ],
-    )
-    def test_bad_input(self, queue: FairQueue, wrong: dict[str, int], words: str) -> None:
-        with pytest.raises(ValueError, match=words):
-            queue.find("queued", **wrong)  # type: ignore[arg-type]
+    @pytest.mark.parametrize("look_at", [0, 10_001, True])
+    def test_how_much_it_may_look_at(self, look_at: int) -> None:
+        with pytest.raises(ValueError, match="look_at must be"):
+            Search(TaskState.QUEUED, look_at=look_at)
+
+    @pytest.mark.parametrize("cursor", ["x", "-1:a", ":a", ""])
+    def test_a_cursor_of_somebody_else(self, queue: FairQueue, cursor: str) -> None:
+        with pytest.raises(ValueError, match="cursor must be"):
+            queue.find(Search(TaskState.QUEUED), cursor=cursor)
+
+    def test_how_many_at_once(self, queue: FairQueue) -> None:
+        with pytest.raises(ValueError, match="limit must be"):
+            queue.find(Search(TaskState.QUEUED), 0)

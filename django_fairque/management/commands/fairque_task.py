@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.records import TaskState
 from django_fairque.management.base import QueueCommand
+from django_fairque.monitoring.waiting import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ class Command(QueueCommand):
         listing.add_argument("--user", metavar="ID", help="only of this user")
         listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
         for name, text in (
-            ("show", "a task: its record, history and dependencies"),
+            ("show", "a task: its record, why it waits, its history and dependencies"),
             ("cancel", "cancel a task, and what depends on it"),
             ("run", "a run of a pipeline: its state and its tasks"),
             ("cancel-run", "cancel what has not ended of a run"),
@@ -87,6 +88,8 @@ def _task(queue: FairQueue, task_id: str) -> Iterator[str]:
     ):
         if value:
             yield f"{name:9} {value}"
+    for reason in reasons(queue, task_id):
+        yield f"why       {ascii(reason.text)[1:-1]}"
     view = queue.dependencies(task_id)
     yield from _named("waits for", view.blocked, view.blocked_count, view.graph.nodes)
     yield from _named("waited for by", view.waiting, view.waiting_count, view.graph.nodes)

@@ -1,0 +1,66 @@
+"""What decides whether and when a task starts, read at one moment; nothing is judged here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .ids import check_id
+from .lookup import position
+from .records import TaskState
+from .steps import Read, Steps
+from .units import seconds
+from .users import UserStats, user_stats
+
+if TYPE_CHECKING:
+    from .commands import Commands
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A task's place. Moments in seconds since the epoch, the engine's time.
+
+    ``lease_ends_at`` of a running task. ``user_free_at`` when the rate allows its user another task, None if it does now.
+    ``users_before`` have their turn earlier, None when the user can't be served now. ``position`` as in
+    `FairQueue.position`.
+    """
+
+    task_id: str
+    state: TaskState
+    now: float
+    is_paused: bool
+    user: UserStats
+    user_free_at: float | None
+    users_before: int | None
+    position: int | None
+    lease_ends_at: float | None
+
+
+def standing(commands: Commands, task_id: str) -> Steps[Standing]:
+    """In at most five round trips."""
+    keys = commands.keys
+    (state, user), (paused, clock), time = yield Read(
+        [
+            ("HMGET", keys.task(check_id(task_id, "task_id")), "state", "user"),
+            ("HMGET", keys("stats"), "paused", "clock"),
+            ("TIME",),
+        ]
+    )
+    if state is None:
+        raise commands.unknown(task_id)
+    name = user.decode()
+    stats = yield from user_stats(commands, name)
+    lease_end, turn, free_at = yield Read(
+        [("ZSCORE", keys.state("started"), task_id), ("ZRANK", keys("ring"), name), ("ZSCORE", keys("throttled"), name)]
+    )
+    return Standing(
+        task_id=task_id,
+        state=TaskState(state.decode()),
+        now=max(int(time[0]) + int(time[1]) / 1_000_000, seconds(clock) or 0.0),
+        is_paused=bool(float(paused or 0)),
+        user=stats,
+        user_free_at=None if free_at is None else float(free_at) / 1_000_000,
+        users_before=None if turn is None else int(turn),
+        position=(yield from position(commands, task_id)),
+        lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
+    )

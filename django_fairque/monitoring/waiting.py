@@ -1,0 +1,197 @@
+"""Why a task is waiting, in words: everything that stands between it and its start, the weightiest first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from django_fairque.engine.records import FailureType, TaskState
+
+from .formatting import duration, number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.standing import Standing
+
+MOST_NAMED = 20
+"""Dependencies and workers that are named; of more, only how many."""
+
+_NOT_ALL = re.compile(r" and \d+ more$")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that a task waits for.
+
+    ``kind`` is one of scheduled, retry, depends, resolving, running, lost_lease, ended, dead, expired, queue_paused,
+    user_paused, capped, throttled, no_worker, not_served, behind_own, behind_users, next: what a program can ask for.
+    """
+
+    kind: str
+    text: str
+    tasks: tuple[str, ...] = field(default=())
+    """Ids of the tasks that the text is about."""
+
+
+def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
+    """What the task waits for; never empty.
+
+    Raises:
+        TaskNotFoundError: the queue does not know the task.
+    """
+    task, standing = queue.get_task(task_id), queue.standing(task_id)
+    return list(_ANSWERS[standing.state](queue, task, standing))
+
+
+def _ended(_queue: FairQueue, _task: Task, standing: Standing) -> Iterator[Reason]:
+    yield Reason("ended", _("It waits for nothing: it is %(state)s.") % {"state": standing.state.value})
+
+
+def _dead(queue: FairQueue, task: Task, _standing: Standing) -> Iterator[Reason]:
+    attempts = queue.history(task.task_id)
+    kind = attempts[-1].kind if attempts else FailureType.FAILED.value
+    error = attempts[-1].error if attempts else ""
+    if kind == FailureType.EXPIRED.value:
+        yield Reason("expired", _("It expired before it was started, and is a dead letter: it waits for a requeue."))
+        return
+    text = _("It is a dead letter and waits for someone to requeue or discard it: %(error)s")
+    yield Reason("dead", text % {"error": error or kind})
+
+
+def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+    due = task.execute_after or standing.now
+    if due > standing.now:
+        words = {"when": _when(due), "left": duration(due - standing.now), "attempt": task.retry_count}
+        if task.retry_count:
+            yield Reason("retry", _("Attempt %(attempt)d failed; it is tried again at %(when)s, in %(left)s.") % words)
+        else:
+            yield Reason("scheduled", _("It is scheduled for %(when)s, in %(left)s.") % words)
+    else:
+        words = {"when": _when(due)}
+        yield Reason("scheduled", _("Its time came at %(when)s: the next round of maintenance queues it.") % words)
+    yield from _workers(queue, task)
+
+
+def _deferred(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+    view = queue.dependencies(task.task_id, MOST_NAMED + 1)
+    nodes = [view.graph.nodes.get(blocker) for blocker in view.blocked]
+    if all(node and node.state in (TaskState.FINISHED, TaskState.CANCELED) for node in nodes):
+        yield Reason(
+            "resolving", _("What it waited for has ended: the next round of maintenance tells it."), view.blocked
+        )
+        return
+    named = []
+    for blocker in view.blocked[:MOST_NAMED]:
+        node = view.graph.nodes.get(blocker)
+        state = node.state.value if node and node.state else _("unknown")
+        named.append(_("%(task)s (%(state)s)") % {"task": blocker, "state": state})
+    more = view.blocked_count - len(named)
+    if more > 0:
+        named.append(ngettext("%d more", "%d more", more) % more)
+    text = ngettext(
+        "It waits for %(count)d task: %(tasks)s.", "It waits for %(count)d tasks: %(tasks)s.", view.blocked_count
+    )
+    words = {"count": view.blocked_count, "tasks": ", ".join(named)}
+    yield Reason("depends", text % words, view.blocked[:MOST_NAMED])
+    if task.execute_after and task.execute_after > standing.now:
+        yield Reason("scheduled", _("After that it is scheduled for %(when)s.") % {"when": _when(task.execute_after)})
+
+
+def _started(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+    ends = standing.lease_ends_at or standing.now
+    words = {"worker": task.worker, "when": _when(ends)}
+    if ends > standing.now:
+        yield Reason("running", _("It runs: worker %(worker)s holds it until %(when)s, and renews that.") % words)
+    else:
+        text = _(
+            "Worker %(worker)s has not renewed its lease, which ended at %(when)s: the next round of maintenance takes it back."
+        )
+        yield Reason("lost_lease", text % words)
+        yield from _workers(queue, task)
+
+
+def _queued(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+    found = [*_limits(task, standing), *_workers(queue, task)]
+    yield from found
+    ahead = standing.position or 0
+    if ahead:
+        text = ngettext(
+            "%(count)s task of the same user is before it.", "%(count)s tasks of the same user are before it.", ahead
+        )
+        yield Reason("behind_own", text % {"count": number(ahead)})
+    if standing.users_before:
+        text = ngettext(
+            "%(count)s user has a turn before its user.",
+            "%(count)s users have their turn before its user.",
+            standing.users_before,
+        )
+        yield Reason("behind_users", text % {"count": number(standing.users_before)})
+    if not found and not ahead and not standing.users_before:
+        yield Reason("next", _("Nothing stands in its way: the next free worker takes it."))
+
+
+def _limits(task: Task, standing: Standing) -> Iterator[Reason]:
+    user = standing.user
+    words = {"user": user.user_id, "running": user.sizes.running, "cap": user.max_running or 0, "rate": user.rate}
+    if task.expires_at and task.expires_at <= standing.now:
+        words["when"] = _when(task.expires_at)
+        yield Reason("expired", _("It expired at %(when)s: instead of being started it becomes a dead letter.") % words)
+    if standing.is_paused:
+        yield Reason("queue_paused", _("The queue is paused."))
+    if user.paused:
+        yield Reason("user_paused", _("User %(user)s is paused.") % words)
+    if user.max_running is not None and user.sizes.running >= user.max_running:
+        text = _("User %(user)s may run %(cap)d tasks at once, and runs %(running)d.")
+        yield Reason("capped", text % words)
+    if standing.user_free_at is not None:
+        words["when"] = _when(standing.user_free_at)
+        text = _("User %(user)s has used up the rate of %(rate)s: the next task may start at %(when)s.")
+        yield Reason("throttled", text % words)
+
+
+def _workers(queue: FairQueue, task: Task) -> Iterator[Reason]:
+    alive = queue.workers()
+    if not alive:
+        yield Reason("no_worker", _("No worker is running: start one with manage.py fairque_worker."))
+    elif not any(_serves(worker.info, task.user_id) for worker in alive):
+        text = ngettext(
+            "The worker that runs does not serve user %(user)s.",
+            "None of the %(count)d workers serves user %(user)s.",
+            len(alive),
+        )
+        yield Reason("not_served", text % {"count": len(alive), "user": task.user_id})
+
+
+def _serves(info: dict[str, str], user_id: str) -> bool:
+    """Whether a worker says that it serves the user. One that does not say whom is taken to serve everyone."""
+    if "users" not in info:
+        return True
+    return any(_names(info.get(field, ""), user_id) for field in ("users", "steal"))
+
+
+def _names(users: str, user_id: str) -> bool:
+    """Whether this text of a worker's record is about the user; it may be, when it does not name all."""
+    return users == "*" or f", {user_id}, " in f", {users}, " or bool(_NOT_ALL.search(users))
+
+
+def _when(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+_ANSWERS: dict[TaskState, Callable[[FairQueue, Task, Standing], Iterator[Reason]]] = {
+    TaskState.SCHEDULED: _scheduled,
+    TaskState.DEFERRED: _deferred,
+    TaskState.QUEUED: _queued,
+    TaskState.STARTED: _started,
+    TaskState.FINISHED: _ended,
+    TaskState.CANCELED: _ended,
+    TaskState.FAILED: _dead,
+}
