@@ -16,7 +16,6 @@ from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
-from .records import TaskState
 from .repairing import Repair, repair
 from .schedules import AsyncSchedules
 from .standing import Standing, standing
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 
     from .activity import Activity
     from .alerts import Alert
-    from .dependencies import DependencyView
+    from .dependencies import Blockers, DependencyGraph, DependencyView
     from .finding import Found, Search
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
-    from .records import Attempt, EventCount, PushResult
+    from .records import Attempt, EventCount, PushResult, TaskState
     from .runs import RunView
     from .snapshot import Violation
     from .steps import Steps
@@ -224,14 +223,11 @@ class AsyncFairQueue:
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
         return await self._run(lookup.cancel_some(self._commands, task_ids, reason, now))
 
-    async def run_now(self, task_id: str, *, now: float | None = None) -> bool:
-        return await self._run(lookup.hasten(self._commands, task_id, TaskState.SCHEDULED, now))
-
-    async def run_many_now(self, task_ids: Sequence[str], *, now: float | None = None) -> int:
-        return await self._run(lookup.hasten_some(self._commands, task_ids, now))
+    async def run_now(self, *task_ids: str, now: float | None = None) -> int:
+        return await self._run(lookup.run_now(self._commands, task_ids, now))
 
     async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
-        return await self._run(lookup.hasten(self._commands, task_id, TaskState.DEFERRED, now))
+        return await self._run(lookup.run_regardless(self._commands, task_id, now))
 
     async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
         return await self._run(finding.find(self._commands, search, limit, cursor))
@@ -258,6 +254,12 @@ class AsyncFairQueue:
 
     async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         return await self._run(dependencies.view(self._commands, task_id, nodes))
+
+    async def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
+        return await self._run(dependencies.blockers(self._commands, task_ids, most))
+
+    async def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
+        return await self._run(dependencies.run_graph(self._commands, run_id, nodes))
 
     async def parent_results(self, task_id: str) -> dict[str, Any]:
         return await self._run(dependencies.parent_results(self._commands, task_id))

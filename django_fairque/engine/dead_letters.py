@@ -39,6 +39,10 @@ class DeadLetters:
         """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
         return self._run(dlq.get(self._commands, entry_id))
 
+    def of_task(self, task_id: str) -> DLQEntry | None:
+        """The entry of a task; None when it is no dead letter."""
+        return self._run(dlq.of_task(self._commands, task_id))
+
     def count(self) -> int:
         """How many lie there."""
         return self._run(dlq.count(self._commands))
@@ -95,6 +99,9 @@ class AsyncDeadLetters:
 
     async def get(self, entry_id: str) -> DLQEntry:
         return await self._run(dlq.get(self._commands, entry_id))
+
+    async def of_task(self, task_id: str) -> DLQEntry | None:
+        return await self._run(dlq.of_task(self._commands, task_id))
 
     async def count(self) -> int:
         return await self._run(dlq.count(self._commands))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
+from .errors import TaskNotFoundError
 from .ids import check_id
 from .packing import unpack
 from .records import TaskState
@@ -63,6 +64,18 @@ class DependencyView:
     graph: DependencyGraph
 
 
+@dataclass(frozen=True)
+class Blockers:
+    """What still blocks a task: ``count`` tasks, some of which are ``nodes``.
+
+    ``orphans`` are those of ``nodes`` that will never release it: they are unknown, or over without anyone to tell it.
+    """
+
+    count: int
+    nodes: tuple[Node, ...]
+    orphans: tuple[str, ...]
+
+
 def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[DependencyView]:
     check_id(task_id, "task_id")
     keys = commands.keys
@@ -105,8 +118,7 @@ def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
         for task_id, (state, name, user, parents), waiting in zip(
             ids, reply[: len(ids)], reply[len(ids) :], strict=True
         ):
-            known = None if state is None else TaskState(state.decode())
-            nodes[task_id] = Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
+            nodes[task_id] = _node(task_id, state, name, user)
             for other, edge in [
                 *((each.decode(), (each.decode(), task_id)) for each in unpack(parents or b"")),
                 *((each.decode(), (task_id, each.decode())) for each in sorted(waiting)),
@@ -119,6 +131,54 @@ def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
                     layer.append(other)
                 edges[edge] = None
     return DependencyGraph(nodes, tuple(edges), is_whole)
+
+
+def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
+    """In three round trips, at most ``most`` + 2 commands for each task and two for each of those that are over."""
+    if not task_ids:
+        return {}
+    keys = [commands.keys.blocked(check_id(task_id, "task_id")) for task_id in task_ids]
+    reply = yield Read([("SCARD", key) for key in keys] + [("SRANDMEMBER", key, most) for key in keys])
+    counts, members = reply[: len(keys)], [sorted(each.decode() for each in some) for some in reply[len(keys) :]]
+    nodes = yield from _nodes(commands, list(dict.fromkeys(each for some in members for each in some)))
+    over = [each for each, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
+    told: list[float | None] = []
+    if over:
+        told = yield Read([("ZSCORE", commands.keys("resolving"), each) for each in over])
+    lost = {each for each, score in zip(over, told, strict=True) if score is None}
+    return {
+        task_id: Blockers(int(count), tuple(nodes[each] for each in some), tuple(each for each in some if each in lost))
+        for task_id, count, some in zip(task_ids, counts, members, strict=True)
+    }
+
+
+def _nodes(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Node]]:
+    if not task_ids:
+        return {}
+    reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user") for each in task_ids])
+    return {each: _node(each, *values) for each, values in zip(task_ids, reply, strict=True)}
+
+
+def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | None) -> Node:
+    known = None if state is None else TaskState(state.decode())
+    return Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
+
+
+def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGraph]:
+    """The members of a run with the edges among them; their payloads are not read."""
+    (members,) = yield Read([("SRANDMEMBER", commands.keys.run(check_id(run_id, "run_id")), most + 1)])
+    if not members:
+        raise TaskNotFoundError(f"queue {commands.name!r} knows no run {run_id!r}; one is forgotten with its last task")
+    ids = sorted(member.decode() for member in members)[:most]
+    nodes, edges = {}, []
+    for first in range(0, len(ids), SLICE):
+        some = ids[first : first + SLICE]
+        reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user", "parents") for each in some])
+        for task_id, (*values, parents) in zip(some, reply, strict=True):
+            nodes[task_id] = _node(task_id, *values)
+            edges += [(each.decode(), task_id) for each in unpack(parents or b"")]
+    inside = tuple((parent, child) for parent, child in edges if parent in nodes)
+    return DependencyGraph(nodes, inside, len(members) <= most)
 
 
 def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]]:

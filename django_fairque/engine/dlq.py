@@ -90,6 +90,11 @@ def get(commands: Commands, entry_id: str) -> Steps[DLQEntry]:
     raise _gone(commands, entry_id)
 
 
+def of_task(commands: Commands, task_id: str) -> Steps[DLQEntry | None]:
+    found = yield from letters(commands, [check_id(task_id, "task_id")])
+    return next(iter((yield from entries(commands, found))), None)
+
+
 def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Steps[str]:
     if not (yield from requeue_some(commands, [entry_id], payload, now)):
         raise _gone(commands, entry_id)

@@ -56,16 +56,14 @@ def cancel_some(commands: Commands, task_ids: Sequence[str], reason: str, now: f
     return total
 
 
-def hasten(commands: Commands, task_id: str, state: TaskState, now: float | None) -> Steps[bool]:
-    """Whether a task in this state of waiting was made to wait no longer."""
-    (code,) = yield from _hasten(commands, [check_id(task_id, "task_id")], state, now)
+def run_regardless(commands: Commands, task_id: str, now: float | None) -> Steps[bool]:
+    (code,) = yield from _hasten(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
     if code == 0:
         raise commands.unknown(task_id)
     return bool(code == 1)
 
 
-def hasten_some(commands: Commands, task_ids: Sequence[str], now: float | None) -> Steps[int]:
-    """`hasten` those of these that are SCHEDULED, in slices; returns how many."""
+def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> Steps[int]:
     total, ids = 0, _ids(task_ids)
     for first in range(0, len(ids), SLICE):
         total += (yield from _hasten(commands, ids[first : first + SLICE], TaskState.SCHEDULED, now)).count(1)

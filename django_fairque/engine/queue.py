@@ -16,7 +16,6 @@ from .leasing import Fetch, Heartbeat, Users
 from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
-from .records import TaskState
 from .repairing import Repair, repair
 from .schedules import Schedules
 from .standing import Standing, standing
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 
     from .activity import Activity
     from .alerts import Alert
-    from .dependencies import DependencyView
+    from .dependencies import Blockers, DependencyGraph, DependencyView
     from .finding import Found, Search
     from .lease import Lease
     from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
-    from .records import Attempt, EventCount, PushResult
+    from .records import Attempt, EventCount, PushResult, TaskState
     from .runs import RunView
     from .snapshot import Violation
     from .steps import Steps
@@ -288,17 +287,13 @@ class FairQueue:
         """Cancel those of these tasks that have not ended, in bounded slices; returns how many."""
         return self._run(lookup.cancel_some(self._commands, task_ids, reason, now))
 
-    def run_now(self, task_id: str, *, now: float | None = None) -> bool:
-        """Queue a SCHEDULED task now, whatever its time; False if it is not (any more) one."""
-        return self._run(lookup.hasten(self._commands, task_id, TaskState.SCHEDULED, now))
-
-    def run_many_now(self, task_ids: Sequence[str], *, now: float | None = None) -> int:
-        """`run_now` those of these tasks that are SCHEDULED, in bounded slices; returns how many."""
-        return self._run(lookup.hasten_some(self._commands, task_ids, now))
+    def run_now(self, *task_ids: str, now: float | None = None) -> int:
+        """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many."""
+        return self._run(lookup.run_now(self._commands, task_ids, now))
 
     def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
         """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
-        return self._run(lookup.hasten(self._commands, task_id, TaskState.DEFERRED, now))
+        return self._run(lookup.run_regardless(self._commands, task_id, now))
 
     def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
         """Tasks without payloads and results that match, of the next ``look_at`` ones in the state's registry."""
@@ -331,6 +326,14 @@ class FairQueue:
     def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         """Who waits for a task, what it waits for, and the graph around it (at most ``nodes`` tasks)."""
         return self._run(dependencies.view(self._commands, task_id, nodes))
+
+    def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
+        """What still blocks each of these tasks: at most ``most`` of them, and how many there are."""
+        return self._run(dependencies.blockers(self._commands, task_ids, most))
+
+    def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
+        """What depends on what among the tasks of a run (at most ``nodes`` of them)."""
+        return self._run(dependencies.run_graph(self._commands, run_id, nodes))
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
         """What the tasks that it depends on returned, by id, without those that have not finished."""

@@ -382,3 +382,27 @@ def test_purging_a_user_takes_what_waits_for_others_too(queue: FairQueue) -> Non
     queue.push_batch([node("a"), node("b", "a", user="v"), node("c", "b")], now=NOW)
     assert queue.user("v").purge(now=NOW) == 1
     assert states(queue, *"abc") == "a:queued b:canceled c:canceled"
+
+
+def test_what_blocks_tasks(queue: FairQueue, redis: Redis) -> None:
+    queue.push_graph([task(task_id="a"), task(task_id="b"), task(task_id="c", depends_on=["a", "b"])], now=NOW)
+    found = queue.blockers(["c", "a"])
+    assert [(node.task_id, node.state) for node in found["c"].nodes] == [
+        ("a", TaskState.QUEUED),
+        ("b", TaskState.QUEUED),
+    ]
+    assert (found["c"].count, found["c"].orphans, found["a"].count, queue.blockers([])) == (2, (), 0, {})
+    assert len(queue.blockers(["c"], 1)["c"].nodes) == 1
+    redis.rename("fq:{default:0}:task:a", "elsewhere")
+    assert queue.blockers(["c"])["c"].orphans == ("a",)
+    redis.rename("elsewhere", "fq:{default:0}:task:a")
+
+
+def test_the_graph_of_a_run(queue: FairQueue) -> None:
+    queue.push(task(task_id="outside"), now=NOW)
+    queue.push_graph([task(task_id="a", depends_on=["outside"]), task(task_id="b", depends_on=["a"])], "r", now=NOW)
+    graph = queue.run_graph("r")
+    assert (sorted(graph.nodes), graph.edges, graph.is_whole) == (["a", "b"], (("a", "b"),), True)
+    assert not queue.run_graph("r", 1).is_whole
+    with pytest.raises(TaskNotFoundError, match="no run 'x'"):
+        queue.run_graph("x")

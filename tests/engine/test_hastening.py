@@ -31,14 +31,13 @@ def test_only_a_scheduled_task_is_run_now(queue: FairQueue) -> None:
     queue.push(task("u", task_id="b", depends_on=["a"]), now=NOW)
     assert not queue.run_now("a", now=NOW)
     assert not queue.run_now("b", now=NOW)
-    with pytest.raises(TaskNotFoundError, match="'c'"):
-        queue.run_now("c", now=NOW)
+    assert not queue.run_now("nobody", now=NOW)
 
 
 def test_many_run_now_each_once(queue: FairQueue) -> None:
     ids = push_many(queue, "u", 450, execute_after=NOW + 3600)
-    assert queue.run_many_now([*ids, ids[0], "nobody"], now=NOW) == 450
-    assert queue.run_many_now(ids, now=NOW) == 0
+    assert queue.run_now(*ids, ids[0], "nobody", now=NOW) == 450
+    assert queue.run_now(*ids, now=NOW) == 0
     assert queue.get_queue_sizes("u").ready == 450
 
 
@@ -51,6 +50,11 @@ def test_a_deferred_task_runs_although_what_it_waits_for_has_not(queue: FairQueu
     assert queue.cancel("a", now=NOW)
     assert queue.get_task("c").state is TaskState.QUEUED, "it depends on nothing any more"
     assert queue.parent_results("c") == {}
+
+
+def test_of_an_unknown_task_that_is_said(queue: FairQueue) -> None:
+    with pytest.raises(TaskNotFoundError, match="'c'"):
+        queue.run_regardless("c", now=NOW)
 
 
 def test_a_deferred_task_still_waits_for_its_time(queue: FairQueue) -> None:
