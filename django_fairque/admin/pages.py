@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .dependencies import Dependencies
 from .overview import Overview
 from .queues import Queues
+from .task import TaskPage
+from .tasks import Tasks
 
 if TYPE_CHECKING:
     from .page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview, Queues)
+PAGES: tuple[type[Page], ...] = (Overview, Queues, Tasks, TaskPage, Dependencies)

@@ -1,0 +1,194 @@
+"""Dependencies: what waits for what, as lists and as a graph; what will never be released; releasing and canceling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import messages
+from django.contrib.admin.utils import quote
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from django_fairque.engine.errors import TaskNotFoundError
+from django_fairque.engine.finding import Search
+from django_fairque.engine.records import TaskState
+
+from .confirming import ConfirmingPage, Question
+from .graph import HEIGHT, MOST_DRAWN, WIDTH, counts, draw, layers, state_of
+from .page import Action
+from .tasks import canceled_by
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.dependencies import DependencyGraph, Node
+    from django_fairque.engine.queue import FairQueue
+
+ROWS = 25
+BLOCKERS = 10
+"""Of one task, so many of those that block it are shown in the list."""
+MOST_READ = 2000
+"""Tasks of a graph; of one task's surroundings `MOST_DRAWN`."""
+
+
+class Dependencies(ConfirmingPage):
+    """All that waits; with ``task`` or ``run`` in the query, the graph around a task, or of a run."""
+
+    name = "dependencies"
+    path = "dependencies/"
+    title: ClassVar[StrOrPromise] = gettext_lazy("Dependencies")
+    permission = "view_dependency"
+    template = "admin/django_fairque/dependencies.html"
+    refreshes = False
+
+    def facts(self, queue: FairQueue) -> dict[str, Any]:
+        asked = {key: self.request.GET.get(key, "").strip() for key in ("task", "run")}
+        found: dict[str, Any] = {"asked": asked, "may_change": self.may("change_dependency")}
+        try:
+            if asked["task"]:
+                return {**found, **self._of_task(queue, asked["task"])}
+            if asked["run"]:
+                return {**found, **self._graph(queue.run_graph(asked["run"], MOST_READ))}
+            return {**found, **self._waiting(queue)}
+        except (TaskNotFoundError, ValueError) as error:
+            messages.error(self.request, str(error))
+            return found
+
+    def _of_task(self, queue: FairQueue, task_id: str) -> dict[str, Any]:
+        view = queue.dependencies(task_id, MOST_DRAWN)
+        node = view.graph.nodes[task_id]
+        sets = [
+            (_("Waits for"), view.blocked, view.blocked_count),
+            (_("Waited for by"), view.waiting, view.waiting_count),
+        ]
+        return {
+            **self._graph(view.graph),
+            "node": self._link(node),
+            "is_deferred": node.state is TaskState.DEFERRED,
+            "is_open": node.state is not None and not node.state.is_ended,
+            "sets": [
+                {
+                    "title": title,
+                    "count": count,
+                    "tasks": [self._link(view.graph.nodes.get(each), each) for each in ids[:MOST_DRAWN]],
+                    "more": count - len(ids[:MOST_DRAWN]),
+                }
+                for title, ids, count in sets
+            ],
+        }
+
+    def _graph(self, graph: DependencyGraph) -> dict[str, Any]:
+        is_drawn = len(graph.nodes) <= MOST_DRAWN
+        drawing = draw(graph) if is_drawn else None
+        states = sorted({state_of(node) for node in graph.nodes.values()})
+        return {
+            "graph": graph,
+            "is_drawn": is_drawn,
+            "drawing": drawing,
+            "boxes": [(box, self.url("task", quote(box.node.task_id))) for box in drawing.boxes] if drawing else [],
+            "box_width": WIDTH,
+            "box_height": HEIGHT,
+            "layers": [[self._link(graph.nodes[each]) for each in layer] for layer in layers(graph)]
+            if is_drawn
+            else [],
+            "counts": [[row.get(state, 0) for state in states] for row in counts(graph)],
+            "legend": states,
+        }
+
+    def _waiting(self, queue: FairQueue) -> dict[str, Any]:
+        """A page of what is deferred, with what blocks it."""
+        stats = queue.get_stats(0).dependencies
+        page = queue.find(Search(TaskState.DEFERRED), ROWS, self.request.GET.get("cursor"))
+        blockers = queue.blockers([task.task_id for task in page.tasks], BLOCKERS)
+        rows = [
+            {
+                "task": task,
+                "url": self.url(self.name, task=task.task_id),
+                "blockers": [self._link(node) for node in blockers[task.task_id].nodes],
+                "more": blockers[task.task_id].count - len(blockers[task.task_id].nodes),
+                "orphans": blockers[task.task_id].orphans,
+            }
+            for task in page.tasks
+        ]
+        return {
+            "stats": stats,
+            "rows": rows,
+            "orphaned": [row for row in rows if row["orphans"]],
+            "next": self.url(self.name, cursor=page.cursor) if page.cursor else "",
+        }
+
+    def _link(self, node: Node | None, task_id: str = "") -> dict[str, str]:
+        task_id = node.task_id if node else task_id
+        state = state_of(node) if node else ""
+        name = node.name if node else ""
+        return {"id": task_id, "name": name, "state": state, "url": self.url("task", quote(task_id))}
+
+    def release(self, queue: FairQueue, request: HttpRequest) -> str:
+        """It depends on nothing any more, so what it waited for can end as it likes."""
+        task_id = self._asked(request)
+        if not self.is_confirmed(request):
+            count = queue.dependencies(task_id, 1).blocked_count
+            text = ngettext(
+                "%(task)s waits for %(count)d task. It is to start without it, and without its result.",
+                "%(task)s waits for %(count)d tasks. It is to start without them, and without their results.",
+                count,
+            )
+            raise Question(text % {"task": task_id, "count": count}, _("Release it"), {})
+        if not queue.run_regardless(task_id):
+            raise ValueError(_("The task does not wait for others (any more)."))
+        return _("The task was released.")
+
+    def cancel_subtree(self, queue: FairQueue, request: HttpRequest) -> str:
+        """The last of the graph first, so that nothing of it is released meanwhile."""
+        task_id = self._asked(request)
+        graph = queue.dependencies(task_id, MOST_DRAWN).graph
+        ids = _open(graph, _descendants(graph, task_id))
+        if not ids:
+            raise ValueError(_("The task had ended before, and nothing waits for it."))
+        if not self.is_confirmed(request):
+            text = ngettext(
+                "%(count)d task is canceled: %(task)s, and what depends on it.",
+                "%(count)d tasks are canceled: %(task)s, and what depends on it.",
+                len(ids),
+            )
+            words = {"count": len(ids), "task": task_id}
+            more = "" if graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
+            raise Question(text % words + more, _("Cancel them"), {})
+        done = queue.cancel_many(ids, reason=canceled_by(request))
+        return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
+
+    def _asked(self, request: HttpRequest) -> str:
+        task_id = request.GET.get("task", "").strip()
+        if not task_id:
+            raise ValueError(_("Choose a task first."))
+        return task_id
+
+    def _subject(self, request: HttpRequest) -> str:
+        return self._asked(request)
+
+    actions: ClassVar[dict[str, Action]] = {
+        "release": Action("change_dependency", release, _subject),
+        "cancel_subtree": Action("change_dependency", cancel_subtree, _subject),
+    }
+
+
+def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
+    """The task and all that depends on it, in the graph's layers."""
+    children: dict[str, list[str]] = {}
+    for parent, child in graph.edges:
+        children.setdefault(parent, []).append(child)
+    reached = {task_id: None}
+    waiting = [task_id]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in reached and child in graph.nodes:
+                reached[child] = None
+                waiting.append(child)
+    return [each for layer in layers(graph) for each in layer if each in reached]
+
+
+def _open(graph: DependencyGraph, ids: list[str]) -> list[str]:
+    """Those that have not ended, the last layer first."""
+    states = {each: graph.nodes[each].state for each in ids}
+    return [each for each in reversed(ids) if (state := states[each]) is not None and not state.is_ended]

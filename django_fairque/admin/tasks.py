@@ -1,0 +1,191 @@
+"""Tasks: those of one state, by user and name; what may still be canceled or started at once, one, selected, all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import messages
+from django.contrib.admin.utils import quote
+from django.http import HttpResponseRedirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from django_fairque.engine.finding import MOST_LOOKED_AT, Search
+from django_fairque.engine.records import TaskState
+
+from .confirming import ConfirmingPage, Question
+from .moments import moment
+from .page import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest, HttpResponse
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
+
+ROWS = 50
+LOOK_AT = 1000
+"""Records that one page looks through for a user or a name."""
+AT_ONCE = 1000
+"""Tasks that one request changes; then it is asked whether to go on."""
+CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
+
+
+class Tasks(ConfirmingPage):
+    """What one looks for stands in the query: ``state``, ``user``, ``name``; ``id`` leads to the task."""
+
+    name = "tasks"
+    path = "tasks/"
+    title: ClassVar[StrOrPromise] = gettext_lazy("Tasks")
+    permission = "view_task"
+    template = "admin/django_fairque/tasks.html"
+    refreshes = False  # a selection would be lost
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        task_id = request.GET.get("id", "").strip()
+        if task_id:
+            return HttpResponseRedirect(self.url("task", quote(task_id)))
+        return super().get(request, **kwargs)
+
+    def search(self) -> Search:
+        """What the query asks for; ``ValueError`` for a state that there is not."""
+        asked = {key: self.request.GET.get(key, "").strip() or None for key in ("state", "user", "name")}
+        state = asked["state"] or TaskState.QUEUED.value
+        if state not in {each.value for each in TaskState}:
+            known = ", ".join(each.value for each in TaskState)
+            raise ValueError(
+                _("There is no state %(state)s: it is one of %(known)s.") % {"state": state, "known": known}
+            )
+        return Search(TaskState(state), asked["user"], asked["name"], LOOK_AT)
+
+    def facts(self, queue: FairQueue) -> dict[str, Any]:
+        stats = queue.get_stats(0)
+        try:
+            search = self.search()
+            found = queue.find(search, ROWS, self.request.GET.get("cursor"))
+        except ValueError as error:
+            messages.error(self.request, str(error))
+            search = Search(TaskState.QUEUED)
+            found = queue.find(search, ROWS)
+        query = {key: value for key, value in (("user", search.user_id), ("name", search.name)) if value is not None}
+        here = {"state": search.state.value, **query}
+        return {
+            "search": search,
+            "found": found,
+            "rows": [self._row(task) for task in found.tasks],
+            "states": [
+                {
+                    "name": state.value,
+                    "count": stats.states[state.value],
+                    "url": self.url(self.name, **{**query, "state": state.value}),
+                    "is_here": state is search.state,
+                }
+                for state in TaskState
+            ],
+            "first": self.url(self.name, **here) if self.request.GET.get("cursor") else "",
+            "next": self.url(self.name, **here, cursor=found.cursor) if found.cursor else "",
+            "can_cancel": search.state in CANCELABLE and self.may("change_task"),
+            "can_run": search.state is TaskState.SCHEDULED and self.may("change_task"),
+        }
+
+    def _row(self, task: Task) -> dict[str, Any]:
+        moments = {
+            TaskState.SCHEDULED: task.execute_after,
+            TaskState.QUEUED: task.ready_at,
+            TaskState.STARTED: task.started_at,
+            TaskState.DEFERRED: task.created_at,
+        }
+        since = moment(moments.get(task.state, task.ended_at) or task.created_at)
+        return {"task": task, "url": self.url("task", quote(task.task_id)), "since": since}
+
+    def cancel(self, queue: FairQueue, request: HttpRequest) -> str:
+        done = queue.cancel_many(_selected(request), reason=canceled_by(request))
+        return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
+
+    def run_now(self, queue: FairQueue, request: HttpRequest) -> str:
+        done = queue.run_now(*_selected(request))
+        return ngettext("%d task was queued.", "%d tasks were queued.", done) % done
+
+    def cancel_all(self, queue: FairQueue, request: HttpRequest) -> str:
+        def act(ids: list[str]) -> int:
+            return queue.cancel_many(ids, reason=canceled_by(request))
+
+        search = self.search()
+        if search.state not in CANCELABLE:
+            raise ValueError(_("Tasks that have ended can't be canceled."))
+        return self._all(queue, request, search, act, _("Cancel these tasks"))
+
+    def run_all_now(self, queue: FairQueue, request: HttpRequest) -> str:
+        search = self.search()
+        if search.state is not TaskState.SCHEDULED:
+            raise ValueError(_("Only scheduled tasks can be run before their time."))
+        return self._all(queue, request, search, lambda ids: queue.run_now(*ids), _("Run these tasks now"))
+
+    def _all(
+        self, queue: FairQueue, request: HttpRequest, search: Search, act: Callable[[list[str]], int], yes: str
+    ) -> str:
+        """A slice of all that match, once its count was confirmed; then the question whether to go on."""
+        posted = request.POST.get("done", "0")
+        before = int(posted) if posted.isdecimal() and len(posted) < 10 else 0
+        ids, is_whole = matching(queue, search)
+        if not ids and not before:
+            raise ValueError(_("No task matches (any more)."))
+        if not self.is_confirmed(request):
+            raise Question(_how_many(search, len(ids), is_whole=is_whole), yes, {"done": "0"})
+        done = act(ids[:AT_ONCE])
+        left = len(ids) - min(len(ids), AT_ONCE)
+        total = before + done
+        sentence = ngettext("%d task was changed.", "%d tasks were changed.", total) % total
+        if not left or not done:
+            return sentence
+        self.log(self._subject(request), sentence)
+        text = _("%(done)d of %(all)d tasks are done. Go on?") % {"done": total, "all": total + left}
+        raise Question(text, yes, {"done": str(total)})
+
+    def _subject(self, _request: HttpRequest) -> str:
+        search = self.search()
+        return ", ".join(each for each in (search.state.value, search.user_id, search.name) if each)
+
+    actions: ClassVar[dict[str, Action]] = {
+        "cancel": Action("change_task", cancel, lambda _page, request: ", ".join(request.POST.getlist("task"))),
+        "run_now": Action("change_task", run_now, lambda _page, request: ", ".join(request.POST.getlist("task"))),
+        "cancel_all": Action("change_task", cancel_all, _subject),
+        "run_all_now": Action("change_task", run_all_now, _subject),
+    }
+
+
+def matching(queue: FairQueue, search: Search) -> tuple[list[str], bool]:
+    """The ids of what matches in the next 10,000 records, and whether there are no more records."""
+    ids: list[str] = []
+    cursor, looked_at = None, 0
+    while looked_at < MOST_LOOKED_AT:
+        found = queue.find(search, LOOK_AT, cursor)
+        ids += [task.task_id for task in found.tasks]
+        cursor, looked_at = found.cursor, looked_at + found.looked_at
+        if cursor is None:
+            break
+    return ids, cursor is None
+
+
+def canceled_by(request: HttpRequest) -> str:
+    """For the task's history."""
+    return f"canceled by {request.user.get_username()}"
+
+
+def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
+    words = {"count": number, "state": search.state.value, "looked": MOST_LOOKED_AT}
+    if is_whole:
+        return ngettext("%(count)d %(state)s task matches.", "%(count)d %(state)s tasks match.", number) % words
+    return (
+        _("%(count)d of the first %(looked)d %(state)s tasks match; there are more, of which is asked later.") % words
+    )
+
+
+def _selected(request: HttpRequest) -> list[str]:
+    ids = request.POST.getlist("task")
+    if not ids:
+        raise ValueError(_("Select the tasks first."))
+    return ids[:AT_ONCE]
