@@ -151,7 +151,7 @@ class Page(View):
         name = f"{self.queue_name}: {subject}" if subject else self.queue_name
         self.model_admin.log_change(self.request, Queue(name=name[:200]), sentence)
 
-    def url(self, name: str, *args: Any, **query: str) -> str:
+    def url(self, name: str, /, *args: Any, **query: str) -> str:
         """The URL of a page, for the queue that is shown."""
         from urllib.parse import urlencode
 

@@ -1,0 +1,207 @@
+"""The page Dependencies, as staff use it, and the layout of graphs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+
+from django_fairque.admin import dependencies as module
+from django_fairque.admin.graph import HEIGHT, MOST_DRAWN, TALLEST, WIDTH, counts, draw, layers
+from django_fairque.engine.dependencies import DependencyGraph, Node
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import TaskState
+from tests.counting import counted
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/django_fairque/queue/dependencies/"
+HOSTILE = "<script>alert(1)</script>"
+
+
+def node(task_id: str, *parents: str, **options: Any) -> Task:
+    return Task.create("ann", 3, None, task_id=task_id, depends_on=parents, **options)
+
+
+@pytest.fixture
+def diamond(queue: FairQueue) -> FairQueue:
+    """a -> b, c -> d, in run r."""
+    queue.push_graph([node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c")], "r")
+    return queue
+
+
+def shown(client: Client, **query: str) -> str:
+    answer = client.get(URL, query)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def act(client: Client, task_id: str, action: str, **fields: str) -> str:
+    answer = client.post(f"{URL}?task={task_id}", {"action": action, **fields}, follow=True)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def states(queue: FairQueue, ids: str) -> list[str]:
+    return [queue.get_task(each).state.value for each in ids]
+
+
+class TestList:
+    def test_what_waits_and_for_what(self, admin_client: Client, diamond: FairQueue) -> None:
+        text = shown(admin_client)
+        rows = re.findall(r'<th scope="row"><a href="[^"]*task=(\w)', text)
+        assert sorted(rows) == ["b", "c", "d"]
+        assert "Orphans" not in text
+        assert "<dd>4</dd>" in text, "dependencies"
+
+    def test_pages(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_graph([node("a"), *(node(f"b{n:02}", "a") for n in range(module.ROWS + 2))])
+        text = shown(admin_client)
+        following = re.search(r'href="([^"]*)" rel="next"', text)
+        assert following is not None
+        second = admin_client.get(following[1].replace("&amp;", "&")).content.decode()
+        assert len(re.findall(r'<th scope="row">', second)) == 2
+
+    def test_orphans(self, admin_client: Client, diamond: FairQueue, redis: Redis) -> None:
+        redis.delete("fq:{default:0}:task:a")
+        text = shown(admin_client)
+        assert "Orphans on this page" in text
+        assert text.count("</a>: a</li>") == 2
+
+    def test_more_blockers_than_are_named(self, admin_client: Client, queue: FairQueue) -> None:
+        parents = [f"p{n:02}" for n in range(module.BLOCKERS + 3)]
+        queue.push_graph([*map(node, parents), node("t", *parents)])
+        assert "and 3 more" in shown(admin_client)
+
+    def test_reads_a_bounded_part(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        parents = [f"p{n}" for n in range(30)]
+        queue.push_graph([*map(node, parents), *(node(f"t{n}", *parents) for n in range(100))])
+        stats = counted(redis, lambda: shown(admin_client))
+        assert sum(stat["calls"] for stat in stats.values()) <= 450
+
+
+class TestGraph:
+    def test_around_a_task(self, admin_client: Client, diamond: FairQueue) -> None:
+        text = shown(admin_client, task="b")
+        assert text.count('class="fq-box"') == 4
+        assert text.count('class="fq-edge"') == 4
+        assert "Waits for (1)" in text
+        assert "Waited for by (1)" in text
+        assert [text.count(f"Layer {n}") for n in (1, 2, 3, 4)] == [1, 1, 1, 0]
+        assert "/tasks/id-a/" in text
+
+    def test_of_a_run(self, admin_client: Client, diamond: FairQueue) -> None:
+        text = shown(admin_client, run="r")
+        assert text.count('class="fq-box"') == 4
+        assert 'data-state="queued"' in text
+
+    def test_of_two_hundred_tasks_is_drawn(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(MOST_DRAWN - 1))], "r")
+        assert shown(admin_client, run="r").count('class="fq-box"') == MOST_DRAWN
+
+    def test_of_more_is_counted(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(MOST_DRAWN))], "r")
+        text = shown(admin_client, run="r")
+        assert "<svg class" not in text
+        assert "Too many tasks to draw" in text
+        assert f'<td class="fq-number">{MOST_DRAWN}</td>' in text
+        assert "There is more than these 200 tasks." in shown(admin_client, task="a")
+
+    @pytest.mark.parametrize("query", [{"task": "nobody"}, {"run": "nobody"}, {"task": "x" * 300}])
+    def test_of_what_is_not_there(self, admin_client: Client, queue: FairQueue, query: dict[str, str]) -> None:
+        text = shown(admin_client, **query)
+        assert 'class="error"' in text
+        assert "<svg class" not in text
+
+    def test_names_are_escaped(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_graph([node(HOSTILE, name=HOSTILE), node("b", HOSTILE)], HOSTILE)
+        for query in ({}, {"task": HOSTILE}, {"run": HOSTILE}):
+            text = shown(admin_client, **query)
+            assert "<script>alert" not in text
+            assert "&lt;script&gt;alert" in text
+
+
+class TestActs:
+    def test_releasing(self, admin_client: Client, diamond: FairQueue) -> None:
+        text = act(admin_client, "d", "release")
+        assert "d waits for 2 tasks. It is to start without them" in text
+        assert states(diamond, "d") == ["deferred"]
+        assert "The task was released." in act(admin_client, "d", "release", confirm="yes")
+        assert states(diamond, "abcd") == ["queued", "deferred", "deferred", "queued"]
+        assert diamond.check_invariants() == []
+        assert LogEntry.objects.get().object_repr == "default: d"
+        assert "does not wait for others" in act(admin_client, "d", "release", confirm="yes")
+
+    def test_canceling_a_subtree(self, admin_client: Client, diamond: FairQueue) -> None:
+        assert "2 tasks are canceled: b, and what depends on it." in act(admin_client, "b", "cancel_subtree")
+        assert "canceled" not in states(diamond, "abcd")
+        assert "2 tasks were canceled." in act(admin_client, "b", "cancel_subtree", confirm="yes")
+        assert states(diamond, "abcd") == ["queued", "canceled", "deferred", "canceled"]
+        assert "had ended before" in act(admin_client, "b", "cancel_subtree", confirm="yes")
+        assert LogEntry.objects.count() == 1
+
+    def test_a_subtree_larger_than_is_read(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(MOST_DRAWN + 50))])
+        assert "There are more" in act(admin_client, "a", "cancel_subtree")
+        act(admin_client, "a", "cancel_subtree", confirm="yes")
+        while queue.sweep().more:
+            pass
+        assert queue.get_stats(0).states["canceled"] == MOST_DRAWN + 51
+
+    @pytest.mark.parametrize("action", ["release", "cancel_subtree"])
+    def test_needs_a_task(self, admin_client: Client, diamond: FairQueue, action: str) -> None:
+        assert "Choose a task first." in act(admin_client, "", action, confirm="yes")
+        assert "&#x27;nobody&#x27;" in act(admin_client, "nobody", action, confirm="yes")
+
+    @pytest.mark.parametrize("action", ["release", "cancel_subtree"])
+    def test_needs_the_permission(self, client: Client, diamond: FairQueue, action: str) -> None:
+        user = User.objects.create_user("viewer", password="x", is_staff=True)
+        user.user_permissions.add(Permission.objects.get(codename="view_dependency"))
+        client.force_login(user)
+        assert client.post(f"{URL}?task=b", {"action": action, "confirm": "yes"}).status_code == 403
+        assert states(diamond, "bd") == ["deferred", "deferred"]
+        assert "Release…" not in shown(client, task="b")
+
+
+class TestLayout:
+    @staticmethod
+    def graph(edges: dict[str, list[str]]) -> DependencyGraph:
+        nodes = {each: Node(each, "", "u", TaskState.QUEUED) for each in edges}
+        return DependencyGraph(nodes, tuple((parent, child) for child, some in edges.items() for parent in some))
+
+    def test_each_task_comes_after_all_that_it_depends_on(self) -> None:
+        graph = self.graph({"a": [], "b": ["a"], "c": ["a", "b"], "d": [], "e": ["d", "c"]})
+        assert layers(graph) == [["a", "d"], ["b"], ["c"], ["e"]]
+        assert counts(graph) == [{"queued": 2}, {"queued": 1}, {"queued": 1}, {"queued": 1}]
+
+    def test_nothing_overlaps(self) -> None:
+        graph = self.graph({"a": [], **{f"b{n}": ["a"] for n in range(3 * TALLEST)}, "z": ["b0", "b40"]})
+        drawing = draw(graph)
+        places = [(box.x, box.y) for box in drawing.boxes]
+        for index, (x, y) in enumerate(places):
+            assert x + WIDTH <= drawing.width
+            assert y + HEIGHT <= drawing.height
+            assert all(abs(x - other) >= WIDTH or abs(y - beside) >= HEIGHT for other, beside in places[:index])
+        assert len(drawing.paths) == 3 * TALLEST + 2
+
+    def test_long_names_keep_their_end(self) -> None:
+        graph = DependencyGraph({"a": Node("a", "shop.tasks.reports.monthly_summary", "u", None)})
+        (box,) = draw(graph).boxes
+        assert box.label == "…ports.monthly_summary"
+        assert box.state == "unknown"
+
+    def test_edges_to_what_was_not_read_are_left_out(self) -> None:
+        graph = self.graph({"a": ["elsewhere"]})
+        assert (layers(graph), draw(graph).paths) == ([["a"]], ())
+
+    def test_of_nothing(self) -> None:
+        assert (layers(DependencyGraph()), draw(DependencyGraph()).boxes) == ([], ())

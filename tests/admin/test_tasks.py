@@ -1,0 +1,348 @@
+"""The pages Tasks and Task, as staff use them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+
+from django_fairque.admin import tasks as module
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import TaskState
+from tests.counting import counted
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/django_fairque/queue/tasks/"
+HOSTILE = ["<script>alert(1)</script>", "a/b?c#d&e=f", "..", "%41", "ünï \"quoted\" 'x'", "_2F", "a\nb"]
+
+
+def page(task_id: str) -> str:
+    return reverse("admin:django_fairque_task", args=[quote(task_id)])
+
+
+def push(queue: FairQueue, task_id: str | None = None, user: str = "ann", **options: Any) -> str:
+    payload = options.pop("payload", None)
+    return queue.push(Task.create(user, 3, payload, task_id=task_id, **options)).task_id
+
+
+def shown(client: Client, url: str, **query: str) -> str:
+    answer = client.get(url, query)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def ids(text: str) -> list[str]:
+    """Of the rows of the list."""
+    return re.findall(r'name="task" value="(.*?)"', text)
+
+
+def act(client: Client, url: str, action: str, **fields: Any) -> str:
+    answer = client.post(url, {"action": action, **fields}, follow=True)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def logged() -> list[tuple[str, str]]:
+    return [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("id")]
+
+
+def state(queue: FairQueue, task_id: str) -> TaskState:
+    return queue.get_task(task_id).state
+
+
+@pytest.fixture
+def viewer(client: Client) -> Client:
+    """Staff who may see tasks, and do nothing."""
+    user = User.objects.create_user("viewer", password="x", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_task"))
+    client.force_login(user)
+    return client
+
+
+def test_the_url_is_where_the_tests_look() -> None:
+    assert reverse("admin:django_fairque_tasks") == LIST
+
+
+class TestList:
+    def test_by_state_user_and_name(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "a", "ann", name="mail")
+        push(queue, "b", "bob", name="mail")
+        push(queue, "c", "ann", name="report")
+        push(queue, "d", "ann", execute_after=4e9)
+        assert ids(shown(admin_client, LIST)) == ["a", "b", "c"], "queued ones unless another state is asked for"
+        assert ids(shown(admin_client, LIST, state="scheduled")) == ["d"]
+        assert ids(shown(admin_client, LIST, user="ann")) == ["a", "c"]
+        assert ids(shown(admin_client, LIST, user="ann", name="mail")) == ["a"]
+        text = shown(admin_client, LIST, user="nobody")
+        assert "No tasks." in text
+        assert "3 tasks were looked at" in text
+
+    def test_counts_of_the_states(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue)
+        push(queue, execute_after=4e9)
+        push(queue, execute_after=4e9)
+        text = shown(admin_client, LIST)
+        assert re.search(r">scheduled <span[^>]*>2<", text)
+        assert re.search(r'aria-current="true">queued <span[^>]*>1<', text)
+
+    def test_pages(self, admin_client: Client, queue: FairQueue) -> None:
+        made = [push(queue) for _ in range(module.ROWS + 5)]
+        first = shown(admin_client, LIST)
+        assert ids(first) == made[: module.ROWS]
+        following = re.search(r'href="([^"]*)" rel="next"', first)
+        assert following is not None
+        queue.cancel(made[0])
+        second = admin_client.get(following[1].replace("&amp;", "&")).content.decode()
+        assert ids(second) == made[module.ROWS :]
+        assert 'rel="next"' not in second
+        assert "First page" in second
+
+    def test_what_is_rare_is_looked_for_further(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "LOOK_AT", 3)
+        for _ in range(4):
+            push(queue)
+        push(queue, "rare", "bob")
+        text = shown(admin_client, LIST, user="bob")
+        assert ids(text) == []
+        following = re.search(r'href="([^"]*)" rel="next">Look further', text)
+        assert following is not None
+        assert ids(admin_client.get(following[1].replace("&amp;", "&")).content.decode()) == ["rare"]
+
+    @pytest.mark.parametrize("task_id", HOSTILE)
+    def test_an_id_leads_to_its_task(self, admin_client: Client, queue: FairQueue, task_id: str) -> None:
+        push(queue, task_id)
+        answer = admin_client.get(LIST, {"id": task_id}, follow=True)
+        assert answer.redirect_chain[-1][0].startswith(page(task_id))
+        assert answer.context["task"].task_id == task_id
+
+    @pytest.mark.parametrize("query", [{"state": "lost"}, {"cursor": "x"}])
+    def test_a_query_that_is_none(self, admin_client: Client, queue: FairQueue, query: dict[str, str]) -> None:
+        push(queue, "a")
+        text = shown(admin_client, LIST, **query)
+        assert 'class="error"' in text
+        assert "one of scheduled, deferred" in text or "Cursor must be" in text
+        assert ids(text) == ["a"]
+
+    @pytest.mark.parametrize("hostile", HOSTILE[:1])
+    def test_names_are_escaped(self, admin_client: Client, queue: FairQueue, hostile: str) -> None:
+        push(queue, hostile, hostile, name=hostile)
+        for text in (shown(admin_client, LIST, user=hostile), shown(admin_client, page(hostile))):
+            assert "<script>alert" not in text
+            assert "&lt;script&gt;alert" in text
+
+    def test_reads_a_bounded_part_and_no_payloads(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        for _ in range(300):
+            push(queue)
+        stats = counted(redis, lambda: shown(admin_client, LIST))
+        assert "get" not in stats
+        assert stats["hmget"]["calls"] <= module.ROWS + 5
+        stats = counted(redis, lambda: shown(admin_client, LIST, user="nobody"))
+        assert stats["hmget"]["calls"] <= module.LOOK_AT + 5
+
+
+class TestSelected:
+    def test_are_canceled(self, admin_client: Client, queue: FairQueue) -> None:
+        for task_id in "abc":
+            push(queue, task_id)
+        assert "2 tasks were canceled." in act(admin_client, LIST, "cancel", task=["a", "c"])
+        assert [state(queue, each).value for each in "abc"] == ["canceled", "queued", "canceled"]
+        assert queue.history("a")[-1].error == "canceled by admin"
+        assert logged() == [("default: a, c", "2 tasks were canceled.")]
+
+    def test_are_run_now(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "a", execute_after=4e9)
+        push(queue, "b", execute_after=4e9)
+        text = act(admin_client, f"{LIST}?state=scheduled", "run_now", task=["a"])
+        assert "1 task was queued." in text
+        assert ids(text) == ["b"], "the same list is shown again"
+        assert state(queue, "a") is TaskState.QUEUED
+
+    @pytest.mark.parametrize("action", ["cancel", "run_now"])
+    def test_must_be_some(self, admin_client: Client, queue: FairQueue, action: str) -> None:
+        assert "Select the tasks first." in act(admin_client, LIST, action)
+        assert logged() == []
+
+    @pytest.mark.parametrize("action", ["cancel", "run_now", "cancel_all", "run_all_now"])
+    def test_needs_the_permission(self, viewer: Client, queue: FairQueue, action: str) -> None:
+        push(queue, "a", execute_after=4e9)
+        url = f"{LIST}?state=scheduled"
+        assert viewer.post(url, {"action": action, "task": "a", "confirm": "yes"}).status_code == 403
+        assert state(queue, "a") is TaskState.SCHEDULED
+        assert ids(shown(viewer, url)) == [], "nothing to select"
+
+
+class TestAll:
+    def test_are_counted_then_canceled(self, admin_client: Client, queue: FairQueue) -> None:
+        for n in range(5):
+            push(queue, f"a{n}", "ann")
+        push(queue, "b", "bob")
+        url = f"{LIST}?state=queued&user=ann"
+        text = act(admin_client, url, "cancel_all")
+        assert "5 queued tasks match." in text
+        assert 'name="confirm" value="yes"' in text
+        assert state(queue, "a0") is TaskState.QUEUED
+        assert logged() == []
+        assert "5 tasks were changed." in act(admin_client, url, "cancel_all", confirm="yes")
+        assert [each.task_id for each in queue.tasks("queued").items] == ["b"]
+        assert logged() == [("default: queued, ann", "5 tasks were changed.")]
+
+    def test_in_slices_with_their_progress(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "AT_ONCE", 4)
+        for _ in range(10):
+            push(queue, execute_after=4e9)
+        url = f"{LIST}?state=scheduled"
+        assert "10 scheduled tasks match." in act(admin_client, url, "run_all_now")
+        assert "4 of 10 tasks are done. Go on?" in act(admin_client, url, "run_all_now", confirm="yes", done="0")
+        assert "8 of 10 tasks are done. Go on?" in act(admin_client, url, "run_all_now", confirm="yes", done="4")
+        assert "10 tasks were changed." in act(admin_client, url, "run_all_now", confirm="yes", done="8")
+        assert queue.get_queue_sizes("ann").ready == 10
+        assert [message for _subject, message in logged()] == [
+            "4 tasks were changed.",
+            "8 tasks were changed.",
+            "10 tasks were changed.",
+        ]
+
+    def test_more_than_are_counted_at_once(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "LOOK_AT", 2)
+        monkeypatch.setattr(module, "MOST_LOOKED_AT", 4)
+        for _ in range(6):
+            push(queue)
+        text = act(admin_client, LIST, "cancel_all")
+        assert "4 of the first 4 queued tasks match; there are more" in text
+
+    @pytest.mark.parametrize(
+        ("query", "action", "words"),
+        [
+            ("state=queued", "cancel_all", "No task matches"),
+            ("state=finished", "cancel_all", "Tasks that have ended can&#x27;t be canceled."),
+            ("state=queued", "run_all_now", "Only scheduled tasks"),
+            ("state=lost", "cancel_all", "There is no state lost"),
+        ],
+    )
+    def test_what_can_not_be_done(
+        self, admin_client: Client, queue: FairQueue, query: str, action: str, words: str
+    ) -> None:
+        assert words in act(admin_client, f"{LIST}?{query}", action)
+        assert logged() == []
+
+
+class TestTask:
+    def test_its_life(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "t", name="mail", payload={"to": "x@example.com", "api_key": "s3cr3t"}, max_retries=2)
+        lease = queue.pop("w:1")
+        assert lease is not None
+        queue.set_progress(lease, 3, 10, "pages")
+        text = shown(admin_client, page("t"))
+        for words in ("It runs: worker w:1", "x@example.com", "3 of 10", "pages", "kept", "0 of 2", "started"):
+            assert words in text
+        assert "s3cr3t" not in text
+        assert "••••••" in text
+        queue.finish(lease, {"token": "s3cr3t", "rows": 5})
+        text = shown(admin_client, page("t"))
+        assert "It waits for nothing: it is finished." in text
+        assert "&quot;rows&quot;: 5" in text
+        assert "s3cr3t" not in text
+
+    def test_each_attempt_with_its_traceback(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "t")
+        lease = queue.pop("w:1")
+        assert lease is not None
+        try:
+            raise OSError("<b>gone</b>")  # noqa: TRY301
+        except OSError as error:
+            queue.fail(lease, error, delay=60)
+        text = shown(admin_client, page("t"))
+        assert "Attempt 1 failed; it is tried again at" in text
+        assert "&lt;b&gt;gone&lt;/b&gt;" in text
+        assert "<b>gone" not in text
+        assert "Traceback (most recent call last)" in text
+
+    def test_a_promise_that_was_broken(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "t", sla=10)
+        queue.pop("w:1", now=queue.standing("t").now + 70)
+        assert "broken, by 1" in shown(admin_client, page("t"))
+
+    def test_what_is_around_it(self, admin_client: Client, queue: FairQueue) -> None:
+        tasks = [Task.create("ann", 3, None, task_id="a"), Task.create("ann", 3, None, task_id="b", depends_on=["a"])]
+        queue.push_graph(tasks, "run-1")
+        text = shown(admin_client, page("b"))
+        assert "It waits for 1 task: a (queued)." in text
+        for words in ("Waits for", "Declared to depend on", page("a"), "run=run-1", "Show the graph"):
+            assert words in text
+        assert "Waited for by" in shown(admin_client, page("a"))
+
+    def test_a_long_list_is_cut(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "a")
+        for _ in range(25):
+            push(queue, depends_on=["a"])
+        assert "and 5 more" in shown(admin_client, page("a"))
+
+    def test_graphs_are_for_whoever_may_see_them(self, viewer: Client, queue: FairQueue) -> None:
+        queue.push_graph([Task.create("ann", 3, None, task_id="a", run_id="r")], "r")
+        assert "/dependencies/" not in shown(viewer, page("a"))
+
+    def test_canceling(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "t")
+        assert "The task was canceled" in act(admin_client, page("t"), "cancel")
+        assert state(queue, "t") is TaskState.CANCELED
+        assert "had ended before" in act(admin_client, page("t"), "cancel")
+        assert logged() == [("default: t", "The task was canceled, with what depends on it.")]
+
+    def test_running_now(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "t", execute_after=4e9)
+        assert "It is scheduled for 2096-" in shown(admin_client, page("t"))
+        assert "The task was queued." in act(admin_client, page("t"), "run_now")
+        assert state(queue, "t") is TaskState.QUEUED
+        assert "not scheduled (any more)" in act(admin_client, page("t"), "run_now")
+        assert len(logged()) == 1
+
+    def test_retrying(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "t")
+        lease = queue.pop("w:1")
+        assert lease is not None
+        queue.fail(lease, "no", retry=False)
+        assert "waits for someone to requeue or discard it: no" in shown(admin_client, page("t"))
+        assert "fresh retry budget" in act(admin_client, page("t"), "retry")
+        assert state(queue, "t") is TaskState.QUEUED
+        assert "no dead letter (any more)" in act(admin_client, page("t"), "retry")
+
+    @pytest.mark.parametrize("action", ["cancel", "run_now", "retry"])
+    def test_acts_need_their_permission(self, viewer: Client, queue: FairQueue, action: str) -> None:
+        push(queue, "t", execute_after=4e9)
+        assert viewer.post(page("t"), {"action": action}).status_code == 403
+        assert state(queue, "t") is TaskState.SCHEDULED
+        assert "<button" not in shown(viewer, page("t")).split('id="fq-content"')[1].split("</form>")[0]
+
+    def test_a_task_that_is_not_known(self, admin_client: Client, queue: FairQueue) -> None:
+        assert admin_client.get(page("nobody")).status_code == 404
+
+    def test_a_payload_that_is_no_json(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        push(queue, "t")
+        redis.set("fq:{default:0}:payload:t", b'{"password": "x')
+        text = shown(admin_client, page("t"))
+        assert "15 bytes that are not shown" in text
+
+    def test_reads_a_bounded_part(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        push(queue, "a")
+        for _ in range(500):
+            push(queue, depends_on=["a"])
+        stats = counted(redis, lambda: shown(admin_client, page("a")))
+        assert sum(stat["calls"] for stat in stats.values()) <= 150
