@@ -9,10 +9,13 @@ import pytest
 from django_fairque.engine.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.finding import Search
 from django_fairque.engine.records import TaskState
+from tests.counting import counted
 
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
+    from redis import Redis
+
     from django_fairque.engine.queue import FairQueue
 
 
@@ -77,6 +80,17 @@ def test_canceling_many(queue: FairQueue) -> None:
     assert queue.cancel_many([], now=NOW) == 0
     with pytest.raises(TaskValidationError, match="list of task ids"):
         queue.cancel_many("abc", now=NOW)
+
+
+def test_what_a_start_depends_on_is_read_in_few_commands(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 3000)
+    (last,) = push_many(queue, "b", 1)
+    queue.standing(last)
+    assert sum(stat["calls"] for stat in counted(redis, lambda: queue.standing(last)).values()) <= 16
+    standing = queue.standing(last)
+    assert (standing.users_before, standing.position, standing.lease_ends_at) == (1, 0, None)
+    with pytest.raises(TaskNotFoundError, match="'nobody'"):
+        queue.standing("nobody")
 
 
 class TestFind:

@@ -168,6 +168,13 @@ def test_no_worker_serves_its_user(redis: Redis) -> None:
     assert kinds(queue) == ["next"], "nobody can say that it does not"
 
 
+def test_a_worker_that_does_not_say_whom_it_serves_may_serve_its_user(redis: Redis) -> None:
+    queue = FairQueue(redis)
+    queue.heartbeat("w:1", {}, now=NOW, ttl=3600)
+    push(queue)
+    assert kinds(queue) == ["next"]
+
+
 def test_a_worker_holds_it(queue: FairQueue) -> None:
     push(queue)
     queue.pop("w:1", lease=30, now=NOW)
