@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import dlq
+from . import dlq, dlq_looking
 from .dlq import KEEP
-from .dlq_filter import Filter, Filters
+from .dlq_filter import Filter, Filters, Letter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
     from .commands import Commands
     from .listing import Page
-    from .records import DLQEntry, DLQGroups
+    from .records import DLQEntry, DLQGroups, DLQMatching
     from .steps import AsyncRun, Run
 
 
 class DeadLetters:
     """The dead letters of one queue (``queue.dlq``).
 
-    The filters of `list`, `groups`, `requeue_all` and `discard_all` (see `Filters`): ``failure_type`` (failed, expired,
-    poisoned), ``user_id``, task's ``name``, ``fingerprint``, ``older_than`` and ``newer_than`` (seconds).
+    The filters of `list`, `letters`, `groups`, `matching`, `requeue_all` and `discard_all` (see `Filters`):
+    ``failure_type`` (failed, expired, poisoned), ``user_id``, task's ``name``, ``fingerprint``, ``older_than`` and
+    ``newer_than`` (seconds), ``moved_until`` (a moment).
     """
 
     def __init__(self, commands: Commands, run: Run) -> None:
@@ -54,6 +55,16 @@ class DeadLetters:
     def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """What they died of: letters of one fingerprint together, among the ``look_at`` oldest (at most 10,000)."""
         return self._run(dlq.groups(self._commands, look_at, Filter.create(filters), now))
+
+    def letters(
+        self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
+    ) -> Page[Letter]:
+        """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
+        return self._run(dlq_looking.page(self._commands, limit, cursor, Filter.create(filters), now))
+
+    def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
+        """How many match, before something is done to all of them; looks at the 10,000 oldest."""
+        return self._run(dlq_looking.matching(self._commands, Filter.create(filters), now))
 
     def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
         """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id."""
@@ -111,6 +122,14 @@ class AsyncDeadLetters:
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         return await self._run(dlq.groups(self._commands, look_at, Filter.create(filters), now))
+
+    async def letters(
+        self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
+    ) -> Page[Letter]:
+        return await self._run(dlq_looking.page(self._commands, limit, cursor, Filter.create(filters), now))
+
+    async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
+        return await self._run(dlq_looking.matching(self._commands, Filter.create(filters), now))
 
     async def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
         return await self._run(dlq.requeue(self._commands, entry_id, payload, now))

@@ -151,7 +151,7 @@ def groups(commands: Commands, look_at: int, only: Filter, now: float | None) ->
     moment = yield from _moment(only, now)
     size = yield from count(commands)
     found: dict[str, list[Letter]] = {}
-    walk = _Walk(commands, min(look_at, size))
+    walk = Walk(commands, min(look_at, size))
     while ids := (yield from walk.following()):
         for letter in (yield from letters(commands, ids)):
             if only.matches(letter, moment):
@@ -171,7 +171,7 @@ def _group(key: str, members: Sequence[Letter]) -> DLQGroup:
     )
 
 
-class _Walk:
+class Walk:
     """The ids of the oldest ``most`` letters, a slice at a time.
 
     The place is kept by score, not by rank: others may take letters out meanwhile, and ranks would then skip some.
@@ -189,16 +189,16 @@ class _Walk:
         # Of one score are those that died in one call, a thousand at most; whom of them was met is read again.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
         (reply,) = yield Read([("ZRANGE", self._key, self._score, "+inf", "BYSCORE", *limit)])
-        pairs = [pair for pair in _pairs(reply) if pair[0] not in self._seen][:size]
-        if pairs:
-            last = pairs[-1][1]
+        new = [pair for pair in pairs(reply) if pair[0] not in self._seen][:size]
+        if new:
+            last = new[-1][1]
             earlier = self._seen if last == self._score else frozenset[bytes]()
-            self._score, self._seen = last, earlier | {name for name, score in pairs if score == last}
-        self.met += len(pairs)
-        return [name.decode() for name, _ in pairs]
+            self._score, self._seen = last, earlier | {name for name, score in new if score == last}
+        self.met += len(new)
+        return [name.decode() for name, _ in new]
 
 
-def _pairs(reply: list[Any]) -> list[tuple[bytes, str]]:
+def pairs(reply: list[Any]) -> list[tuple[bytes, str]]:
     """Members with their scores (whole microseconds), in the reply of either protocol."""
     nested = bool(reply) and isinstance(reply[0], (list, tuple))
     flat = [value for pair in reply for value in pair] if nested else reply
@@ -210,7 +210,7 @@ def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None,
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise TaskValidationError(f"limit must be an integer of at least 1, got {limit!r}")
     moment = yield from _moment(only, now)
-    walk = _Walk(commands, (yield from count(commands)))
+    walk = Walk(commands, (yield from count(commands)))
     total = 0
     while (limit is None or total < limit) and (ids := (yield from walk.following())):
         found = yield from letters(commands, ids)

@@ -10,14 +10,17 @@ from .errors import TaskValidationError
 from .fingerprint import fingerprint
 from .ids import check_id
 from .records import FailureType
-from .units import duration
+from .units import duration, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class Filters(TypedDict, total=False):
-    """Which entries are meant; what is not given (or None) is not asked for. Ages in seconds."""
+    """Which entries are meant; what is not given (or None) is not asked for. Ages in seconds.
+
+    ``moved_until``, in seconds since the epoch, leaves out what died after that moment: what one has not seen.
+    """
 
     failure_type: FailureType | str | None
     user_id: str | None
@@ -25,6 +28,7 @@ class Filters(TypedDict, total=False):
     fingerprint: str | None
     older_than: float | None
     newer_than: float | None
+    moved_until: float | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Filter:
     fingerprint: str | None = None
     older_than: float | None = None
     newer_than: float | None = None
+    moved_until: float | None = None
 
     @classmethod
     def create(cls, filters: Filters) -> Filter:
@@ -78,6 +83,7 @@ class Filter:
             and self.name in (None, letter.name)
             and (self.older_than is None or age >= self.older_than)
             and (self.newer_than is None or age < self.newer_than)
+            and (self.moved_until is None or letter.moved_at <= self.moved_until)
             and (self.fingerprint is None or self.fingerprint == letter.fingerprint)
         )
 
@@ -109,4 +115,5 @@ CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "fingerprint": _fingerprint,
     "older_than": duration,
     "newer_than": duration,
+    "moved_until": moment,
 }

@@ -138,3 +138,16 @@ class DLQGroups:
     groups: tuple[DLQGroup, ...]
     looked_at: int
     is_whole: bool
+
+
+@dataclass(frozen=True)
+class DLQMatching:
+    """How many letters match, of the ``looked_at`` oldest; ``is_whole`` if there are no more.
+
+    None of them died after ``until``, in seconds since the epoch.
+    """
+
+    count: int
+    until: float
+    looked_at: int
+    is_whole: bool

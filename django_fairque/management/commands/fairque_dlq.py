@@ -203,7 +203,7 @@ def _add_filters(parser: ArgumentParser) -> None:
 
 
 def _filters(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in Filters.__annotations__ if options[name] is not None}
+    return {name: options[name] for name in Filters.__annotations__ if options.get(name) is not None}
 
 
 def _span(group: DLQGroup) -> str:
