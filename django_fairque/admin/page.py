@@ -149,6 +149,7 @@ class Page(View):
     def log(self, subject: str, sentence: str) -> None:
         """Leave a line in the admin's audit trail: to which queue, and which part of it, what was done."""
         name = f"{self.queue_name}: {subject}" if subject else self.queue_name
+        name, sentence = (text.replace("\0", "\N{SYMBOL FOR NULL}") for text in (name, sentence))  # PostgreSQL has none
         self.model_admin.log_change(self.request, Queue(name=name[:200]), sentence)
 
     def url(self, name: str, /, *args: Any, **query: str) -> str:

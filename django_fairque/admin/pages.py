@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .dead_letter import DeadLetter
+from .dead_letters import DeadLetters
 from .dependencies import Dependencies
+from .model_events import ModelEvents
 from .overview import Overview
 from .queues import Queues
 from .task import TaskPage
@@ -13,4 +16,7 @@ from .tasks import Tasks
 if TYPE_CHECKING:
     from .page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview, Queues, Tasks, TaskPage, Dependencies)
+PAGES: tuple[type[Page], ...] = (
+    *(Overview, Queues, Tasks, TaskPage, DeadLetters, DeadLetter),
+    *(Dependencies, ModelEvents),
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from argparse import ArgumentTypeError
 from datetime import datetime, timezone
@@ -14,6 +13,7 @@ from django_fairque.engine.dlq import KEEP, MOST_LOOKED_AT, SLICE
 from django_fairque.engine.dlq_filter import Filters
 from django_fairque.engine.records import FailureType
 from django_fairque.management.base import QueueCommand
+from django_fairque.monitoring.ages import read_age
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.records import DLQEntry, DLQGroup
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
 
 def age(text: str) -> float:
     """``90s``, ``10m``, ``2h``, ``7d`` in seconds."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd])", text)
-    if match is None:
-        raise ArgumentTypeError(f"expected an age such as 90s, 10m, 2h or 7d, got {text!r}")
-    return float(match[1]) * UNITS[match[2]]
+    try:
+        return read_age(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def positive(text: str) -> int:

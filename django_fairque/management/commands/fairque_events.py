@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.records import EventCount
-from django_fairque.events import registry
+from django_fairque.events.overview import overview
 from django_fairque.monitoring.formatting import number, table
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-    from django_fairque.events.rules import Rule
+    from django_fairque.events.overview import EventFacts
 
 
 class Command(BaseCommand):
@@ -31,16 +29,15 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="as a JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rules = registry.rules()
-        counts, unreachable = _counts(rules)
-        about = [_about(rule, counts.get(rule.name, EventCount())) for rule in rules]
+        known = overview(get_queue)
+        about = [_about(event) for event in known.events]
         if options["json"]:
             self.stdout.write(json.dumps(about))
         else:
             self._print(about)
-        for queue, error in unreachable.items():
+        for queue, error in known.unreachable.items():
             self.stderr.write(f"queue {queue}: its counts are not known: {error}")
-        if unreachable or any(rule.problems for rule in rules):
+        if known.unreachable or any(event.problems for event in known.events):
             raise SystemExit(1)
 
     def _print(self, about: list[dict[str, Any]]) -> None:
@@ -67,38 +64,21 @@ class Command(BaseCommand):
                 self.stdout.write(self.style.ERROR(f"{each['name']}: switched off: {problem}"))
 
 
-def _counts(rules: Any) -> tuple[dict[str, EventCount], dict[str, str]]:
-    """Of all events, by name; and why a queue could not be asked."""
-    found: dict[str, EventCount] = {}
-    unreachable: dict[str, str] = {}
-    for queue in sorted({rule.definition.options.queue for rule in rules if rule.is_on}):
-        counts, error = _counts_of(queue)
-        found.update(counts)
-        if error:
-            unreachable[queue] = error
-    return found, unreachable
-
-
-def _counts_of(queue: str) -> tuple[dict[str, EventCount], str]:
-    try:
-        return get_queue(queue).event_counts(), ""
-    except FairQueueError as error:
-        return {}, str(error)
-
-
-def _about(rule: Rule, count: EventCount) -> dict[str, Any]:
+def _about(event: EventFacts) -> dict[str, Any]:
+    count = event.count
     last = (
         None if count.last is None else datetime.fromtimestamp(count.last, timezone.utc).isoformat(timespec="seconds")
     )
     return {
-        "name": rule.name,
-        "model": rule.model._meta.label if rule.model is not None else None,
-        "task": rule.task_name,
-        "condition": "" if rule.when is None else repr(rule.when),
+        "name": event.name,
+        "model": event.model,
+        "task": event.task,
+        "queue": event.queue or None,
+        "condition": event.condition,
         "fired": count.fired,
         "coalesced": count.coalesced,
         "failed": count.failed,
         "error": count.error,
         "last": last,
-        "problems": rule.problems,
+        "problems": list(event.problems),
     }

@@ -1,0 +1,290 @@
+"""Dead letters in the admin: groups, the letters of one, and what is done to some of them or all that match."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+
+from django_fairque.admin import bulk, dead_letters
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import TaskState
+
+from .burying import bury
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+
+def url(**query: str) -> str:
+    return reverse("admin:django_fairque_dead_letters", query=query)
+
+
+def page(client: Client, **query: str) -> str:
+    answer = client.get(url(**query))
+    assert answer.status_code == 200
+    return unescape(answer.content.decode())
+
+
+def post(client: Client, where: str, **data: Any) -> str:
+    answer = client.post(where, data, follow=True)
+    assert answer.status_code == 200
+    return unescape(answer.content.decode())
+
+
+def hidden(text: str) -> dict[str, str]:
+    """The form that asks, or goes on, as a browser sends it."""
+    form = text[text.index('class="fq-asks"') :]
+    pairs = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form[: form.index("</form>")])
+    return {name: value for name, value in pairs if name != "csrfmiddlewaretoken"}
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    """Somebody who sees dead letters, and no more."""
+    user = User.objects.create_user("operator", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_deadletter"))
+    client.force_login(user)
+    return client
+
+
+class TestLooking:
+    def test_letters_of_the_same_error_are_together(self, admin_client: Client, queue: FairQueue) -> None:
+        for number in range(3):
+            bury(queue, f"no order {number}")
+        bury(queue, "time is up", name="shop.fetch")
+        text = page(admin_client)
+        assert re.search(r'<td class="fq-number">3</td>\s*<th scope="row"><a [^>]*><bdi>no order <n></bdi>', text)
+        assert "shop.fetch" in text
+        assert re.search(r"failed</a></dt><dd>4</dd>", text)
+
+    def test_a_group_opens_its_letters(self, admin_client: Client, queue: FairQueue) -> None:
+        one, other = bury(queue, "no order 1"), bury(queue, "time is up")
+        link = re.search(r'<th scope="row"><a href="([^"]*fingerprint[^"]*)"><bdi>no order', page(admin_client))
+        assert link is not None
+        text = admin_client.get(link[1]).content.decode()
+        assert one in text
+        assert other not in text
+
+    def test_letters_come_in_pages(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dead_letters, "MOST_SHOWN", 2)
+        entries = [bury(queue) for _ in range(5)]
+        text, seen = page(admin_client, show="letters"), []
+        while True:
+            seen += re.findall(r'name="entry" value="([^"]+)"', text)
+            following = re.search(r'<a href="([^"]+)" rel="next">', text)
+            if following is None:
+                break
+            text = unescape(admin_client.get(following[1]).content.decode())
+        assert sorted(seen) == sorted(entries)
+        assert "First</a>" in text
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            {"user_id": "bolt"},
+            {"name": "shop.other"},
+            {"failure_type": "failed", "user_id": "bolt"},
+            {"user_id": "bolt", "newer_than": "1h"},
+        ],
+    )
+    def test_filters(self, admin_client: Client, queue: FairQueue, query: dict[str, str]) -> None:
+        one, other = bury(queue, user_id="bolt", name="shop.other"), bury(queue)
+        text = page(admin_client, show="letters", **query)
+        assert one in text
+        assert other not in text
+        assert "no such address" in page(admin_client, **query)
+
+    @pytest.mark.parametrize(
+        ("query", "words"),
+        [
+            ({"failure_type": "lost"}, "failure_type must be one of failed, expired, poisoned, got 'lost'"),
+            ({"fingerprint": "xyz"}, "fingerprint must be 12 hexadecimal digits"),
+            ({"older_than": "soon"}, "expected an age such as 90s, 10m, 2h or 7d, got 'soon'"),
+            ({"newer_than": "99999999d"}, "newer_than must be a number of seconds"),
+            ({"user_id": "u" * 257}, "user_id must be a non-empty string of at most 256 bytes"),
+            ({"show": "letters", "cursor": "nonsense"}, "cursor must be one that an earlier page returned"),
+        ],
+    )
+    def test_a_filter_that_means_nothing_is_told_and_kept(
+        self, admin_client: Client, queue: FairQueue, query: dict[str, str], words: str
+    ) -> None:
+        entry = bury(queue)
+        text = page(admin_client, **query)
+        assert words in text
+        assert entry not in text
+        text = post(admin_client, url(**query), action="discard_all", confirm="yes", total="1", until="9999999999")
+        if "cursor" not in query:
+            assert words in text
+            assert queue.dlq.count() == 1
+
+    def test_it_says_that_there_are_more(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dead_letters, "LOOK_AT", 2)
+        for _ in range(3):
+            bury(queue)
+        text = page(admin_client)
+        assert "Counted among the 2 oldest; there are more." in text
+        assert '<td class="fq-number">2</td>' in text
+        assert '<td class="fq-number">3</td>' in page(admin_client, look="more")
+
+    def test_who_may_only_look_sees_no_buttons(self, operator: Client, queue: FairQueue) -> None:
+        entry = bury(queue)
+        for query in ({}, {"show": "letters"}):
+            text = page(operator, **query)
+            assert 'name="action"' not in text
+            assert "checkbox" not in text
+        assert entry in text
+
+    def test_many_letters_cost_a_bounded_number_of_commands(
+        self, admin_client: Client, queue: FairQueue, redis: Any
+    ) -> None:
+        queue.push_batch([Task.create("u", 3, 0, name="n") for _ in range(1500)])
+        for lease in queue.pop_batch(1000, "w") + queue.pop_batch(1000, "w"):
+            queue.fail(lease, "no", retry=False)
+
+        def commands(**query: str) -> int:
+            before = int(redis.info("stats")["total_commands_processed"])
+            page(admin_client, **query)
+            return int(redis.info("stats")["total_commands_processed"]) - before
+
+        page(admin_client)
+        assert commands() <= dead_letters.LOOK_AT + 30
+        assert commands(show="letters") <= 130
+        assert commands(show="letters", user_id="nobody") <= 1050
+
+
+class TestSelected:
+    def test_requeue(self, admin_client: Client, queue: FairQueue) -> None:
+        entries = [bury(queue) for _ in range(3)]
+        text = post(admin_client, url(show="letters"), action="requeue", entry=entries[:2])
+        assert "2 requeued" in text
+        assert [letter.entry_id for letter in queue.dlq.letters().items] == entries[2:]
+        entry = LogEntry.objects.get()
+        assert (entry.change_message, entry.object_repr) == ("2 requeued", f"default: {entries[0]}, {entries[1]}")
+
+    def test_discarding_is_asked_about_first(self, admin_client: Client, queue: FairQueue) -> None:
+        entries = [bury(queue) for _ in range(3)]
+        asks = post(admin_client, url(show="letters"), action="discard", entry=entries[:2])
+        assert "Discard 2 dead letters?" in asks
+        assert queue.dlq.count() == 3
+        text = post(admin_client, url(show="letters"), action="discard", entry=entries[:2], confirm="yes")
+        assert "2 discarded" in text
+        assert queue.get_task(entries[0][:-2]).state is TaskState.CANCELED
+        assert queue.dlq.count() == 1
+
+    def test_what_has_gone_is_told(self, admin_client: Client, queue: FairQueue) -> None:
+        one, other = bury(queue), bury(queue)
+        queue.dlq.discard(other)
+        text = post(admin_client, url(), action="requeue", entry=[one, other])
+        assert "1 requeued; the other 1 were not there any more" in text
+
+    @pytest.mark.parametrize(
+        ("entries", "words"),
+        [([], "Tick at least one dead letter"), (["nonsense"], "'nonsense' is no dead letter's id")],
+    )
+    def test_mistakes_change_nothing(
+        self, admin_client: Client, queue: FairQueue, entries: list[str], words: str
+    ) -> None:
+        bury(queue)
+        assert words in post(admin_client, url(), action="requeue", entry=entries)
+        assert queue.dlq.count() == 1
+        assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize(("verb", "done"), [("requeue", "requeued"), ("discard", "discarded")])
+class TestAllThatMatch:
+    def test_the_exact_count_is_confirmed_first(
+        self, admin_client: Client, queue: FairQueue, verb: str, done: str
+    ) -> None:
+        for number in range(3):
+            bury(queue, f"no order {number}")
+        other = bury(queue, "time is up")
+        (group,) = (each for each in queue.dlq.groups().groups if each.count == 3)
+        where = url(fingerprint=group.fingerprint)
+        asks = post(admin_client, where, action=f"{verb}_all")
+        assert f"{verb.title()} 3 dead letters?" in asks
+        assert f"fingerprint {group.fingerprint}" in asks
+        assert queue.dlq.count() == 4
+        assert not LogEntry.objects.exists()
+        assert f"3 of 3 dead letters {done}" in post(admin_client, where, **hidden(asks))
+        assert [letter.entry_id for letter in queue.dlq.letters().items] == [other]
+        assert LogEntry.objects.get().object_repr == f"default: fingerprint {group.fingerprint}"
+
+    def test_it_goes_on_slice_by_slice(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch, verb: str, done: str
+    ) -> None:
+        monkeypatch.setattr(bulk, "AT_ONCE", 2)
+        for _ in range(5):
+            bury(queue)
+        text = post(admin_client, url(), action=f"{verb}_all")
+        for expected in ("2 of 5 done", "4 of 5 done"):
+            text = post(admin_client, url(), **hidden(text))
+            assert expected in text
+        text = post(admin_client, url(), **hidden(text))
+        assert f"5 of 5 dead letters {done}" in text
+        assert 'class="fq-asks"' not in text
+        assert queue.dlq.count() == 0
+        assert LogEntry.objects.count() == 3
+
+    def test_what_dies_after_the_question_is_left_alone(
+        self, admin_client: Client, queue: FairQueue, verb: str, done: str
+    ) -> None:
+        first = bury(queue)
+        asks = post(admin_client, url(user_id="acme"), action=f"{verb}_all")
+        late = bury(queue)
+        queue.dlq.requeue(first)
+        text = post(admin_client, url(user_id="acme"), **hidden(asks))
+        assert f"0 of 1 dead letters {done}; the others were not there any more" in text
+        assert [letter.entry_id for letter in queue.dlq.letters().items] == [late]
+
+    def test_nothing_matches(self, admin_client: Client, queue: FairQueue, verb: str, done: str) -> None:
+        bury(queue)
+        asks = post(admin_client, url(user_id="nobody"), action=f"{verb}_all")
+        assert f"{verb.title()} 0 dead letters?" in asks
+        assert "I’m sure" not in asks
+        assert "There is nothing to do" in post(admin_client, url(user_id="nobody"), **hidden(asks))
+        assert queue.dlq.count() == 1
+
+    @pytest.mark.parametrize("form", [{}, {"total": "x", "until": "1"}, {"total": "1", "until": ""}])
+    def test_a_form_that_is_not_ours(
+        self, admin_client: Client, queue: FairQueue, verb: str, done: str, form: dict[str, str]
+    ) -> None:
+        bury(queue)
+        text = post(admin_client, url(), action=f"{verb}_all", confirm="yes", **form)
+        assert "The form was not complete" in text
+        assert queue.dlq.count() == 1
+
+    def test_only_with_its_permission(self, operator: Client, queue: FairQueue, verb: str, done: str) -> None:
+        entry = bury(queue)
+        for action in (verb, f"{verb}_all"):
+            for confirm in ("", "yes"):
+                data = {"action": action, "confirm": confirm, "entry": entry, "total": "1", "until": "9999999999"}
+                assert operator.post(url(), data).status_code == 403
+        assert queue.dlq.count() == 1
+
+
+def test_of_very_many_the_oldest_are_meant(
+    admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django_fairque.engine import dlq
+
+    monkeypatch.setattr(dlq, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(dead_letters, "LOOK_AT", 2)
+    entries = [bury(queue) for _ in range(3)]
+    asks = post(admin_client, url(user_id="acme"), action="discard_all")
+    assert "So many of the 2 oldest match" in asks
+    post(admin_client, url(user_id="acme"), **hidden(asks))
+    assert [letter.entry_id for letter in queue.dlq.letters().items] == entries[2:]
