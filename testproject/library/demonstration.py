@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from django.contrib.auth import get_user_model
@@ -18,7 +20,9 @@ from .loading import load_files, send_errands
 from .models import Document
 from .progress import follow, unfinished
 from .report import plural
+from .serving import Site
 from .sources import packages, standard_library
+from .tasks import send_reminder
 from .timings import runs_of
 from .workers import Worker
 
@@ -34,6 +38,11 @@ if TYPE_CHECKING:
 NOISY = "noisy"
 LOGIN = "demo"
 """Name and password of the demonstration's administrator."""
+ERRANDS = 20
+"""Of one user at once, while the site is up."""
+FAILS_EVERY = 5
+PAUSE = 1.0
+"""Seconds between two users' errands."""
 MOST_NAMED = 10
 """Documents that an error names."""
 
@@ -75,6 +84,36 @@ class Demonstration:
         self._check(runs, sent, began)
         self._tell(runs)
         self._invite()
+
+    def serve(self) -> None:
+        """Bring up the site with a worker and work for it, until somebody interrupts."""
+        self._prepare()
+        with Worker(self._processes) as worker, Site() as site:
+            worker.wait_until_ready()
+            site.wait_until_ready()
+            self._say(
+                f"The admin is at {site.address} as {LOGIN!r} with the password {LOGIN!r}. Ctrl-C ends all of it."
+            )
+            try:
+                for _some in self._send():
+                    worker.check()
+                self._go_on(worker, site)
+            except KeyboardInterrupt:
+                self._say("\nStopping.")
+        self._say("Stopped. What is left stays in the queue, for the next demo or fairque_worker.")
+
+    def _go_on(self, worker: Worker, site: Site) -> None:
+        """A little to do all the time, and now and then something that fails, so that there is something to see."""
+        owners = list(self._files)
+        for number in itertools.count():
+            worker.check()
+            site.check()
+            owner = owners[number % len(owners)]
+            for _some in send_errands(owner, ERRANDS):
+                pass
+            if number % FAILS_EVERY == 0:
+                send_reminder.enqueue(owner, f"nobody-{number}", api_token="t0ps3cret")  # noqa: S106 - none
+            time.sleep(PAUSE)
 
     def _prepare(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)

@@ -57,6 +57,13 @@ def run_errand(owner: str, number: int) -> Timing:
     return Timing(started=started, took=time.time() - started)
 
 
+@task(user="owner", max_retries=0)
+def send_reminder(owner: str, address: str, *, api_token: str) -> None:  # noqa: ARG001 - sends nothing to anybody
+    """What becomes a dead letter, for there to be one to look at."""
+    if "@" not in address:
+        raise ValueError(f"{address!r} is no address")
+
+
 class Report(TypedDict):
     """What is known about a package in the end."""
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 
 SLICE = 13
 """Strings that are in the queue at once: more than one, so that each page has them in a list."""
-OF_EACH = 8
+OF_EACH = 13
 """Pages of one kind (the view, and what its query asks) that are read at most."""
 HARMLESS = ["acme", "bolt", "api_token", "word " * 30, "one\ntwo"]
 """Of each kind that a page may show in another way: a secret, something long, several lines."""

@@ -53,6 +53,11 @@ class Command(BaseCommand):
             help="instead: for each package a pipeline, parse every file → (complexity figures | import graph) → report",
         )
         parser.add_argument(
+            "--serve",
+            action="store_true",
+            help="instead: bring up the admin on a free port, with a worker and something to do, until Ctrl-C",
+        )
+        parser.add_argument(
             "--packages",
             metavar="A,B",
             type=lambda text: [name for name in text.split(",") if name],
@@ -60,15 +65,22 @@ class Command(BaseCommand):
             help="only these packages (default: all of them)",
         )
 
-    def handle(self, *, noisy: int, processes: int, packages: list[str], pipeline: bool, **options: Any) -> None:
-        if pipeline and noisy:
-            raise CommandError("--noisy and --pipeline are two demonstrations: give one of them")
+    def handle(
+        self, *, noisy: int, processes: int, packages: list[str], pipeline: bool, serve: bool, **options: Any
+    ) -> None:
+        if pipeline and (noisy or serve):
+            other = "--noisy" if noisy else "--serve"
+            raise CommandError(f"{other} and --pipeline are two demonstrations: give one of them")
         try:
             with stopped_like_ctrl_c():
                 if pipeline:
                     PipelineDemonstration(self.stdout, processes=processes, only=packages).play()
+                    return
+                demonstration = Demonstration(self.stdout, processes=processes, noisy=noisy, only=packages)
+                if serve:
+                    demonstration.serve()
                 else:
-                    Demonstration(self.stdout, processes=processes, noisy=noisy, only=packages).play()
+                    demonstration.play()
         except (FairQueueError, DemonstrationError) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:

@@ -1,0 +1,86 @@
+"""``manage.py demo --serve``: the admin with something to see, until Ctrl-C."""
+
+from __future__ import annotations
+
+import re
+import signal
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.cookiejar import CookieJar
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from .conftest import LIMIT
+from .test_demo import lives, wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from django_fairque import FairQueue
+
+    from .conftest import StartDemo
+
+
+def log_in(address: str, login: str) -> urllib.request.OpenerDirector:
+    jar = CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    page = browser.open(f"{address}login/?next=/admin/", timeout=LIMIT).read().decode()
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+    assert token is not None
+    form = {"username": login, "password": login, "csrfmiddlewaretoken": token[1], "next": "/admin/"}
+    browser.open(f"{address}login/", urllib.parse.urlencode(form).encode(), timeout=LIMIT)
+    return browser
+
+
+def said(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """The address and the login, as they are printed."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(r"(http://127\.0\.0\.1:\d+/admin/) as '(\w+)' with the password '\2'", line)
+        if found is not None:
+            return found[1], found[2]
+    raise AssertionError(process.communicate())
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_admin_can_be_used_until_all_of_it_ends(
+    start_demo: StartDemo, queue: FairQueue, how: signal.Signals
+) -> None:
+    process = start_demo("--serve", "--packages", "json,html")
+    address, login = said(process)
+    browser = log_in(address, login)
+    assert "/admin/django_fairque/queue/" in browser.open(address, timeout=LIMIT).read().decode()
+    wait_until(lambda: queue.dlq.count() > 0 and queue.get_stats().totals.get("finished", 0) > 0, process)
+    letters = browser.open(f"{address}django_fairque/queue/dead-letters/", timeout=LIMIT).read().decode()
+    assert "is no address" in letters
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3, "the site, the worker, and the worker's process"
+    process.send_signal(how)
+    out, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, err) == (0, "")
+    assert "Stopped." in out
+    wait_until(lambda: not any(map(lives, family)))
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=LIMIT)
+    assert queue.get_stats().states["started"] == 0
+    assert queue.check_invariants() == []
+
+
+def test_it_says_that_the_site_died(start_demo: StartDemo, queue: FairQueue) -> None:
+    process = start_demo("--serve", "--packages", "json")
+    said(process)
+    (site,) = (child for child in psutil.Process(process.pid).children() if "runserver" in child.cmdline())
+    site.kill()
+    _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1
+    assert "the site ended with exit code -9" in err
+
+
+def test_it_is_no_pipeline(start_demo: StartDemo) -> None:
+    process = start_demo("--serve", "--pipeline")
+    _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1
+    assert "--serve and --pipeline are two demonstrations" in err
