@@ -73,7 +73,7 @@ def fields(written: dict[str, str]) -> list[dict[str, Any]]:
             "label": label,
             "value": written.get(key, ""),
             "choices": [kind.value for kind in FailureType] if key == "failure_type" else [],
-            "hint": _("such as 90s, 10m, 2h, 7d") if key in AGES else "",
+            "hint": _("90s, 10m, 2h, 7d") if key in AGES else "",
         }
         for key, label in labels.items()
     ]
