@@ -14,6 +14,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin import dead_letter
+from django_fairque.admin.pages import PAGES
 from django_fairque.engine.records import TaskState
 
 from .burying import bury
@@ -95,6 +96,14 @@ def test_any_id_has_a_page(admin_client: Client, queue: FairQueue, task_id: str)
     assert "\0" not in LogEntry.objects.get().object_repr
 
 
+def test_its_task_is_a_link_for_whoever_may_see_tasks(admin_client: Client, operator: Client, queue: FairQueue) -> None:
+    entry = bury(queue)
+    link = re.compile(rf'<a href="[^"]*/tasks/[^"]*"><bdi>{entry[:-2]}</bdi></a>')
+    has_page = any(page.name == "task" for page in PAGES)
+    assert bool(link.search(admin_client.get(url(entry)).content.decode())) is has_page
+    assert link.search(operator.get(url(entry)).content.decode()) is None
+
+
 def test_requeue(admin_client: Client, queue: FairQueue) -> None:
     entry = bury(queue)
     text = post(admin_client, url(entry), action="requeue")
@@ -129,6 +138,14 @@ class TestEditing:
         assert json.loads(written(text)) == SECRET
         assert "secrets and all" in text
         assert LogEntry.objects.get().change_message == f"{entry}: its payload is shown as it is, to be edited"
+
+    def test_one_that_is_no_json_is_shown_as_it_is(self, admin_client: Client, queue: FairQueue, redis: Any) -> None:
+        entry = bury(queue)
+        redis.set(f"fq:{{default:0}}:payload:{entry[:-2]}", b'{"cut": "off\xff')
+        assert "bytes that are not shown" in unescape(admin_client.get(url(entry)).content.decode())
+        assert written(post(admin_client, url(entry), action="edit")) == '{"cut": "off\\xff'
+        post(admin_client, url(entry), action="requeue_edited", payload='{"cut": "on"}')
+        assert queue.get_task(entry[:-2]).payload == {"cut": "on"}
 
     def test_requeues_with_the_new_payload(self, admin_client: Client, queue: FairQueue) -> None:
         entry = bury(queue, payload=SECRET)
