@@ -46,7 +46,7 @@ def test_what_is_declared_and_when_it_fired(queue: FairQueue, work: AnyDefinitio
     assert re.search(r"^audit +work +2 +1 +0 +20", text, re.MULTILINE)
     assert "shop.Order:save:work: condition: changed('status')" in text
     (first, second) = json.loads(run("--json"))
-    assert (first["model"], first["fired"], second["coalesced"]) == ("shop.Order", 1, 1)
+    assert (first["model"], first["queue"], first["fired"], second["coalesced"]) == ("shop.Order", "default", 1, 1)
 
 
 def test_nothing_is_declared(queue: FairQueue) -> None:
