@@ -12,11 +12,13 @@ from .overview import Overview
 from .queues import Queues
 from .task import TaskPage
 from .tasks import Tasks
+from .users import Users
 
 if TYPE_CHECKING:
     from .page import Page
 
 PAGES: tuple[type[Page], ...] = (
-    *(Overview, Queues, Tasks, TaskPage, DeadLetters, DeadLetter),
-    *(Dependencies, ModelEvents),
+    *(Overview, Queues, Users, Tasks),
+    *(TaskPage, DeadLetters, DeadLetter, Dependencies),
+    *(ModelEvents,),
 )

@@ -21,8 +21,8 @@ from .schedules import AsyncSchedules
 from .standing import Standing, standing
 from .statistics import QueueStats, stats
 from .transport import AsyncClient, AsyncTransport
-from .users import AsyncUserQueue
 from .waiting import longest_waits, purge
+from .users import AsyncUserQueue, UserStats, users_stats
 from .xcom import AsyncXCom
 
 if TYPE_CHECKING:
@@ -310,8 +310,11 @@ class AsyncFairQueue:
     async def health(self) -> Health:
         return await self._run(health(self._commands))
 
-    async def users(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
-        return await self._run(users(self._commands, cursor, limit))
+    async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
+        return await self._run(users(self._commands, cursor, limit, busy_first))
+
+    async def user_stats(self, user_ids: Sequence[str]) -> list[UserStats]:
+        return await self._run(users_stats(self._commands, user_ids))
 
     def user(self, user_id: str) -> AsyncUserQueue:
         return AsyncUserQueue(self._commands, self._run, user_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .commands import NEVER
 from .ids import check_id
 from .lookup import get_tasks
 from .priority import Priority
@@ -82,12 +83,33 @@ def tasks(
     return Page([], None)
 
 
-def users(commands: Commands, cursor: str | None, limit: int) -> Steps[Page[str]]:
+def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
     check_limit(limit)
+    if busy_first:
+        return (yield from _busy_users_first(commands, cursor, limit))
     _, index = parse_cursor(cursor, 1)
     (names,) = yield Read([("ZRANGE", commands.keys("users"), index, index + limit - 1)])
     following = f"0:{index + limit}" if len(names) == limit else None
     return Page([name.decode() for name in names], following)
+
+
+def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Steps[Page[str]]:
+    """Those that are kept in the records, by name; then the idle ones, beginning with the one that was busy last."""
+    _, index = parse_cursor(cursor, 1)
+    key = commands.keys("users")
+    idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER}"), ("ZCARD", key)])))
+    end = min(index + limit, total)
+    busy = max(0, min(end, total - idle) - index)  # of this page
+    left = total - max(index + busy, total - idle)  # idle ones that no page before had
+    reads: list[tuple[Any, ...]] = []
+    if busy:
+        reads.append(("ZRANGE", key, idle + index, idle + index + busy - 1))
+    if (some := end - index - busy) > 0:
+        reads.append(("ZREVRANGE", key, total - left, total - left + some - 1))
+    if not reads:
+        return Page([], None)
+    names = [name for reply in (yield Read(reads)) for name in reply]
+    return Page([name.decode() for name in names], f"0:{end}" if end < total else None)
 
 
 def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:

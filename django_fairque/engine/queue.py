@@ -21,8 +21,8 @@ from .schedules import Schedules
 from .standing import Standing, standing
 from .statistics import QueueStats, stats
 from .transport import SyncClient, Transport
-from .users import UserQueue
 from .waiting import longest_waits, purge
+from .users import UserQueue, UserStats, users_stats
 from .xcom import XCom
 
 if TYPE_CHECKING:
@@ -391,9 +391,16 @@ class FairQueue:
     def health(self) -> Health:
         return self._run(health(self._commands))
 
-    def users(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
-        """A page of the users that have, or lately had, something in the queue."""
-        return self._run(users(self._commands, cursor, limit))
+    def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
+        """A page of the users that have, or lately had, something in the queue.
+
+        ``busy_first``: who has something now, or settings, before who had; follow its cursors with it.
+        """
+        return self._run(users(self._commands, cursor, limit, busy_first))
+
+    def user_stats(self, user_ids: Sequence[str]) -> list[UserStats]:
+        """The figures of these users, in order, with one read each in one round trip."""
+        return self._run(users_stats(self._commands, user_ids))
 
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""

@@ -14,6 +14,8 @@ from .steps import AsyncRun, Read, Run, Steps
 from .units import duration, to_us
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from .commands import Commands
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -123,8 +125,18 @@ def _purge_registry(commands: Commands, state: str, user: bytes, now: float | No
 
 
 def user_stats(commands: Commands, user_id: str) -> Steps[UserStats]:
-    (record,) = yield Read([("HGETALL", commands.keys.user(user_id))])
+    (found,) = yield from users_stats(commands, [user_id])
+    return found
 
+
+def users_stats(commands: Commands, user_ids: Sequence[str]) -> Steps[list[UserStats]]:
+    if not user_ids:
+        return []
+    records = yield Read([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
+    return [_stats(user, record) for user, record in zip(user_ids, records, strict=True)]
+
+
+def _stats(user_id: str, record: Mapping[bytes, bytes]) -> UserStats:
     def number(field: str) -> float:
         return float(record.get(field.encode(), 0))
 

@@ -64,7 +64,9 @@ def test_staff_without_permissions_see_and_do_nothing(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_page_has_a_permission_of_its_own(client: Client, staff: User, queue: FairQueue, page: Any) -> None:
-    staff.user_permissions.add(Permission.objects.get(codename=page.permission))
+    staff.user_permissions.add(
+        Permission.objects.get(codename=page.permission, content_type__app_label="django_fairque")
+    )
     allowed = {each.name for each in PAGES if client.get(url(each.name)).status_code != 403}
     assert allowed == {each.name for each in PAGES if each.permission == page.permission}
 
@@ -73,7 +75,9 @@ def test_each_page_has_a_permission_of_its_own(client: Client, staff: User, queu
 def test_each_action_needs_its_permission_a_post_and_a_token(
     client: Client, staff: User, queue: FairQueue, page: Any
 ) -> None:
-    staff.user_permissions.add(Permission.objects.get(codename=page.permission))
+    staff.user_permissions.add(
+        Permission.objects.get(codename=page.permission, content_type__app_label="django_fairque")
+    )
     for name, action in page.actions.items():
         if action.permission != page.permission:
             assert client.post(url(page.name), {"action": name}).status_code == 403, name

@@ -1,0 +1,76 @@
+"""The form of what holds for one user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.users import LIMITS, parse_rate
+
+from .forms import InvalidForm
+
+if TYPE_CHECKING:
+    from django_fairque.engine.users import UserQueue, UserStats
+
+
+class LimitsForm(forms.Form):
+    """Empty: no limit, or the queue's own."""
+
+    weight = forms.FloatField(
+        label=_("Weight"), min_value=0.001, max_value=1000, help_text=_("2 is twice the share of a user of weight 1")
+    )
+    max_running = forms.IntegerField(
+        label=_("Running at once"), required=False, min_value=1, max_value=LIMITS["max_running"]
+    )
+    rate = forms.CharField(
+        label=_("Rate"), required=False, max_length=40, help_text=_("starts per unit of time, such as 100/m or 5/10s")
+    )
+    max_backlog = forms.IntegerField(
+        label=_("Backlog"),
+        required=False,
+        min_value=1,
+        max_value=LIMITS["max_backlog"],
+        help_text=_("waiting tasks beyond which more are refused"),
+    )
+    sla = forms.FloatField(
+        label=_("Promised start"), required=False, help_text=_("seconds; empty for each priority's own")
+    )
+
+    @classmethod
+    def of(cls, stats: UserStats) -> LimitsForm:
+        """What holds now."""
+        return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
+
+    def clean_rate(self) -> str | None:
+        text: str = self.cleaned_data["rate"].strip()
+        try:
+            parse_rate(text or None)
+        except TaskValidationError as error:
+            raise forms.ValidationError(str(error)) from None
+        return text or None
+
+    def apply(self, user: UserQueue) -> list[str]:
+        """Set what differs from what holds now; the names of that. `InvalidForm` says what was wrong."""
+        if not self.is_valid():
+            raise InvalidForm(self)
+        now = user.stats()
+        changes = {name: value for name, value in self.cleaned_data.items() if value != getattr(now, name)}
+        if not changes:
+            return []
+        return [self._set(user, name, value) for name, value in sorted(changes.items(), key=_doubtful_first)]
+
+    def _set(self, user: UserQueue, name: str, value: Any) -> str:
+        try:
+            getattr(user, f"set_{name}")(value)
+        except TaskValidationError as error:
+            self.add_error(name, str(error))
+            raise InvalidForm(self) from None
+        return str(self.fields[name].label)
+
+
+def _doubtful_first(change: tuple[str, Any]) -> bool:
+    """The promise is the one that the engine alone checks whole: refused, it must leave the others as they were."""
+    return change[0] != "sla"

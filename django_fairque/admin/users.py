@@ -1,0 +1,123 @@
+"""Users: the fairness page. Who got how much, who waits, what holds for each; and changing that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.http import Http404
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from django_fairque.engine.errors import TaskValidationError
+from django_fairque.monitoring.formatting import duration
+
+from .fairness import remarks, rows, waiting
+from .forms import FormPage, ask_first
+from .limits import LimitsForm
+from .page import Action
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.queue import FairQueue
+
+PER_PAGE = 50
+
+
+def _user_of(page: Users, request: HttpRequest) -> str:
+    return request.POST.get("user", "")
+
+
+class Users(FormPage):
+    """A table of users, those with something to do first; or, with ``?user=``, one of them with its settings."""
+
+    name = "users"
+    path = "users/"
+    title: ClassVar[StrOrPromise] = gettext_lazy("Users")
+    permission = "view_user"
+    template = "admin/django_fairque/users.html"
+
+    def facts(self, queue: FairQueue) -> dict[str, Any]:
+        if self.question is not None:
+            return {"question": self.question}
+        stats = queue.get_stats()
+        common = {
+            "wait_p50": duration(stats.wait.p50),
+            "wait_p95": duration(stats.wait.p95),
+            "kept": duration(queue.config.user_ttl),
+        }
+        wanted = self.request.GET.get("user", "")
+        return {
+            **common,
+            **(self._one(queue, wanted) if wanted else self._table(queue)),
+            "wanted": wanted,
+            "all": self.url(self.name),
+        }
+
+    def _table(self, queue: FairQueue) -> dict[str, Any]:
+        try:
+            page = queue.users(self.request.GET.get("cursor") or None, PER_PAGE, busy_first=True)
+        except ValueError:
+            raise Http404(_("There is no such page of users; begin with the first.")) from None
+        table = rows(queue.user_stats(page.items))
+        following = self.url(self.name, cursor=page.cursor) if page.cursor else ""
+        first = self.url(self.name) if self.request.GET.get("cursor") else ""
+        return {
+            "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
+            "remarks": remarks(table),
+            "next": following,
+            "first": first,
+        }
+
+    def _one(self, queue: FairQueue, user_id: str) -> dict[str, Any]:
+        self.hold()
+        try:
+            stats = queue.user(user_id).stats()
+        except TaskValidationError as error:
+            return {"problem": str(error)}
+        (row,) = rows([stats])
+        is_known = bool(stats.sizes.total or stats.started or row.limits or stats.paused or stats.weight != 1)
+        return {"row": row, "is_recorded": is_known, "form": self.form or LimitsForm.of(stats)}
+
+    def pause(self, queue: FairQueue, request: HttpRequest) -> str:
+        user_id = request.POST.get("user", "")
+        queue.user(user_id).pause()
+        return _("User %(user)s is paused: none of its tasks start; what runs goes on.") % {"user": user_id}
+
+    def resume(self, queue: FairQueue, request: HttpRequest) -> str:
+        user_id = request.POST.get("user", "")
+        queue.user(user_id).resume()
+        return _("User %(user)s is resumed.") % {"user": user_id}
+
+    def limits(self, queue: FairQueue, request: HttpRequest) -> str:
+        user_id = request.POST.get("user", "")
+        changed = LimitsForm(request.POST).apply(queue.user(user_id))
+        if not changed:
+            return _("Nothing was changed for user %(user)s.") % {"user": user_id}
+        return _("Changed for user %(user)s: %(what)s.") % {"user": user_id, "what": ", ".join(changed)}
+
+    def purge(self, queue: FairQueue, request: HttpRequest) -> str:
+        user_id = request.POST.get("user", "")
+        user = queue.user(user_id)
+        count = waiting(user.stats())
+        if not count:
+            raise ValueError(_("User %(user)s has nothing waiting, so there is nothing to purge.") % {"user": user_id})
+        sentence = ngettext(
+            "%(count)d task that user %(user)s has waiting will be canceled. It can't be brought back.",
+            "All %(count)d tasks that user %(user)s has waiting will be canceled. They can't be brought back.",
+            count,
+        )
+        ask_first(request, sentence % {"count": count, "user": user_id}, _("Cancel what waits"))
+        done = user.purge()
+        sentence = ngettext(
+            "%(count)d task of user %(user)s was canceled.", "%(count)d tasks of user %(user)s were canceled.", done
+        )
+        return sentence % {"count": done, "user": user_id}
+
+    actions: ClassVar[dict[str, Action]] = {
+        "pause": Action("change_user", pause, _user_of),
+        "resume": Action("change_user", resume, _user_of),
+        "limits": Action("change_user", limits, _user_of),
+        "purge": Action("delete_user", purge, _user_of),
+    }

@@ -1,0 +1,277 @@
+"""The fairness page: what it says of users, and what it does to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+
+from django_fairque.admin.users import PER_PAGE
+from django_fairque.engine.models import Task
+
+if TYPE_CHECKING:
+    from django.http import HttpResponse
+    from django.test import Client
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = '<script>alert("1")</script>'
+
+
+def url(**query: str) -> str:
+    return reverse("admin:django_fairque_users", query=query)
+
+
+def shown(client: Client, **query: str) -> str:
+    answer = client.get(url(**query))
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def act(client: Client, user: str, action: str, **fields: Any) -> HttpResponse:
+    return client.post(url(user=user), {"user": user, "action": action, **fields}, follow=True)  # type: ignore[return-value]
+
+
+def said(answer: HttpResponse) -> str:
+    return " ".join(str(each) for each in answer.context["messages"])  # type: ignore[attr-defined]
+
+
+def push(queue: FairQueue, user: str, count: int, **options: Any) -> None:
+    queue.push_batch([Task.create(user, 3, n, **options) for n in range(count)])
+
+
+def work(queue: FairQueue, user: str, *, waited: float, took: float) -> None:
+    """One task of this user, from its push to its end."""
+    client: Any = queue.client
+    clock = client.hget("fq:{default:0}:stats", "clock")
+    now = max(2e9, int(clock or 0) / 1e6) + 1  # the engine's time never goes back
+    queue.push(Task.create(user, 3, None), now=now)
+    lease = queue.pop("w", [user], now=now + waited)
+    assert lease is not None
+    queue.finish(lease, took=took, now=now + waited + took)
+
+
+def limits(**changes: Any) -> dict[str, Any]:
+    return {"weight": "1", "max_running": "", "rate": "", "max_backlog": "", "sla": "", **changes}
+
+
+class TestTable:
+    def test_shares_received_stand_beside_fair_ones(self, admin_client: Client, queue: FairQueue) -> None:
+        work(queue, "ann", waited=2, took=3)
+        work(queue, "bob", waited=1, took=1)
+        queue.user("ann").set_weight(4)
+        rows = {row.user_id: row for row, _ in admin_client.get(url()).context["table"]}
+        assert (rows["ann"].received, rows["ann"].fair) == (0.75, 0.8)
+        assert (rows["bob"].received, rows["bob"].fair) == (0.25, 0.2)
+        assert rows["bob"].wait_text == "1 s"
+        text = shown(admin_client)
+        assert 'aria-label="75 %, fair would be 80 %"' in text
+        assert "got all it asked for" in text
+
+    def test_a_noisy_user_is_named_and_how_the_others_fare(self, admin_client: Client, queue: FairQueue) -> None:
+        for user in ("ann", "bob", "cid"):
+            work(queue, user, waited=1, took=1)
+        work(queue, "bulk", waited=60, took=1)
+        push(queue, "bulk", 40)
+        push(queue, "ann", 1)
+        (remark,) = admin_client.get(url()).context["remarks"]
+        assert remark == (
+            "User bulk has 40 tasks waiting, 97.6 % of what waits here. "
+            "3 other users waited 1 s for a start on average, this one 1 min: they did not suffer from it."
+        )
+        assert '<span class="fq-flag">noisy</span>' in shown(admin_client)
+
+    def test_others_that_do_suffer_are_not_passed_over(self, admin_client: Client, queue: FairQueue) -> None:
+        work(queue, "ann", waited=90, took=1)
+        work(queue, "bulk", waited=1, took=1)
+        push(queue, "bulk", 40)
+        assert "1 other user waited 1.5 min for a start on average, this one 1 s: they wait longer" in shown(
+            admin_client
+        )
+
+    def test_before_anything_has_started_nothing_is_claimed(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 1)
+        push(queue, "bulk", 40)
+        assert "is not known yet" in shown(admin_client)
+
+    def test_nobody_is_noisy_alone_or_among_equals(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 40)
+        assert "noisy" not in shown(admin_client)
+        push(queue, "bob", 30)
+        assert "noisy" not in shown(admin_client)
+
+    def test_each_verdict(self, admin_client: Client, queue: FairQueue) -> None:
+        work(queue, "rich", waited=0, took=8)
+        work(queue, "even", waited=0, took=3)
+        work(queue, "poor", waited=0, took=1)
+        for user in ("rich", "even", "poor", "capped", "paused"):
+            push(queue, user, 3)
+        queue.user("capped").set_max_running(1)
+        queue.pop("w", ["capped"])
+        queue.user("paused").pause()
+        queue.user("new").set_weight(0.001)
+        verdicts = {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}
+        assert verdicts == {
+            "rich": "more than its share: others left it",
+            "even": "more than its share: others left it",
+            "poor": "less than its share so far",
+            "capped": "waits for its own running tasks",
+            "paused": "paused",
+            "new": "has asked for nothing",
+        }
+        queue.user("even").set_weight(1.33)
+        verdicts = {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}
+        assert verdicts["even"] == "has its share"
+
+    def test_settings_are_told_in_words(self, admin_client: Client, queue: FairQueue) -> None:
+        user = queue.user("ann")
+        user.set_max_running(2)
+        user.set_rate("100/m")
+        user.set_max_backlog(5000)
+        user.set_sla(90)
+        ((row, _),) = admin_client.get(url()).context["table"]
+        assert row.limits == ["at most 2 at once", "rate 100/60s", "backlog 5,000", "starts within 1.5 min"]
+
+    def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_batch([Task.create(f"u{n:03}", 3, n) for n in range(PER_PAGE + 5)])
+        first = admin_client.get(url())
+        assert [row.user_id for row, _ in first.context["table"]] == [f"u{n:03}" for n in range(PER_PAGE)]
+        second = admin_client.get(first.context["next"])
+        assert [row.user_id for row, _ in second.context["table"]] == [f"u{PER_PAGE + n:03}" for n in range(5)]
+        assert second.context["next"] == ""
+        assert second.context["first"] == url(queue="default")
+        assert admin_client.get(url(cursor="nonsense")).status_code == 404
+        assert "No user has" in shown(admin_client, cursor="0:900")
+
+    def test_who_may_only_look_sees_nothing_to_press(self, client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 1)
+        queue.user("ann").set_rate("1/m")
+        looker: User = User.objects.create_user("looker", is_staff=True)
+        looker.user_permissions.add(
+            Permission.objects.get(codename="view_user", content_type__app_label="django_fairque")
+        )
+        client.force_login(looker)
+        for text in (shown(client), shown(client, user="ann")):
+            content = text[text.index('id="fq-content"') :]
+            assert 'method="post"' not in content[: content.index("</main>")]
+        assert "rate 1/60s" in shown(client, user="ann")
+        for action in ("pause", "resume", "limits", "purge"):
+            assert client.post(url(), {"user": "ann", "action": action, "confirm": "yes"}).status_code == 403
+        assert not queue.user("ann").stats().paused
+        assert queue.get_queue_sizes("ann").ready == 1
+
+
+class TestOne:
+    def test_is_found_by_its_exact_id(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 3)
+        push(queue, "anna", 5)
+        row = admin_client.get(url(user="ann")).context["row"]
+        assert (row.user_id, row.waiting) == ("ann", 3)
+
+    def test_is_not_renewed_while_its_form_is_there(self, admin_client: Client, queue: FairQueue) -> None:
+        assert "data-refresh" in shown(admin_client)
+        assert "data-refresh" not in shown(admin_client, user="ann")
+
+    def test_may_be_unknown(self, admin_client: Client, queue: FairQueue) -> None:
+        assert "Nothing is known of this user" in shown(admin_client, user="nobody")
+
+    def test_an_id_that_can_not_be_one_is_explained(self, admin_client: Client, queue: FairQueue) -> None:
+        assert 'class="fq-error" role="alert"' in shown(admin_client, user="x" * 300)
+
+    def test_names_are_escaped(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, HOSTILE, 40)
+        push(queue, "ann", 1)
+        for text in (
+            shown(admin_client),
+            shown(admin_client, user=HOSTILE),
+            act(admin_client, HOSTILE, "purge").content.decode(),
+            act(admin_client, HOSTILE, "pause").content.decode(),
+        ):
+            assert "<script>alert" not in text
+            assert "&lt;script&gt;" in text
+
+
+class TestActs:
+    def test_pause_and_resume(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 1)
+        assert "User ann is paused" in said(act(admin_client, "ann", "pause"))
+        assert queue.pop("w") is None
+        assert "User ann is resumed" in said(act(admin_client, "ann", "resume"))
+        assert queue.pop("w") is not None
+        assert [(e.object_id, e.change_message[:18]) for e in LogEntry.objects.order_by("pk")] == [
+            ("default: ann", "User ann is paused"),
+            ("default: ann", "User ann is resume"),
+        ]
+
+    def test_all_limits_at_once(self, admin_client: Client, queue: FairQueue) -> None:
+        fields = limits(weight="2.5", max_running="3", rate="100/m", max_backlog="500", sla="30")
+        assert "Changed for user ann: " in said(act(admin_client, "ann", "limits", **fields))
+        stats = queue.user("ann").stats()
+        assert (stats.weight, stats.max_running, stats.max_backlog, stats.sla) == (2.5, 3, 500, 30)
+        assert stats.rate == "100/60s"
+        assert "Changed for user ann: Rate." in said(act(admin_client, "ann", "limits", **{**fields, "rate": ""}))
+        assert queue.user("ann").stats().rate is None
+
+    def test_what_did_not_change_is_left_alone(self, admin_client: Client, queue: FairQueue) -> None:
+        assert "Nothing was changed for user ann." in said(act(admin_client, "ann", "limits", **limits()))
+
+    @pytest.mark.parametrize(
+        ("field", "value", "words"),
+        [
+            ("weight", "0", "greater than or equal to 0.001"),
+            ("weight", "", "required"),
+            ("max_running", "many", "whole number"),
+            ("rate", "often", "a rate is written"),
+            ("max_backlog", "0", "greater than or equal to 1"),
+            ("sla", "-1", "sla must be a number of seconds"),
+            ("sla", "0", "sla must be more than 0 seconds"),
+        ],
+    )
+    def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
+        self, admin_client: Client, queue: FairQueue, field: str, value: str, words: str
+    ) -> None:
+        fields = limits(**{"weight": "3", "max_running": "7", field: value})
+        answer = act(admin_client, "ann", "limits", **fields)
+        form = answer.context["form"]  # type: ignore[attr-defined]
+        assert list(form.errors) == [field]
+        assert words in form.errors[field][0]
+        text = answer.content.decode()
+        assert 'class="fq-error" role="alert"' in text
+        for name in {"max_running", "weight"} - {field}:
+            assert f'value="{fields[name]}"' in text
+        assert "data-refresh" not in text
+        assert queue.user("ann").stats().weight == 1, "all or nothing"
+        assert not LogEntry.objects.exists()
+
+    def test_a_purge_asks_with_the_count_and_then_does_it(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 3)
+        push(queue, "ann", 2, execute_after=4e9)
+        push(queue, "bob", 1)
+        queue.pop("w", ["ann"])
+        question = act(admin_client, "ann", "purge")
+        text = question.content.decode()
+        assert "All 4 tasks that user ann has waiting will be canceled." in text
+        assert '<input type="hidden" name="confirm" value="yes">' in text
+        assert queue.get_queue_sizes("ann").total == 5
+        assert not LogEntry.objects.exists()
+        fields = question.context["question"].fields  # type: ignore[attr-defined]
+        answer = admin_client.post(url(user="ann"), fields, follow=True)
+        assert "4 tasks of user ann were canceled." in said(answer)  # type: ignore[arg-type]
+        sizes = queue.get_queue_sizes("ann")
+        assert (sizes.total, sizes.running) == (1, 1)
+        assert queue.get_queue_sizes("bob").ready == 1
+        assert LogEntry.objects.get().object_id == "default: ann"
+
+    def test_there_may_be_nothing_to_purge(self, admin_client: Client, queue: FairQueue) -> None:
+        assert "nothing waiting" in said(act(admin_client, "ann", "purge", confirm="yes"))
+
+    def test_a_user_that_can_not_be_is_refused(self, admin_client: Client, queue: FairQueue) -> None:
+        for action in ("pause", "resume", "limits", "purge"):
+            answer = admin_client.post(url(), {"user": "", "action": action, **limits(), "confirm": "yes"}, follow=True)
+            assert "user_id" in said(answer)  # type: ignore[arg-type]
+        assert not LogEntry.objects.exists()
