@@ -70,13 +70,13 @@ class Row:
     def limits(self) -> list[str]:
         """Its settings in words, those that are set."""
         stats = self.stats
-        known = (
-            (stats.max_running, _("at most %(value)s at once"), number),
-            (stats.rate, _("rate %(value)s"), str),
-            (stats.max_backlog, _("backlog %(value)s"), number),
-            (stats.sla, _("starts within %(value)s"), duration),
-        )
-        return [text % {"value": as_text(value)} for value, text, as_text in known if value is not None]
+        known = {
+            _("at most %(value)s at once"): stats.max_running and number(stats.max_running),
+            _("rate %(value)s"): stats.rate,
+            _("backlog %(value)s"): stats.max_backlog and number(stats.max_backlog),
+            _("starts within %(value)s"): stats.sla and duration(stats.sla),
+        }
+        return [text % {"value": value} for text, value in known.items() if value]
 
     @property
     def verdict(self) -> str:

@@ -10,6 +10,7 @@ from .dependencies import Dependencies
 from .model_events import ModelEvents
 from .overview import Overview
 from .queues import Queues
+from .schedules import Schedules
 from .task import TaskPage
 from .tasks import Tasks
 from .users import Users
@@ -20,5 +21,5 @@ if TYPE_CHECKING:
 PAGES: tuple[type[Page], ...] = (
     *(Overview, Queues, Users, Tasks),
     *(TaskPage, DeadLetters, DeadLetter, Dependencies),
-    *(ModelEvents,),
+    *(Schedules, ModelEvents),
 )

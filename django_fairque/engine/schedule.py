@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Missed = Literal["skip", "one", "all"]
 """What becomes of instants at which no worker lived: none of them, the last one, or all of them are fired."""
 MISSED: tuple[str, ...] = ("skip", "one", "all")
-SOURCES = ("code", "settings", "command")
+SOURCES = ("code", "settings", "command", "admin")
 GRACE = 60.0
 """Seconds by which an instant may be late without being missed."""
 MAX_NAME = 200
@@ -44,7 +44,7 @@ class Schedule:
     """One recurring piece of work. Moments in seconds since the epoch.
 
     ``cron`` or ``every`` (seconds, counted from ``start``); ``missed`` says what becomes of instants that are more than
-    ``grace`` seconds late. ``source`` is code, settings or command. ``task`` is what each firing pushes.
+    ``grace`` seconds late. ``source`` is code, settings, command or admin. ``task`` is what each firing pushes.
     """
 
     name: str

@@ -204,7 +204,7 @@ class Schedules:
             missed: what becomes of instants that nobody could fire for more than ``grace`` seconds (60): ``"skip"``
                 them, fire ``"one"``, the last, or ``"all"``.
             enabled: False to add it switched off.
-            source: code, settings or command: who is in charge of it.
+            source: code, settings, command or admin: who is in charge of it.
 
         Raises:
             TaskValidationError: it can't be understood, or would never fire; nothing was changed.

@@ -66,6 +66,11 @@ def find(name: str) -> AnyDefinition | None:
     return _tasks.get(name)
 
 
+def names() -> list[str]:
+    """Of every task that `find` knows, sorted."""
+    return sorted(_tasks)
+
+
 def not_registered(name: str) -> TaskNotRegisteredError:
     """What there is to say of a name that `find` does not know."""
     near = difflib.get_close_matches(name, _tasks, n=1)

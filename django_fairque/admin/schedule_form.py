@@ -1,0 +1,201 @@
+"""The form with which a schedule is added or changed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_fairque.engine.errors import FairQueueError, TaskValidationError
+from django_fairque.engine.instants import Timing, find_zone
+from django_fairque.engine.priority import Priority
+from django_fairque.engine.schedule import MISSED
+from django_fairque.tasks import registry
+
+from .forms import InvalidForm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.schedule import Schedule
+
+KEPT = gettext_lazy("left empty, they stay as they are; they are not shown because there may be secrets among them")
+
+
+class ScheduleForm(forms.Form):
+    """Of a new schedule, or with ``known`` of one to be changed, whose arguments stay unless new ones are given."""
+
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=200)
+    task = forms.CharField(
+        label=gettext_lazy("Task"), max_length=200, help_text=gettext_lazy("the name of a task that this site knows")
+    )
+    cron = forms.CharField(
+        label=gettext_lazy("Cron"),
+        required=False,
+        max_length=200,
+        help_text=gettext_lazy("minute hour day-of-month month day-of-week, such as 0 3 * * 1-5; or"),
+    )
+    every = forms.FloatField(label=gettext_lazy("Every"), required=False, help_text=gettext_lazy("seconds, at least 1"))
+    timezone = forms.CharField(
+        label=gettext_lazy("Time zone"), max_length=100, help_text=gettext_lazy("in which cron is meant")
+    )
+    args = forms.CharField(
+        label=gettext_lazy("Arguments"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+        help_text=gettext_lazy('a JSON list, such as ["acme", 42]'),
+    )
+    kwargs = forms.CharField(
+        label=gettext_lazy("Keyword arguments"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+        help_text=gettext_lazy('a JSON object, such as {"force": true}'),
+    )
+    user = forms.CharField(
+        label=gettext_lazy("User"), required=False, max_length=256, help_text=gettext_lazy("empty: as the task says")
+    )
+    priority = forms.ChoiceField(
+        label=gettext_lazy("Priority"),
+        required=False,
+        choices=[("", gettext_lazy("as the task says")), *((each.name, each.name) for each in Priority)],
+    )
+    missed = forms.ChoiceField(
+        label=gettext_lazy("Missed instants"),
+        choices=list(
+            zip(
+                MISSED,
+                (gettext_lazy("skip them"), gettext_lazy("fire the last"), gettext_lazy("fire all")),
+                strict=True,
+            )
+        ),
+        help_text=gettext_lazy("what becomes of those at which no worker lived"),
+    )
+    enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, known: Schedule | None = None) -> None:
+        self.known = known
+        super().__init__(data, initial=_initial(known))
+        if known is not None:
+            self.fields["name"].disabled = True
+            self.fields["task"].required = bool(known.task.get("name"))  # a bare payload has none
+            for name in ("args", "kwargs"):
+                self.fields[name].help_text = f"{self.fields[name].help_text}; {KEPT}"
+        self.fields["task"].widget.attrs["list"] = "fq-tasks"
+
+    def clean_task(self) -> str:
+        name: str = self.cleaned_data["task"]
+        if registry.find(name) is None and (self.known is None or name != self.known.task.get("name")):
+            raise forms.ValidationError(str(registry.not_registered(name)))
+        return name
+
+    def clean_timezone(self) -> str:
+        return str(_checked(find_zone, self.cleaned_data["timezone"]))
+
+    def clean_args(self) -> Any:
+        return _json(self.cleaned_data["args"], list, _("a JSON list"))
+
+    def clean_kwargs(self) -> Any:
+        return _json(self.cleaned_data["kwargs"], dict, _("a JSON object"))
+
+    def clean(self) -> dict[str, Any]:
+        found = self.cleaned_data
+        if "timezone" in found and not self.has_error("every"):
+            cron, every = found.get("cron") or None, found.get("every")
+            try:
+                Timing.create(cron, every, found["timezone"], 0.0)
+            except TaskValidationError as error:
+                self.add_error("every" if cron is None and every is not None else "cron", str(error))
+        return found
+
+    def save(self, queue: FairQueue) -> Schedule:
+        """Add or change the schedule; `InvalidForm` if something about it is wrong."""
+        if not self.is_valid():
+            raise InvalidForm(self)
+        found = self.cleaned_data
+        if self.known is None and any(each.name == found["name"] for each in queue.schedules.list()):
+            self.add_error("name", _("There is a schedule of this name already: change that one."))
+            raise InvalidForm(self)
+        try:
+            task = self._task(queue)
+        except (FairQueueError, TypeError, ValueError) as error:
+            self.add_error("args" if found["args"] or not found["kwargs"] else "kwargs", str(error))
+            raise InvalidForm(self) from None
+        options = {name: found[name] for name in ("every", "timezone", "missed", "enabled")}
+        options["source"] = "admin"
+        if self.known is not None:  # who is in charge of it stays so
+            options |= {name: getattr(self.known, name) for name in ("grace", "source", "declared")}
+        try:
+            return queue.schedules.add(found["name"], task=task, cron=found["cron"] or None, **options)
+        except TaskValidationError as error:
+            self.add_error("name", str(error))
+            raise InvalidForm(self) from None
+
+    def _task(self, queue: FairQueue) -> Task:
+        """What is to be pushed: as it was, unless anything about it was changed."""
+        found = self.cleaned_data
+        changed = {"task", "args", "kwargs", "user", "priority"} & set(self.changed_data)
+        if self.known is not None and not changed:
+            return self.known.make_task(None)
+        definition = registry.find(found["task"])
+        if definition is None:
+            raise registry.not_registered(found["task"])
+        using: dict[str, Any] = {"queue": queue.name}
+        if found["user"]:
+            using["user_id"] = found["user"]
+        if found["priority"]:
+            using["priority"] = Priority[found["priority"]]
+        args, kwargs = arguments_of(self.known) if self.known is not None else ([], {})
+        args = args if found["args"] is None else found["args"]
+        kwargs = kwargs if found["kwargs"] is None else found["kwargs"]
+        return definition.using(**using).s(*args, **kwargs).to_task()
+
+
+def arguments_of(schedule: Schedule) -> tuple[list[Any], dict[str, Any]]:
+    """What its task is called with; nothing of a payload that is of another form."""
+    payload = schedule.task.get("payload")
+    if not isinstance(payload, dict):
+        return [], {}
+    args, kwargs = payload.get("args"), payload.get("kwargs")
+    return (args if isinstance(args, list) else []), (kwargs if isinstance(kwargs, dict) else {})
+
+
+def _initial(known: Schedule | None) -> dict[str, Any]:
+    if known is None:
+        return {"timezone": timezone.get_default_timezone_name(), "missed": "skip", "enabled": True}
+    return {
+        "name": known.name,
+        "task": known.task.get("name", ""),
+        "cron": known.cron or "",
+        "every": known.every,
+        "timezone": known.timezone,
+        "user": known.task["user_id"],
+        "priority": Priority(known.task["priority"]).name,
+        "missed": known.missed,
+        "enabled": known.enabled,
+    }
+
+
+def _checked(check: Any, value: str) -> Any:
+    try:
+        return check(value)
+    except TaskValidationError as error:
+        raise forms.ValidationError(str(error)) from None
+
+
+def _json(text: str, kind: type, words: str) -> Any:
+    """None for nothing."""
+    if not text.strip():
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise forms.ValidationError(_("Expected %(what)s: %(error)s.") % {"what": words, "error": str(error)}) from None
+    if not isinstance(value, kind):
+        raise forms.ValidationError(_("Expected %(what)s, got %(got)s.") % {"what": words, "got": f"{text:.60}"})
+    return value
