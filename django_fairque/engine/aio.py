@@ -191,6 +191,9 @@ class AsyncFairQueue:
     ) -> Heartbeat:
         return await self._run(leasing.heartbeat(self._commands, worker, info, lease, ttl, now))
 
+    async def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
+        return await self._run(leasing.tell_worker(self._commands, worker, wish, now))
+
     async def release_worker(
         self,
         worker: str,

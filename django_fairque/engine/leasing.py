@@ -25,12 +25,28 @@ MAX_USERS = 3000
 STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
+WISHES = ("quiet", "work", "stop")
+"""What may be wished of a worker: take no more tasks, take tasks again, end gracefully."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One of `WISHES`, and when it was told (seconds since the epoch, server time): a later one is another wish."""
+
+    kind: str
+    at: float
+
+
 @dataclass(frozen=True)
 class Heartbeat:
-    """``renewed`` leases were lengthened; the tasks in ``revoked`` were canceled and should be stopped."""
+    """``renewed`` leases were lengthened; the tasks in ``revoked`` were canceled and should be stopped.
+
+    ``wish`` is the last one, told again with every heartbeat.
+    """
 
     renewed: int
     revoked: list[str]
+    wish: Wish | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +174,16 @@ def heartbeat(
     pairs = [text for pair in info.items() for text in pair]
     args = [worker, length, to_us(duration(ttl, "ttl")), len(info), *pairs]
     reply = yield commands.call("heartbeat", args, now, worker=worker, leases=worker, revoked=worker)
-    return Heartbeat(int(reply[0]), [task_id.decode() for task_id in reply[1:]])
+    renewed, kind, at, *revoked = reply
+    wish = Wish(kind.decode(), int(at) / 1_000_000) if kind else None
+    return Heartbeat(int(renewed), [task_id.decode() for task_id in revoked], wish)
+
+
+def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:
+    if wish not in WISHES:
+        raise ValueError(f"a wish is one of {', '.join(WISHES)}, got {wish!r}")
+    told = yield commands.call("tell", [wish], now, worker=check_id(worker, "worker"))
+    return bool(told)
 
 
 def release_worker(

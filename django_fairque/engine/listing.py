@@ -56,12 +56,16 @@ class Sizes:
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time."""
+    """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time.
+
+    ``wish`` is what was wished of it last: quiet, work or stop.
+    """
 
     worker: str
     seen_at: float
     leases: int
     info: dict[str, str]
+    wish: str = ""
 
 
 def tasks(
@@ -147,8 +151,10 @@ def workers(commands: Commands) -> Steps[list[WorkerRecord]]:
 
 def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
     info: dict[str, Any] = {key.decode(): value.decode() for key, value in record.items()}
-    info.pop("id", None)
-    return WorkerRecord(name, int(info.pop("seen", 0)) / 1_000_000, int(info.pop("leases", 0)), info)
+    for field in ("id", "wished"):
+        info.pop(field, None)
+    seen, leases, wish = int(info.pop("seen", 0)), int(info.pop("leases", 0)), info.pop("wish", "")
+    return WorkerRecord(name, seen / 1_000_000, leases, info, wish)
 
 
 def check_limit(limit: int) -> None:

@@ -242,6 +242,13 @@ class FairQueue:
         """Lengthen every lease of a worker, record ``info`` of it for ``ttl`` seconds, learn what was canceled."""
         return self._run(leasing.heartbeat(self._commands, worker, info, lease, ttl, now))
 
+    def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
+        """Ask a worker to be ``"quiet"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
+
+        It hears so with its next heartbeat, with all its processes and queues; False when no such worker lives.
+        """
+        return self._run(leasing.tell_worker(self._commands, worker, wish, now))
+
     def release_worker(
         self,
         worker: str,

@@ -25,7 +25,7 @@ from django_fairque.tasks.execution import aexecute, arun_batch, execute, prepar
 from . import database
 from .budget import Budget
 from .herald import Herald
-from .identity import worker_info
+from .identity import status_of, worker_info
 from .keeper import MOST_ALERTS, RECORD_TTL, pause_after
 from .lane import Lane
 from .limits import Guard, TaskRevoked, guarded
@@ -34,6 +34,7 @@ from .options import WorkerOptions
 from .outage import Outage
 from .puller import PATIENCE, patient
 from .setting import all_failed, batch_of, imported, services, timeout_of
+from .wishes import BE_QUIET, STOP, Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,7 @@ class AsyncWorker:
         self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
         self._desks: list[_Desk] = []
         self._is_stopping = False
+        self._is_quiet = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
@@ -107,6 +109,17 @@ class AsyncWorker:
         self._is_stopping = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._tell_desks)
+
+    def follow(self, wish: str) -> None:
+        """Do as an operator wishes."""
+        logger.info("worker %s was told: %s", self.options.worker_id, wish)
+        if wish == STOP:
+            self.stop()
+            return
+        self._is_quiet = wish == BE_QUIET
+        for desk in self._desks:
+            desk.lane.be_quiet(is_quiet=self._is_quiet)
+            desk.called.set()
 
     def _tell_desks(self) -> None:
         for desk in self._desks:
@@ -153,7 +166,10 @@ class AsyncWorker:
 
     def info(self) -> dict[str, str]:
         return worker_info(
-            self.options, done=self._budget.finished, running=sum(len(desk.running) for desk in self._desks)
+            self.options,
+            done=self._budget.finished,
+            running=sum(len(desk.running) for desk in self._desks),
+            status=status_of(is_quiet=self._is_quiet, is_stopping=self._is_stopping),
         )
 
 
@@ -171,6 +187,7 @@ class _Desk:
         self._patient: AsyncFairQueue = patient(queue, PATIENCE)
         self._threads = threads
         self._outage = Outage()
+        self._wishes = Wishes()
         self._reporter = Reporter()
         self._revoked: set[str] = set()
         self._watcher: asyncio.Task[None] | None = None
@@ -259,6 +276,8 @@ class _Desk:
                 await asyncio.sleep(self._outage.met(error))
                 continue
             self._revoke(beat.revoked)
+            if wish := self._wishes.heard(self.queue.name, beat.wish):
+                self._worker.follow(wish)
             await asyncio.sleep(self._options.renew_every)
 
     async def sweep(self) -> None:

@@ -50,6 +50,7 @@ class Core:
         self.board = board
         self.outage = Outage()
         self.is_stopping = False
+        self.is_quiet = False
         self.budget = Budget(options.slots, max_tasks=options.max_tasks, burst=options.burst)
         self._on_retire = on_retire
         self._reporter = Reporter()
@@ -97,6 +98,13 @@ class Core:
         self.is_stopping = True
         for puller in self._pullers:
             puller.lane.stopping = True
+            puller.bell.ring()
+
+    def be_quiet(self, *, is_quiet: bool) -> None:
+        """Fetch nothing and give back what has not begun, or fetch again. From any thread."""
+        self.is_quiet = is_quiet
+        for puller in self._pullers:
+            puller.lane.be_quiet(is_quiet=is_quiet)
             puller.bell.ring()
 
     def revoke(self, task_ids: Sequence[str]) -> None:

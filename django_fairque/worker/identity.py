@@ -29,10 +29,20 @@ def version() -> str:
         return "unknown"
 
 
+def status_of(*, is_quiet: bool, is_stopping: bool) -> str:
+    return "stopping" if is_stopping else "quiet" if is_quiet else "working"
+
+
 def worker_info(
-    options: WorkerOptions, *, done: int, running: int, pid: int | None = None, started: float | None = None
+    options: WorkerOptions,
+    *,
+    done: int,
+    running: int,
+    status: str,
+    pid: int | None = None,
+    started: float | None = None,
 ) -> dict[str, str]:
-    """The fields of its heartbeat; all text."""
+    """The fields of its heartbeat; all text. ``status`` is working, quiet or stopping."""
     return {
         "host": socket.gethostname(),
         "pid": str(pid or os.getpid()),
@@ -41,6 +51,8 @@ def worker_info(
         "users": names(options.users),
         "steal": names(options.steal),
         "concurrency": str(options.slots),
+        "status": status,
+        "lease": f"{options.lease:g}",
         "running": str(running),
         "done": str(done),
         "memory_mb": f"{resident_mb(pid):.0f}",

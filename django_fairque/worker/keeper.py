@@ -19,6 +19,7 @@ from django_fairque.engine.errors import FairQueueError
 
 from .log import logger
 from .puller import patient
+from .wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,7 @@ class Member:
     due: float = 0.0
     confirmed: dict[str, float] = field(default_factory=dict)
     """Per queue, when the last renewal that worked was sent (`time.monotonic()`)."""
+    wishes: Wishes = field(default_factory=Wishes)
 
     def confirmed_at(self) -> float:
         return min(self.confirmed.values())
@@ -78,6 +80,7 @@ class Keeper(threading.Thread):
         options: WorkerOptions,
         outage: Outage,
         on_alerts: Callable[[Sequence[Alert]], object],
+        on_wish: Callable[[str], object],
     ) -> None:
         super().__init__(name="fairque-keeper", daemon=True)
         self._queues = {queue.name: patient(queue, PATIENCE) for queue in queues}
@@ -85,6 +88,7 @@ class Keeper(threading.Thread):
         self._every = options.renew_every
         self._outage = outage
         self._on_alerts = on_alerts
+        self._on_wish = on_wish
         self._changed = threading.Condition()
         self._members: dict[str, Member] = {}
         self._returns: deque[Return] = deque()
@@ -185,6 +189,8 @@ class Keeper(threading.Thread):
             member.confirmed[name] = sent
             if beat.revoked:
                 member.on_revoked(beat.revoked)
+            if wish := member.wishes.heard(name, beat.wish):
+                self._on_wish(wish)
         member.due = monotonic() + self._every
 
     def _sweep(self, name: str) -> None:

@@ -85,6 +85,8 @@ class Lane:
         self.dry = False
         """The last fetch got less than it asked for: asking again before something changes is pointless."""
         self.stopping = False
+        self.is_quiet = False
+        """It fetches nothing and keeps nothing that has not begun, until it is told otherwise."""
         self.is_suspect = False
         """A fetch may have handed out leases of which nothing is known here; nothing is fetched until that is mended."""
         self.mean_run = 0.0
@@ -115,12 +117,12 @@ class Lane:
     @property
     def wants_notice(self) -> bool:
         """Whether `plan` should be asked now that an outcome was added."""
-        return len(self.buffer) <= self.low or self.stopping
+        return len(self.buffer) <= self.low or self.stopping or self.is_quiet
 
     @property
     def is_hungry(self) -> bool:
         """Whether it would fetch if it were given room."""
-        return not (self.dry or self.stopping)
+        return not (self.dry or self.stopping or self.is_quiet)
 
     @property
     def is_drained(self) -> bool:
@@ -135,12 +137,17 @@ class Lane:
         """Leases that occupy a slot or will: not those that are done, nor those waiting for the rest of a batch."""
         return self.held - len(self.outcomes) - self._collector.size
 
+    def be_quiet(self, *, is_quiet: bool) -> None:
+        """Fetch nothing, or again. From any thread; `plan` follows."""
+        self.is_quiet = is_quiet
+        self.dry = self.dry and is_quiet  # much may have come meanwhile
+
     # --- what to do next ---
 
     def plan(self, now: float) -> Call | None:
         """The call that is due, or None."""
         self._take_due_batches(now)
-        if self.stopping:
+        if self.stopping or self.is_quiet:
             self._give_back_all()
         elif self._chunks and now - self._chunks[0][1] > STALE and now - self._oldest(now) > STALE:
             self._give_back_buffer()
@@ -231,7 +238,7 @@ class Lane:
     # --- fetching ---
 
     def _room(self) -> int:
-        if self.is_suspect:
+        if self.is_suspect or self.is_quiet:
             return 0
         missing = self._collector.wanted if self._collector.size else 0
         return self._budget.room(self, self._ahead, missing)

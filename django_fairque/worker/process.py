@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import child
 from .board import Board
-from .identity import worker_info
+from .identity import status_of, worker_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +39,8 @@ class ChildProcess:
         )
         self._unsaid: deque[tuple[object, ...]] = deque()
         self.is_ready = False
+        self.is_quiet = False
+        """It was told to fetch nothing."""
         self.is_leaving = False
         """It was told to stop, or stops by itself; another has or will have its place."""
         self.deadline: float | None = None
@@ -79,7 +81,12 @@ class ChildProcess:
 
     def info(self) -> dict[str, str]:
         return worker_info(
-            self.options, done=self.board.done, running=len(self.board.running()), pid=self.pid, started=self.started
+            self.options,
+            done=self.board.done,
+            running=len(self.board.running()),
+            status=status_of(is_quiet=self.is_quiet, is_stopping=self.is_leaving),
+            pid=self.pid,
+            started=self.started,
         )
 
     def messages(self) -> Iterator[tuple[str, ...]]:
@@ -109,6 +116,11 @@ class ChildProcess:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
         for first in range(0, len(alerts), 20):
             self.tell("alerts", list(alerts[first : first + 20]))
+
+    def be_quiet(self, *, is_quiet: bool) -> None:
+        """Have it fetch nothing, or again."""
+        self.is_quiet = is_quiet
+        self.tell("quiet", is_quiet)
 
     def leave(self, deadline: float | None) -> None:
         """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""

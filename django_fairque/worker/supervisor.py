@@ -30,6 +30,7 @@ from .outage import Outage
 from .policing import Police, returns
 from .process import ChildProcess
 from .reload import Reloader
+from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +70,8 @@ class Supervisor:
         self._outage = Outage()
         self._alerts: deque[Alert] = deque(maxlen=MOST_WAITING)
         """To be announced by a child, as soon as one is ready."""
-        self._keeper = Keeper(self._queues, options, self._outage, self._alerts.extend)
+        self._wishes: deque[str] = deque()
+        self._keeper = Keeper(self._queues, options, self._outage, self._alerts.extend, self._hear)
         self._police = Police(options, self._outage)
         self._notices = Notices()
         self._health = HealthFile(health_file)
@@ -82,6 +84,7 @@ class Supervisor:
         self._failures = 0
         self._was_ready = False
         self._stops_seen = 0
+        self._is_quiet = False
         self._gave_up = False
         self.figures = _figures([], options.slots, is_healthy=False)
         """How it is, as of its last turn; replaced whole, so that any thread may look."""
@@ -120,6 +123,7 @@ class Supervisor:
                 self._listen_to(child)
                 if child.exitcode is not None:
                     self._bury(child)
+        self._follow_wishes()
         self._follow_signals()
         if self._reloader is not None and self._reloader.take() and not self.is_stopping:
             self._replace_all("the code has changed")
@@ -156,6 +160,23 @@ class Supervisor:
             self._vacant[child.index] = 0.0
         child.is_leaving = True
         child.deadline = min(child.deadline or math.inf, monotonic() + EXIT_WITHIN)
+
+    def _hear(self, wish: str) -> None:
+        """An operator's wish, told to any child. From the keeper's thread."""
+        self._wishes.append(wish)
+        self._notices.wake()
+
+    def _follow_wishes(self) -> None:
+        """They are meant for all children, and for those that will take their places."""
+        while self._wishes:
+            wish = self._wishes.popleft()
+            logger.info("worker %s was told: %s", self.options.worker_id, wish)
+            if wish == STOP:
+                self._notices.stops = max(1, self._notices.stops)
+                continue
+            self._is_quiet = wish == BE_QUIET
+            for child in self._children:
+                child.be_quiet(is_quiet=self._is_quiet)
 
     def _follow_signals(self) -> None:
         if self._notices.stops == self._stops_seen:
@@ -197,6 +218,8 @@ class Supervisor:
             self._incarnation += 1
             child = ChildProcess(self._context, self.options, index, self._incarnation)
             child.start()
+            if self._is_quiet:
+                child.be_quiet(is_quiet=True)
             member = Member(child.worker_id, child.info, child.revoke)
             self._children.append(child)
             self._members[child.worker_id] = member

@@ -10,10 +10,11 @@ from django_fairque.engine.errors import FairQueueError
 
 from .board import Board
 from .core import Core
-from .identity import worker_info
+from .identity import status_of, worker_info
 from .keeper import Keeper, Member
 from .log import logger
 from .options import WorkerOptions, names
+from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ class Worker:
         )
         self.queues = given or [get_queue(name) for name in self.options.queues]
         self._core = Core(self.options, self.queues, Board.private(self.options.slots, len(self.queues)))
-        self._keeper = Keeper(self.queues, self.options, self._core.outage, self._core.herald.announce)
+        self._keeper = Keeper(self.queues, self.options, self._core.outage, self._core.herald.announce, self._follow)
         self._deadline: float | None = None
 
     def run(self) -> None:
@@ -71,6 +72,14 @@ class Worker:
         """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""
         self._core.stop()
 
+    def _follow(self, wish: str) -> None:
+        """Do as an operator wishes."""
+        logger.info("worker %s was told: %s", self.options.worker_id, wish)
+        if wish == STOP:
+            self.stop()
+        else:
+            self._core.be_quiet(is_quiet=wish == BE_QUIET)
+
     def _is_late(self) -> bool:
         if not self._core.is_stopping:
             return False
@@ -88,7 +97,8 @@ class Worker:
 
     def _info(self) -> dict[str, str]:
         core = self._core
-        return worker_info(self.options, done=core.budget.finished, running=len(core.board.running()))
+        status = status_of(is_quiet=core.is_quiet, is_stopping=core.is_stopping)
+        return worker_info(self.options, done=core.budget.finished, running=len(core.board.running()), status=status)
 
 
 def _give_back_all(queue: FairQueue, worker_id: str) -> None:

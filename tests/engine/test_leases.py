@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.errors import StaleLeaseError, TaskNotFoundError
+from django_fairque.engine.leasing import Wish
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.records import FailureType, TaskState
 
@@ -144,6 +145,28 @@ def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue)
     assert (record.worker, record.leases, record.info["host"], record.seen_at) == ("w1", 1, "h", NOW + 5)
     queue.sweep(now=NOW + 66)
     assert queue.workers() == []
+
+
+def test_a_wish_comes_with_every_heartbeat_until_there_is_another(queue: FairQueue) -> None:
+    assert queue.tell_worker("w1", "quiet", now=NOW) is False
+    assert queue.heartbeat("w1", {}, now=NOW).wish is None
+    assert queue.tell_worker("w1", "quiet", now=NOW + 1) is True
+    assert queue.heartbeat("w1", {}, now=NOW + 2).wish == Wish("quiet", NOW + 1)
+    assert queue.heartbeat("w1", {}, now=NOW + 3).wish == Wish("quiet", NOW + 1)
+    assert queue.workers()[0].wish == "quiet"
+    assert queue.workers()[0].info == {}
+    queue.tell_worker("w1", "stop", now=NOW + 4)
+    assert queue.heartbeat("w1", {}, now=NOW + 5).wish == Wish("stop", NOW + 4)
+    assert queue.heartbeat("w2", {}, now=NOW + 5).wish is None
+    queue.release_worker("w1", forget=True, now=NOW + 6)
+    assert queue.heartbeat("w1", {}, now=NOW + 7).wish is None
+
+
+@pytest.mark.parametrize(("worker", "wish", "words"), [("w1", "hurry", "quiet, work, stop"), ("", "quiet", "worker")])
+def test_a_wish_that_can_not_be_is_refused(queue: FairQueue, worker: str, wish: str, words: str) -> None:
+    queue.heartbeat("w1", {}, now=NOW)
+    with pytest.raises(ValueError, match=words):
+        queue.tell_worker(worker, wish)
 
 
 @pytest.mark.parametrize("state", ["queued", "critical", "scheduled", "started"])
