@@ -14,6 +14,7 @@ from .schedules import Schedules
 from .task import TaskPage
 from .tasks import Tasks
 from .users import Users
+from .workers import Workers
 
 if TYPE_CHECKING:
     from .page import Page
@@ -21,5 +22,5 @@ if TYPE_CHECKING:
 PAGES: tuple[type[Page], ...] = (
     *(Overview, Queues, Users, Tasks),
     *(TaskPage, DeadLetters, DeadLetter, Dependencies),
-    *(Schedules, ModelEvents),
+    *(Schedules, Workers, ModelEvents),
 )

@@ -1,0 +1,148 @@
+"""Workers: where they run, how they are, whom they serve; and asking them to be quiet, to work again, to stop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_fairque.monitoring.formatting import duration, size
+
+from .forms import FormPage, ask_first
+from .page import Action
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.listing import WorkerRecord
+    from django_fairque.engine.queue import FairQueue
+
+PER_PAGE = 100
+USUAL_LEASE = 30.0
+"""Seconds, of a worker that does not tell its own."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One process that runs tasks, as its last heartbeat described it. What it did not tell is a dash."""
+
+    record: WorkerRecord
+    now: float
+
+    @property
+    def age(self) -> float:
+        """Seconds since its heartbeat."""
+        return max(0.0, self.now - self.record.seen_at)
+
+    @property
+    def age_text(self) -> str:
+        return _("%(time)s ago") % {"time": duration(self.age)}
+
+    @property
+    def seen(self) -> datetime:
+        return datetime.fromtimestamp(self.record.seen_at, timezone.utc)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its heartbeat is overdue for so long that its leases have ended."""
+        return self.age > self.lease
+
+    @property
+    def lease(self) -> float:
+        return float(self.record.info.get("lease") or USUAL_LEASE)
+
+    @property
+    def status(self) -> str:
+        if self.is_silent:
+            return _("silent")
+        words = {"working": _("working"), "quiet": _("quiet"), "stopping": _("stopping")}
+        told = self.record.info.get("status", "")
+        return words.get(told, told or "–")
+
+    @property
+    def asked(self) -> str:
+        """What it was asked for and has not done yet."""
+        status = self.record.info.get("status", "")
+        words = {"quiet": _("asked to be quiet"), "work": _("asked to work"), "stop": _("asked to stop")}
+        done = {"quiet": ("quiet", "stopping"), "work": ("working", "stopping"), "stop": ("stopping",)}
+        wish = self.record.wish
+        return "" if status in done.get(wish, ()) else words.get(wish, "")
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.record.info.get("status") == "quiet"
+
+    @property
+    def memory(self) -> str:
+        told = self.record.info.get("memory_mb", "")
+        return size(float(told) * 2**20) if told else "–"
+
+    @property
+    def up(self) -> str:
+        told = self.record.info.get("started", "")
+        return duration(max(0.0, self.now - float(told))) if told else "–"
+
+
+def _worker_of(page: Workers, request: HttpRequest) -> str:
+    return request.POST.get("worker", "")
+
+
+class Workers(FormPage):
+    """One row for each process; a wish told to one is for the whole worker that it belongs to."""
+
+    name = "workers"
+    path = "workers/"
+    title: ClassVar[StrOrPromise] = gettext_lazy("Workers")
+    permission = "view_worker"
+    template = "admin/django_fairque/workers.html"
+
+    def facts(self, queue: FairQueue) -> dict[str, Any]:
+        if self.question is not None:
+            return {"question": self.question}
+        records = sorted(queue.workers(), key=lambda each: each.worker)
+        after = self.request.GET.get("after", "")
+        following = [each for each in records if each.worker > after]
+        shown = following[:PER_PAGE]
+        return {
+            "table": [Row(each, time.time()) for each in shown],
+            "next": self.url(self.name, after=shown[-1].worker) if len(following) > PER_PAGE else "",
+            "first": self.url(self.name) if after else "",
+        }
+
+    def quiet(self, queue: FairQueue, request: HttpRequest) -> str:
+        worker = _tell(queue, request, "quiet")
+        return _(
+            "Worker %(worker)s is asked to be quiet: from its next heartbeat on it ends what runs and begins nothing."
+        ) % {"worker": worker}
+
+    def work(self, queue: FairQueue, request: HttpRequest) -> str:
+        worker = _tell(queue, request, "work")
+        return _("Worker %(worker)s is asked to work again from its next heartbeat on.") % {"worker": worker}
+
+    def stop(self, queue: FairQueue, request: HttpRequest) -> str:
+        sentence = _(
+            "The worker that %(worker)s belongs to will stop, with all its processes and for all its queues: what runs may "
+            "end, what has not begun is given back. It can't be started from here; whatever keeps it running may do so."
+        )
+        ask_first(request, sentence % {"worker": request.POST.get("worker", "")}, _("Stop it"))
+        return _("Worker %(worker)s is asked to stop at its next heartbeat.") % {
+            "worker": _tell(queue, request, "stop")
+        }
+
+    actions: ClassVar[dict[str, Action]] = {
+        "quiet": Action("change_worker", quiet, _worker_of),
+        "work": Action("change_worker", work, _worker_of),
+        "stop": Action("change_worker", stop, _worker_of),
+    }
+
+
+def _tell(queue: FairQueue, request: HttpRequest, wish: str) -> str:
+    worker = request.POST.get("worker", "")
+    if not queue.tell_worker(worker, wish):
+        raise ValueError(_("Worker %(worker)s is gone; nothing was done.") % {"worker": worker})
+    return worker

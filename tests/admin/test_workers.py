@@ -1,0 +1,147 @@
+"""The page of workers: how they are, and what can be asked of them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+
+from django_fairque.admin.workers import PER_PAGE
+from django_fairque.worker.identity import worker_info
+from django_fairque.worker.options import WorkerOptions
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque.engine.leasing import Wish
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def url(**query: str) -> str:
+    return reverse("admin:django_fairque_workers", query=query)
+
+
+def beat(queue: FairQueue, worker: str = "w1", *, status: str = "working", **options: Any) -> Wish | None:
+    """A heartbeat as a worker sends it; what it is told."""
+    known = {"queues": ("default", "mail"), "users": ("ann", "bob"), "steal": ("cid",), "slots": 4, **options}
+    info = worker_info(WorkerOptions(worker, **known), done=7, running=2, status=status)
+    return queue.heartbeat(worker, info).wish
+
+
+def act(client: Client, action: str, worker: str = "w1", **fields: str) -> Any:
+    return client.post(url(), {"action": action, "worker": worker, **fields}, follow=True)
+
+
+def said(answer: Any) -> str:
+    return " ".join(str(each) for each in answer.context["messages"])
+
+
+def test_tells_what_the_heartbeat_told(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue)
+    text = admin_client.get(url()).content.decode()
+    for words in ("w1", "working", "2 / 4", "ann, bob", "steals from cid", "default,mail", " MiB", "Python 3.", " ago"):
+        assert words in text
+    info = queue.workers()[0].info
+    assert f"{info['host']}, process {info['pid']}" in text
+    assert info["version"] in text
+
+
+def test_everyone_is_said_so(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue, users="*", steal="*")
+    text = admin_client.get(url()).content.decode()
+    assert "everyone" in text
+    assert "steals from everyone" in text
+
+
+def test_one_whose_leases_have_ended_is_silent(admin_client: Client, queue: FairQueue) -> None:
+    queue.heartbeat("slow", {"lease": "60"}, now=time.time() - 40)
+    queue.heartbeat("gone", {"lease": "10"}, now=time.time() - 40)
+    rows = {row.record.worker: row for row in admin_client.get(url()).context["table"]}
+    # The engine's clock never goes back, so the second beat is as old as the first.
+    assert rows["gone"].status == "silent"
+    assert rows["slow"].status == "–"
+    assert 39 < rows["gone"].age < 60
+
+
+def test_one_of_an_older_version_is_shown_with_dashes(admin_client: Client, queue: FairQueue) -> None:
+    queue.heartbeat("old", {})
+    (row,) = admin_client.get(url()).context["table"]
+    assert (row.status, row.memory, row.up, row.asked, row.lease) == ("–", "–", "–", "", 30)
+
+
+def test_pages_follow_each_other(admin_client: Client, queue: FairQueue) -> None:
+    for number in range(PER_PAGE + 2):
+        queue.heartbeat(f"w{number:03}", {})
+    first = admin_client.get(url())
+    assert len(first.context["table"]) == PER_PAGE
+    second = admin_client.get(first.context["next"])
+    assert [row.record.worker for row in second.context["table"]] == [f"w{PER_PAGE + n:03}" for n in range(2)]
+    assert (second.context["next"], second.context["first"]) == ("", url(queue="default"))
+
+
+def test_names_are_escaped(admin_client: Client, queue: FairQueue) -> None:
+    queue.heartbeat(HOSTILE, {"host": HOSTILE, "status": HOSTILE, "users": HOSTILE, "queues": HOSTILE})
+    for answer in (admin_client.get(url()), act(admin_client, "stop", HOSTILE), act(admin_client, "quiet", HOSTILE)):
+        assert "<script>alert" not in answer.content.decode()
+        assert "&lt;script&gt;" in answer.content.decode()
+
+
+def test_quiet_and_work(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue)
+    assert "Worker w1 is asked to be quiet" in said(act(admin_client, "quiet"))
+    assert admin_client.get(url()).context["table"][0].asked == "asked to be quiet"
+    told = beat(queue, status="quiet")
+    assert told is not None
+    assert told.kind == "quiet"
+    text = admin_client.get(url()).content.decode()
+    assert "asked to be quiet" not in text
+    assert 'value="work"' in text
+    assert "is asked to work again" in said(act(admin_client, "work"))
+    again = beat(queue)
+    assert again is not None
+    assert again.kind == "work"
+    assert [entry.object_id for entry in LogEntry.objects.all()] == ["default: w1"] * 2
+
+
+def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue)
+    question = act(admin_client, "stop")
+    assert "with all its processes" in question.content.decode()
+    assert beat(queue) is None
+    assert not LogEntry.objects.exists()
+    answer = admin_client.post(url(), question.context["question"].fields, follow=True)
+    assert "Worker w1 is asked to stop" in said(answer)
+    told = beat(queue)
+    assert told is not None
+    assert told.kind == "stop"
+    assert admin_client.get(url()).context["table"][0].asked == "asked to stop"
+    beat(queue, status="stopping")
+    assert admin_client.get(url()).context["table"][0].asked == ""
+    assert LogEntry.objects.get().object_id == "default: w1"
+
+
+def test_one_that_is_gone_is_told(admin_client: Client, queue: FairQueue) -> None:
+    for action in ("quiet", "work", "stop"):
+        assert "Worker w9 is gone" in said(act(admin_client, action, "w9", confirm="yes"))
+    assert queue.workers() == []
+    assert not LogEntry.objects.exists()
+
+
+def test_who_may_only_look_asks_for_nothing(client: Client, queue: FairQueue) -> None:
+    beat(queue)
+    looker = User.objects.create_user("looker", is_staff=True)
+    looker.user_permissions.add(Permission.objects.get(codename="view_worker"))
+    client.force_login(looker)
+    text = client.get(url()).content.decode()
+    assert 'method="post"' not in text[text.index('id="fq-content"') :]
+    for action in ("quiet", "work", "stop"):
+        assert client.post(url(), {"action": action, "worker": "w1", "confirm": "yes"}).status_code == 403
+    assert beat(queue) is None
