@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timezone, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cronsim import CronSim
+from cronsim import CronSim, CronSimError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -33,7 +33,7 @@ PER_PAGE = 100
 
 @dataclass(frozen=True)
 class Row:
-    """One schedule as the table shows it; moments in the schedule's own zone."""
+    """One schedule as the table shows it."""
 
     schedule: Schedule
     when: str
@@ -41,21 +41,26 @@ class Row:
     last: datetime | None
     edit: str
 
-    @property
-    def is_declared(self) -> bool:
-        """Whether the settings are in charge of it."""
-        return self.schedule.source == FROM_SETTINGS
-
 
 def in_words(schedule: Schedule) -> str:
-    """When it is due, for people: "At 09:00 on Monday through Friday", "Every 5 min"."""
+    """When it is due, for people: "At 09:00 on Monday through Friday", "Every 5 min"; as it is written if that fails."""
     if schedule.every is not None:
         return _("Every %(length)s") % {"length": duration(schedule.every)}
-    return str(CronSim(schedule.cron or "", datetime.now(timezone.utc)).explain())
+    try:
+        return str(CronSim(schedule.cron or "", datetime.now(timezone.utc)).explain())
+    except CronSimError:  # another version has written it
+        return schedule.cron or ""
 
 
 def _moment(seconds: float | None, schedule: Schedule) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, find_zone(schedule.timezone))
+    """In the schedule's own zone; in UTC if that is not known on this machine."""
+    if seconds is None:
+        return None
+    try:
+        zone: tzinfo = find_zone(schedule.timezone)
+    except TaskValidationError:
+        zone = timezone.utc
+    return datetime.fromtimestamp(seconds, zone)
 
 
 def _name_of(page: Schedules, request: HttpRequest) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from django.http import HttpResponse
     from django.test import Client
     from pytest_django import Settings
+    from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
 
@@ -88,6 +89,18 @@ class TestTable:
         queue.schedules.add("a", task=Task.create("ann", 3, 1), every=60, start=1.9e9, now=1.9e9)
         queue.schedules.fire_due(now=1.9e9 + 61)
         assert rows(admin_client)["a"].last.timestamp() == 1.9e9 + 60
+
+    def test_one_that_another_version_has_written_is_shown_as_it_is(
+        self, admin_client: Client, queue: FairQueue, redis: Redis
+    ) -> None:
+        queue.schedules.add("a", task=Task.create("ann", 3, 1), cron="0 9 * * *")
+        written = redis.hget("fq:{default:0}:schedules", "a")
+        assert isinstance(written, bytes)
+        strange = written.replace(b"0 9 * * *", b"0 9 @full-moon").replace(b"UTC", b"Moon/Tranquility")
+        redis.hset("fq:{default:0}:schedules", "a", strange)
+        row = rows(admin_client)["a"]
+        assert row.when == "0 9 @full-moon"
+        assert f"{row.next:%H:%M %z}" == "09:00 +0000"
 
     def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
         for number in range(PER_PAGE + 2):
