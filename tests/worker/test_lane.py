@@ -217,3 +217,20 @@ def test_a_burst_ends_only_when_every_queue_was_empty_after_the_last_task() -> N
         assert not budget.is_drained
         answer(lane, planned(lane, 1.0), [], 1.0)
     assert budget.is_drained
+
+
+def test_a_quiet_lane_gives_back_what_has_not_begun_and_asks_for_nothing_until_it_is_called() -> None:
+    lane = lane_of(2)
+    answer(lane, planned(lane, 0.0), [lease(), lease()], 0.0)
+    running = lane.buffer.popleft()
+    lane.be_quiet(is_quiet=True)
+    call = planned(lane, 0.1)
+    assert ([outcome.kind for outcome in call.outcomes], call.fetch) == (["release"], 0)
+    answer(lane, call, [], 0.1)
+    assert lane.plan(5.0) is None
+    assert lane.watch(5.0) is None
+    assert not isinstance(running, list)
+    lane.outcomes.append(Outcome.finish(running, took=1.0))
+    assert planned(lane, 5.1).fetch == 0
+    lane.be_quiet(is_quiet=False)
+    assert planned(lane, 5.2).fetch == 2
