@@ -21,8 +21,8 @@ from .schedules import AsyncSchedules
 from .standing import Standing, standing
 from .statistics import QueueStats, stats
 from .transport import AsyncClient, AsyncTransport
-from .waiting import longest_waits, purge
 from .users import AsyncUserQueue, UserStats, users_stats
+from .waiting import longest_waits, purge
 from .xcom import AsyncXCom
 
 if TYPE_CHECKING:

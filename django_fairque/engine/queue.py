@@ -21,8 +21,8 @@ from .schedules import Schedules
 from .standing import Standing, standing
 from .statistics import QueueStats, stats
 from .transport import SyncClient, Transport
-from .waiting import longest_waits, purge
 from .users import UserQueue, UserStats, users_stats
+from .waiting import longest_waits, purge
 from .xcom import XCom
 
 if TYPE_CHECKING:

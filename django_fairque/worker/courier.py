@@ -37,7 +37,7 @@ class Courier:
         """``at_once``: relay what is there before anything else, whoever wrote it; for a burst, which must find it."""
         if get_config().outbox:
             if at_once:
-                self.round(minimum_age=0.0)
+                self._attempt(minimum_age=0.0)
             self._thread = threading.Thread(target=self._run, name="fairque-courier", daemon=True)
             self._thread.start()
 
@@ -81,12 +81,16 @@ class Courier:
         pause = 0.0
         try:
             while not self._ended.wait(pause * random.uniform(1.0, 2.0)):  # noqa: S311 - spreads looks, hides nothing
-                try:
-                    self.round()
-                except Exception:  # noqa: BLE001 - the thread must live: nobody else relays here
-                    logger.exception("relaying the outbox failed; it is tried again")
-                    self._pause = LONGEST_PAUSE
+                self._attempt()
                 database.tidy()
                 pause = self._pause
         finally:
             database.leave()
+
+    def _attempt(self, minimum_age: float = MINIMUM_AGE) -> None:
+        """A round whatever happens: a worker whose outbox can't be relayed still runs tasks."""
+        try:
+            self.round(minimum_age)
+        except Exception:  # noqa: BLE001 - whatever it is, it is logged and tried again
+            logger.exception("relaying the outbox failed; it is tried again")
+            self._pause = LONGEST_PAUSE
