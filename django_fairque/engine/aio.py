@@ -4,48 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import delivering, dependencies, finding, leasing, lookup, maintenance, pushing, runs
-from .activity import activity
+from . import delivering, leasing, lookup, maintenance, pushing, runs
+from .aio_reading import AsyncReading
 from .alerts import take_alerts
 from .commands import Commands
 from .dead_letters import AsyncDeadLetters
-from .health import Health, health
 from .ids import check_id
-from .invariants import check_invariants
 from .leasing import Fetch, Heartbeat, Users
-from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
 from .repairing import Repair, repair
 from .schedules import AsyncSchedules
-from .standing import Standing, standing
-from .statistics import QueueStats, stats
 from .transport import AsyncClient, AsyncTransport
-from .users import AsyncUserQueue, UserStats, users_stats
-from .waiting import longest_waits, purge
+from .users import AsyncUserQueue
+from .waiting import purge
 from .xcom import AsyncXCom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .activity import Activity
     from .alerts import Alert
-    from .dependencies import Blockers, DependencyGraph, DependencyView
-    from .finding import Found, Search
     from .lease import Lease
-    from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
-    from .records import Attempt, EventCount, PushResult, TaskState
-    from .runs import RunView
-    from .snapshot import Violation
+    from .records import EventCount, PushResult, TaskState
     from .steps import Steps
-    from .waiting import Waiting
 
 T = TypeVar("T")
 
 
-class AsyncFairQueue:
+class AsyncFairQueue(AsyncReading):
     """One queue on one server, for asyncio; like `FairQueue`, with every method a coroutine.
 
     Args:
@@ -110,9 +98,6 @@ class AsyncFairQueue:
 
     async def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
         return await self._run(delivering.forget_delivered(self._commands, task_ids, now))
-
-    async def event_counts(self) -> dict[str, EventCount]:
-        return await self._run(delivering.event_counts(self._commands))
 
     async def pop(
         self,
@@ -217,9 +202,6 @@ class AsyncFairQueue:
     async def resume(self, *, now: float | None = None) -> None:
         await self._run(maintenance.set_paused(self._commands, now, paused=False))
 
-    async def is_paused(self) -> bool:
-        return await self._run(maintenance.is_paused(self._commands))
-
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         return await self._run(lookup.cancel(self._commands, task_id, reason, now))
 
@@ -232,43 +214,10 @@ class AsyncFairQueue:
     async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
         return await self._run(lookup.run_regardless(self._commands, task_id, now))
 
-    async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
-        return await self._run(finding.find(self._commands, search, limit, cursor))
-
-    async def get_task(self, task_id: str) -> Task:
-        return await self._run(lookup.get_task(self._commands, task_id))
-
-    async def history(self, task_id: str) -> list[Attempt]:
-        return await self._run(lookup.history(self._commands, task_id))
-
     async def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
     ) -> None:
         await self._run(lookup.set_progress(self._commands, lease, current, total, message, now))
-
-    async def get_progress(self, task_id: str) -> Progress | None:
-        return await self._run(lookup.get_progress(self._commands, task_id))
-
-    async def position(self, task_id: str) -> int | None:
-        return await self._run(lookup.position(self._commands, task_id))
-
-    async def standing(self, task_id: str) -> Standing:
-        return await self._run(standing(self._commands, task_id))
-
-    async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
-        return await self._run(dependencies.view(self._commands, task_id, nodes))
-
-    async def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
-        return await self._run(dependencies.blockers(self._commands, task_ids, most))
-
-    async def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
-        return await self._run(dependencies.run_graph(self._commands, run_id, nodes))
-
-    async def parent_results(self, task_id: str) -> dict[str, Any]:
-        return await self._run(dependencies.parent_results(self._commands, task_id))
-
-    async def run(self, run_id: str) -> RunView:
-        return await self._run(runs.view(self._commands, run_id))
 
     async def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
         return await self._run(runs.cancel(self._commands, run_id, reason, now))
@@ -279,54 +228,12 @@ class AsyncFairQueue:
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         return await self._run(take_alerts(self._commands, limit, now))
 
-    async def tasks(
-        self,
-        state: TaskState | str | None = None,
-        user_id: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[Task]:
-        return await self._run(tasks(self._commands, state, user_id, limit, cursor))
-
-    async def get_queue_sizes(self, user_id: str) -> Sizes:
-        return (await self._run(queue_sizes(self._commands, [user_id])))[user_id]
-
-    async def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
-        return await self._run(queue_sizes(self._commands, user_ids))
-
-    async def get_stats(self, minutes: int = 60) -> QueueStats:
-        """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
-        return await self._run(stats(self._commands, minutes))
-
-    async def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
-        """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
-        return await self._run(activity(self._commands, minutes, per_span))
-
-    async def longest_waits(self, limit: int = 50) -> list[Waiting]:
-        """Tasks that have been ready longest (at most 1,000), the longest wait first."""
-        return await self._run(longest_waits(self._commands, limit))
-
     async def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
         return await self._run(purge(self._commands, limit, now))
 
-    async def health(self) -> Health:
-        return await self._run(health(self._commands))
-
-    async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
-        return await self._run(users(self._commands, cursor, limit, busy_first))
-
-    async def user_stats(self, user_ids: Sequence[str]) -> list[UserStats]:
-        return await self._run(users_stats(self._commands, user_ids))
-
     def user(self, user_id: str) -> AsyncUserQueue:
         return AsyncUserQueue(self._commands, self._run, user_id)
-
-    async def workers(self) -> list[WorkerRecord]:
-        return await self._run(workers(self._commands))
-
-    async def check_invariants(self) -> list[Violation]:
-        return await self._run(check_invariants(self._commands))
 
     async def repair(self, *, now: float | None = None) -> list[Repair]:
         return await self._run(repair(self._commands, now))

@@ -4,48 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import delivering, dependencies, finding, leasing, lookup, maintenance, pushing, runs
-from .activity import activity
+from . import delivering, leasing, lookup, maintenance, pushing, runs
 from .alerts import take_alerts
 from .commands import Commands
 from .dead_letters import DeadLetters
-from .health import Health, health
 from .ids import check_id
-from .invariants import check_invariants
 from .leasing import Fetch, Heartbeat, Users
-from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
+from .reading import Reading
 from .repairing import Repair, repair
 from .schedules import Schedules
-from .standing import Standing, standing
-from .statistics import QueueStats, stats
 from .transport import SyncClient, Transport
-from .users import UserQueue, UserStats, users_stats
-from .waiting import longest_waits, purge
+from .users import UserQueue
+from .waiting import purge
 from .xcom import XCom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .activity import Activity
     from .alerts import Alert
-    from .dependencies import Blockers, DependencyGraph, DependencyView
-    from .finding import Found, Search
     from .lease import Lease
-    from .lookup import Progress
     from .maintenance import Sweep
     from .models import Task
-    from .records import Attempt, EventCount, PushResult, TaskState
-    from .runs import RunView
-    from .snapshot import Violation
+    from .records import EventCount, PushResult, TaskState
     from .steps import Steps
-    from .waiting import Waiting
 
 T = TypeVar("T")
 
 
-class FairQueue:
+class FairQueue(Reading):
     """One queue on one server. Thread-safe; holds no connection of its own, the client's pool does.
 
     Args:
@@ -143,10 +131,6 @@ class FairQueue:
     def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
         """Say that these tasks' rows are gone from their outbox; returns how many were delivered lately."""
         return self._run(delivering.forget_delivered(self._commands, task_ids, now))
-
-    def event_counts(self) -> dict[str, EventCount]:
-        """What is known of the model events that asked for tasks of this queue, by event."""
-        return self._run(delivering.event_counts(self._commands))
 
     def pop(
         self,
@@ -280,9 +264,6 @@ class FairQueue:
     def resume(self, *, now: float | None = None) -> None:
         self._run(maintenance.set_paused(self._commands, now, paused=False))
 
-    def is_paused(self) -> bool:
-        return self._run(maintenance.is_paused(self._commands))
-
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.
 
@@ -302,53 +283,11 @@ class FairQueue:
         """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
         return self._run(lookup.run_regardless(self._commands, task_id, now))
 
-    def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
-        """Tasks without payloads and results that match, of the next ``look_at`` ones in the state's registry."""
-        return self._run(finding.find(self._commands, search, limit, cursor))
-
-    def get_task(self, task_id: str) -> Task:
-        return self._run(lookup.get_task(self._commands, task_id))
-
-    def history(self, task_id: str) -> list[Attempt]:
-        """The attempts that did not finish the task and what brought it back, oldest first, at most 25."""
-        return self._run(lookup.history(self._commands, task_id))
-
     def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
     ) -> None:
         """Record how far a leased task is; `StaleLeaseError` if fenced."""
         self._run(lookup.set_progress(self._commands, lease, current, total, message, now))
-
-    def get_progress(self, task_id: str) -> Progress | None:
-        return self._run(lookup.get_progress(self._commands, task_id))
-
-    def position(self, task_id: str) -> int | None:
-        """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
-        return self._run(lookup.position(self._commands, task_id))
-
-    def standing(self, task_id: str) -> Standing:
-        """What decides whether and when a task starts: its user's limits and turn, its place, its lease."""
-        return self._run(standing(self._commands, task_id))
-
-    def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
-        """Who waits for a task, what it waits for, and the graph around it (at most ``nodes`` tasks)."""
-        return self._run(dependencies.view(self._commands, task_id, nodes))
-
-    def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
-        """What still blocks each of these tasks: at most ``most`` of them, and how many there are."""
-        return self._run(dependencies.blockers(self._commands, task_ids, most))
-
-    def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
-        """What depends on what among the tasks of a run (at most ``nodes`` of them)."""
-        return self._run(dependencies.run_graph(self._commands, run_id, nodes))
-
-    def parent_results(self, task_id: str) -> dict[str, Any]:
-        """What the tasks that it depends on returned, by id, without those that have not finished."""
-        return self._run(dependencies.parent_results(self._commands, task_id))
-
-    def run(self, run_id: str) -> RunView:
-        """The tasks that were pushed together under this id; `TaskNotFoundError` when there are none (any more)."""
-        return self._run(runs.view(self._commands, run_id))
 
     def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
         """Cancel what has not ended of a run; returns how many tasks."""
@@ -362,64 +301,13 @@ class FairQueue:
         """Promises at risk or broken and tasks that moved up, each handed out once, the eldest first."""
         return self._run(take_alerts(self._commands, limit, now))
 
-    def tasks(
-        self,
-        state: TaskState | str | None = None,
-        user_id: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[Task]:
-        """A page of tasks: of one state (all states in turn for None), of one user, in the registry's order."""
-        return self._run(tasks(self._commands, state, user_id, limit, cursor))
-
-    def get_queue_sizes(self, user_id: str) -> Sizes:
-        """How many tasks of a user wait, by kind, and run."""
-        return self._run(queue_sizes(self._commands, [user_id]))[user_id]
-
-    def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
-        return self._run(queue_sizes(self._commands, user_ids))
-
-    def get_stats(self, minutes: int = 60) -> QueueStats:
-        """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
-        return self._run(stats(self._commands, minutes))
-
-    def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
-        """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
-        return self._run(activity(self._commands, minutes, per_span))
-
-    def longest_waits(self, limit: int = 50) -> list[Waiting]:
-        """Tasks that have been ready longest (at most 1,000), the longest wait first."""
-        return self._run(longest_waits(self._commands, limit))
-
     def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
         return self._run(purge(self._commands, limit, now))
 
-    def health(self) -> Health:
-        return self._run(health(self._commands))
-
-    def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
-        """A page of the users that have, or lately had, something in the queue.
-
-        ``busy_first``: who has something now, or settings, before who had; follow its cursors with it.
-        """
-        return self._run(users(self._commands, cursor, limit, busy_first))
-
-    def user_stats(self, user_ids: Sequence[str]) -> list[UserStats]:
-        """The figures of these users, in order, with one read each in one round trip."""
-        return self._run(users_stats(self._commands, user_ids))
-
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""
         return UserQueue(self._commands, self._run, user_id)
-
-    def workers(self) -> list[WorkerRecord]:
-        """The workers that sent a heartbeat lately."""
-        return self._run(workers(self._commands))
-
-    def check_invariants(self) -> list[Violation]:
-        """Compare everything the queue holds with the invariants; reads every key, so not for every minute."""
-        return self._run(check_invariants(self._commands))
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
         """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not."""
