@@ -25,6 +25,13 @@ class Question(Exception):  # noqa: N818 - it is no error
         self.text, self.yes, self.fields = text, yes, fields
 
 
+def ask_first(request: HttpRequest, text: str, yes: str) -> None:
+    """Raise a `Question` that posts the same again, unless this is its answer."""
+    if request.POST.get("confirm") != "yes":
+        own = ("csrfmiddlewaretoken", "action", "confirm")
+        raise Question(text, yes, {name: str(value) for name, value in request.POST.items() if name not in own})
+
+
 class ConfirmingPage(Page):
     """A page whose actions may raise a `Question`: nothing but a POST with ``confirm=yes`` answers it."""
 

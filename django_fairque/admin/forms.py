@@ -1,15 +1,12 @@
-"""Pages with forms: mistakes stand next to their fields and what was typed is kept; what can't be undone is asked about."""
+"""Pages with forms: mistakes stand next to their fields, and what was typed is kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .page import Page
+from .confirming import ConfirmingPage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from django.forms import Form
     from django.http import HttpRequest, HttpResponse
 
@@ -22,39 +19,17 @@ class InvalidForm(Exception):  # noqa: N818 - no error of anybody's code: the pa
         self.form = form
 
 
-@dataclass
-class Question(Exception):  # noqa: N818 - as above
-    """Raised by an action that was not confirmed yet; nothing was done.
-
-    ``sentence`` says exactly what would be done, ``button`` in a word or two; ``fields`` are what is posted again.
-    """
-
-    sentence: str
-    button: str
-    fields: Mapping[str, str] = field(default_factory=dict)
-
-
-def ask_first(request: HttpRequest, sentence: str, button: str) -> None:
-    """Raise a `Question` with what was posted, unless this is its answer."""
-    if request.POST.get("confirm") != "yes":
-        again = {name: str(value) for name, value in request.POST.items() if name != "csrfmiddlewaretoken"}
-        raise Question(sentence, button, {**again, "confirm": "yes"})
-
-
-class FormPage(Page):
-    """A `Page` whose actions may raise `InvalidForm` and `Question`. The page they lead to is not renewed by itself."""
+class FormPage(ConfirmingPage):
+    """A page whose actions may raise `InvalidForm`. The page that is shown then is not renewed by itself."""
 
     form: Form | None = None
     """With mistakes, as it was posted."""
-    question: Question | None = None
 
     def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         try:
             return super().post(request, **kwargs)
         except InvalidForm as invalid:
             self.form = invalid.form
-        except Question as question:
-            self.question = question
         self.hold()
         return self.get(request, **kwargs)
 

@@ -17,7 +17,8 @@ from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 
-from .forms import FormPage, ask_first
+from .confirming import ask_first
+from .forms import FormPage
 from .page import Action
 from .schedule_form import ScheduleForm
 
@@ -77,8 +78,6 @@ class Schedules(FormPage):
     template = "admin/django_fairque/schedules.html"
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        if self.question is not None:
-            return {"question": self.question}
         edited, is_adding = self.request.GET.get("edit", ""), "add" in self.request.GET
         if self.may("change_schedule") and (edited or is_adding or self.form):
             self.hold()

@@ -11,8 +11,9 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_fairque.engine.errors import TaskValidationError
 from django_fairque.monitoring.formatting import duration
 
+from .confirming import ask_first
 from .fairness import remarks, rows, waiting
-from .forms import FormPage, ask_first
+from .forms import FormPage
 from .limits import LimitsForm
 from .page import Action
 
@@ -39,8 +40,6 @@ class Users(FormPage):
     template = "admin/django_fairque/users.html"
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        if self.question is not None:
-            return {"question": self.question}
         stats = queue.get_stats()
         common = {
             "wait_p50": duration(stats.wait.p50),

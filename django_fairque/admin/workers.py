@@ -12,7 +12,8 @@ from django.utils.translation import gettext_lazy
 
 from django_fairque.monitoring.formatting import duration, size
 
-from .forms import FormPage, ask_first
+from .confirming import ask_first
+from .forms import FormPage
 from .page import Action
 
 if TYPE_CHECKING:
@@ -102,8 +103,6 @@ class Workers(FormPage):
     template = "admin/django_fairque/workers.html"
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        if self.question is not None:
-            return {"question": self.question}
         records = sorted(queue.workers(), key=lambda each: each.worker)
         after = self.request.GET.get("after", "")
         following = [each for each in records if each.worker > after]

@@ -284,7 +284,7 @@ class TestActs:
         assert queue.schedules.get("a").enabled
         assert not LogEntry.objects.exists()
         fields = question.context["question"].fields  # type: ignore[attr-defined]
-        assert said(admin_client.post(url(), fields, follow=True)) == "Schedule a was removed."
+        assert said(act(admin_client, "remove", confirm="yes", **fields)) == "Schedule a was removed."
         assert queue.schedules.list() == []
         assert LogEntry.objects.get().object_id == "default: a"
 

@@ -260,7 +260,7 @@ class TestActs:
         assert queue.get_queue_sizes("ann").total == 5
         assert not LogEntry.objects.exists()
         fields = question.context["question"].fields  # type: ignore[attr-defined]
-        answer = admin_client.post(url(user="ann"), fields, follow=True)
+        answer = admin_client.post(url(user="ann"), {**fields, "action": "purge", "confirm": "yes"}, follow=True)
         assert "4 tasks of user ann were canceled." in said(answer)  # type: ignore[arg-type]
         sizes = queue.get_queue_sizes("ann")
         assert (sizes.total, sizes.running) == (1, 1)

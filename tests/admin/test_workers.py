@@ -117,7 +117,8 @@ def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
     assert "with all its processes" in question.content.decode()
     assert beat(queue) is None
     assert not LogEntry.objects.exists()
-    answer = admin_client.post(url(), question.context["question"].fields, follow=True)
+    fields = {**question.context["question"].fields, "action": "stop", "confirm": "yes"}
+    answer = admin_client.post(url(), fields, follow=True)
     assert "Worker w1 is asked to stop" in said(answer)
     told = beat(queue)
     assert told is not None
