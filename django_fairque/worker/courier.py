@@ -34,10 +34,12 @@ class Courier:
         self._complain_at = 0.0
 
     def start(self, *, at_once: bool = False) -> None:
-        """``at_once``: relay what is there before anything else, whoever wrote it; for a burst, which must find it."""
-        if get_config().outbox:
-            if at_once:
-                self._attempt(minimum_age=0.0)
+        """``at_once``: relay what is there now, whoever wrote it, and nothing later; for a burst, which must find it."""
+        if not get_config().outbox:
+            return
+        if at_once:
+            self._attempt(minimum_age=0.0)
+        else:
             self._thread = threading.Thread(target=self._run, name="fairque-courier", daemon=True)
             self._thread.start()
 

@@ -41,9 +41,12 @@ def join() -> None:
 
 
 def leave() -> None:
-    """This thread ends."""
+    """This thread ends, and its connections with it."""
     _slots.discard(threading.get_ident())
-    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if connection.connection is not None:  # Django never closes a SQLite database in memory: tests have those
+            connection.connection.close()
 
 
 def tidy() -> None:

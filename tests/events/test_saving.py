@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
+    from tests.conftest import MakeServer
+    from tests.servers import Server
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -196,6 +198,35 @@ class TestTransactions:
             order.save(force_insert=True)
         assert arrived(queue) == [[5]]
 
+    def test_the_commit_of_the_database_that_it_happened_in(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, lambda event: event.using)
+        with transaction.atomic(using="default"):
+            with transaction.atomic(using="other"):
+                Order.objects.using("other").create()
+                Order.objects.using("default").create()
+                assert queue.pop("w") is None
+            assert arrived(queue) == [["other"]]
+        assert arrived(queue) == [["default"]]
+
+    def test_from_a_coroutine(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order).enqueue(work, "total")
+
+        async def view() -> None:
+            order = await Order.objects.acreate(total=1)
+            order.total = 2
+            await order.asave()
+            await aclose_queues()
+
+        async_to_sync(view)()
+        assert arrived(queue) == [[1], [2]]
+
+
+class TestCalls:
+    @pytest.fixture
+    def server(self, make_server: MakeServer) -> Server:
+        """One that nobody else calls."""
+        return make_server()
+
     def test_a_hundred_saves_are_one_task_and_one_call(
         self, queue: FairQueue, work: AnyDefinition, redis: Redis
     ) -> None:
@@ -234,28 +265,6 @@ class TestTransactions:
                 work.enqueue("by hand", total)
         assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
         assert arrived(queue) == [[0], ["by hand", 0], [1], ["by hand", 1], [2], ["by hand", 2]]
-
-    def test_the_commit_of_the_database_that_it_happened_in(self, queue: FairQueue, work: AnyDefinition) -> None:
-        on_create(Order).enqueue(work, lambda event: event.using)
-        with transaction.atomic(using="default"):
-            with transaction.atomic(using="other"):
-                Order.objects.using("other").create()
-                Order.objects.using("default").create()
-                assert queue.pop("w") is None
-            assert arrived(queue) == [["other"]]
-        assert arrived(queue) == [["default"]]
-
-    def test_from_a_coroutine(self, queue: FairQueue, work: AnyDefinition) -> None:
-        on_save(Order).enqueue(work, "total")
-
-        async def view() -> None:
-            order = await Order.objects.acreate(total=1)
-            order.total = 2
-            await order.asave()
-            await aclose_queues()
-
-        async_to_sync(view)()
-        assert arrived(queue) == [[1], [2]]
 
 
 class TestWhatDoesNotFire:

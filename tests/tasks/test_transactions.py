@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
+    from tests.conftest import MakeServer
+    from tests.servers import Server
 
 in_transactions = pytest.mark.django_db(transaction=True)
 
@@ -100,17 +102,25 @@ def test_an_outer_savepoint_takes_the_inner_ones_along(queue: FairQueue) -> None
     assert arrived(queue) == [1, 4]
 
 
-@in_transactions
-def test_a_transaction_makes_one_call_for_each_queue(queue: FairQueue, redis: Redis, settings: Settings) -> None:
-    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
-    get_queue("mail").is_paused()
-    redis.config_resetstat()
-    with transaction.atomic():
-        for n in range(100):
-            enqueue(n, queue=("default", "mail")[n % 2])
-    assert pushes(redis) == 2
-    assert arrived(get_queue()) == list(range(0, 100, 2))
-    assert arrived(get_queue("mail")) == list(range(1, 100, 2))
+class TestCalls:
+    @pytest.fixture
+    def server(self, make_server: MakeServer) -> Server:
+        """One that nobody else calls."""
+        return make_server()
+
+    @in_transactions
+    def test_a_transaction_makes_one_call_for_each_queue(
+        self, queue: FairQueue, redis: Redis, settings: Settings
+    ) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
+        get_queue("mail").is_paused()
+        redis.config_resetstat()
+        with transaction.atomic():
+            for n in range(100):
+                enqueue(n, queue=("default", "mail")[n % 2])
+        assert pushes(redis) == 2
+        assert arrived(get_queue()) == list(range(0, 100, 2))
+        assert arrived(get_queue("mail")) == list(range(1, 100, 2))
 
 
 @in_transactions
