@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.tasks.errors import TaskUsageError
+from django_fairque.tasks.options import SendOptions
 
 from . import registry
 from .conditions import condition
@@ -13,11 +14,11 @@ from .event import CREATE, DELETE, M2M, SAVE, SIGNAL, UPDATE, Event
 from .rules import Rule, is_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from django.db.models import Model
     from django.dispatch import Signal
     from typing_extensions import Unpack
-
-    from django_fairque.tasks.options import SendOptions
 
     from .conditions import AnyCondition
     from .rules import Argument
@@ -29,6 +30,26 @@ User = str | Callable[[Event], Any] | None
 """A field path or a callable of the event; None for what the task says itself."""
 AllArguments = Iterable[Any] | Callable[[Event], Any]
 """The arguments, each a field path or a callable of the event; or a callable that gives all of them."""
+
+
+class EventOptions(SendOptions, total=False):
+    """What every declaration takes, beside the options of `using`: ``delay``, ``debounce``, ``unique_for``, ``queue``, …
+
+    ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``, ``~``.
+    ``user``: whose task it is: a field path or a callable of the event; by default what the task says itself.
+    ``args``: the arguments for a decorated task, the primary key by default: field paths, or a callable that gives all.
+    ``name``: of the event, for ``fairque_events``; made of model, kind and task by default.
+    ``reentrant``: let a task that does this itself be enqueued again, which by default it is not.
+    """
+
+    when: AnyCondition | None
+    user: User
+    args: AllArguments
+    name: str
+    reentrant: bool
+
+
+OWN = frozenset(EventOptions.__annotations__) - frozenset(SendOptions.__annotations__)
 
 
 class Declaration:
@@ -97,85 +118,30 @@ class Declaration:
         return task
 
 
-def on_create(
-    model: type[Model] | str,
-    *,
-    when: AnyCondition | None = None,
-    user: User = None,
-    args: AllArguments = ("pk",),
-    name: str = "",
-    reentrant: bool = False,
-    **options: Unpack[SendOptions],
-) -> Declaration:
-    """An object was created.
-
-    Args:
-        model: a class or ``"app.Model"``; events of its subclasses and proxies count too.
-        when: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``, ``~``.
-        user: whose task it is: a field path or a callable of the event; by default what the task says itself.
-        args: the arguments for a decorated task: field paths, or a callable of the event that returns them.
-        name: of the event, for ``fairque_events``; made of model, kind and task by default.
-        reentrant: let a task that does this itself be enqueued again, which by default it is not.
-        options: as for `using`: ``delay``, ``debounce``, ``unique_for``, ``priority``, ``queue``, …
-    """
-    return _declared("create", {CREATE}, model, when, user, args, name, reentrant, options)
+def on_create(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
+    """An object was created. ``model`` is a class or ``"app.Model"``; its subclasses and proxies count too."""
+    return _declared("create", {CREATE}, model, options)
 
 
-def on_update(
-    model: type[Model] | str,
-    *,
-    when: AnyCondition | None = None,
-    user: User = None,
-    args: AllArguments = ("pk",),
-    name: str = "",
-    reentrant: bool = False,
-    **options: Unpack[SendOptions],
-) -> Declaration:
-    """An object that was there before was saved. Arguments as of `on_create`."""
-    return _declared("update", {UPDATE}, model, when, user, args, name, reentrant, options)
+def on_update(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
+    """An object that was there before was saved. ``model`` as of `on_create`."""
+    return _declared("update", {UPDATE}, model, options)
 
 
-def on_save(
-    model: type[Model] | str,
-    *,
-    when: AnyCondition | None = None,
-    user: User = None,
-    args: AllArguments = ("pk",),
-    name: str = "",
-    reentrant: bool = False,
-    **options: Unpack[SendOptions],
-) -> Declaration:
-    """An object was created or updated. Arguments as of `on_create`."""
-    return _declared("save", {CREATE, UPDATE, SAVE}, model, when, user, args, name, reentrant, options)
+def on_save(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
+    """An object was created or updated. ``model`` as of `on_create`."""
+    return _declared("save", {CREATE, UPDATE, SAVE}, model, options)
 
 
-def on_delete(
-    model: type[Model] | str,
-    *,
-    when: AnyCondition | None = None,
-    user: User = None,
-    args: AllArguments = ("pk",),
-    name: str = "",
-    reentrant: bool = False,
-    **options: Unpack[SendOptions],
-) -> Declaration:
-    """An object was deleted; its fields, and what it refers to, are read before that. Arguments as of `on_create`."""
-    return _declared("delete", {DELETE}, model, when, user, args, name, reentrant, options)
+def on_delete(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
+    """An object is deleted; its fields, and what it refers to, are read before that. ``model`` as of `on_create`."""
+    return _declared("delete", {DELETE}, model, options)
 
 
 def on_m2m(
-    model: type[Model] | str,
-    field: str,
-    *,
-    actions: Iterable[str] = ACTIONS,
-    when: AnyCondition | None = None,
-    user: User = None,
-    args: AllArguments = ("pk",),
-    name: str = "",
-    reentrant: bool = False,
-    **options: Unpack[SendOptions],
+    model: type[Model] | str, field: str, *, actions: Iterable[str] = ACTIONS, **options: Unpack[EventOptions]
 ) -> Declaration:
-    """A many-to-many relation of an object changed, from whichever side. Other arguments as of `on_create`.
+    """A many-to-many relation of an object changed, from whichever side. ``model`` as of `on_create`.
 
     Args:
         field: the many-to-many field, on the model that declares it.
@@ -185,54 +151,22 @@ def on_m2m(
     chosen = frozenset([actions] if isinstance(actions, str) else actions)
     if not chosen or not chosen <= set(ACTIONS):
         raise TaskUsageError(f"on_m2m: actions must be some of {', '.join(ACTIONS)}, got {actions!r}")
-    extra = {"relation": field, "actions": chosen}
-    return _declared(f"m2m.{field}", {M2M}, model, when, user, args, name, reentrant, options, **extra)
+    return _declared(f"m2m.{field}", {M2M}, model, options, relation=field, actions=chosen)
 
 
-def on_signal(
-    signal: Signal,
-    *,
-    sender: Any = None,
-    when: AnyCondition | None = None,
-    user: User = None,
-    args: AllArguments = (),
-    name: str = "",
-    reentrant: bool = False,
-    **options: Unpack[SendOptions],
-) -> Declaration:
-    """A Django signal was sent. Field paths start from its argument ``instance``, if it has one; all are in
-    ``event.arguments``. Other arguments as of `on_create`.
-
-    Args:
-        sender: only of this sender.
+def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOptions]) -> Declaration:
+    """A Django signal was sent, by ``sender`` if one is given. Field paths start from its argument ``instance``, if it has one;
+    all are in ``event.arguments``. A decorated task gets no arguments by default.
     """
     if not callable(getattr(signal, "connect", None)):
         raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {signal!r}")
-    return _declared("signal", {SIGNAL}, None, when, user, args, name, reentrant, options, signal=signal, sender=sender)
+    return _declared("signal", {SIGNAL}, None, {"args": (), **options}, signal=signal, sender=sender)
 
 
 def _declared(
-    word: str,
-    kinds: set[str],
-    model: type[Model] | str | None,
-    when: AnyCondition | None,
-    user: User,
-    args: AllArguments,
-    name: str,
-    reentrant: bool,
-    options: Any,
-    **fields: Any,
+    word: str, kinds: set[str], model: type[Model] | str | None, given: Mapping[str, Any], **fields: Any
 ) -> Declaration:
     label = model if isinstance(model, str) else model._meta.label if model is not None else ""
-    return Declaration(
-        f"{label}:{word}" if label else word,
-        kinds,
-        model,
-        dict(options),
-        args=args,
-        when=when,
-        user=user,
-        name=name,
-        reentrant=reentrant,
-        **fields,
-    )
+    own = {name: value for name, value in given.items() if name in OWN}
+    options = {name: value for name, value in given.items() if name not in OWN}
+    return Declaration(f"{label}:{word}" if label else word, kinds, model, options, **own, **fields)
