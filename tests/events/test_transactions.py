@@ -1,0 +1,134 @@
+"""What is saved in a transaction: after the commit of its database, once, in one call, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import transaction
+
+from django_fairque.conf import aclose_queues
+from django_fairque.events import (
+    on_create,
+    on_save,
+)
+from tests.shop.models import Order
+
+from .conftest import arrived
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.definition import AnyDefinition
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+class TestTransactions:
+    def test_nothing_before_the_commit(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, "total")
+        with transaction.atomic():
+            Order.objects.create(total=1)
+            assert queue.pop("w") is None
+        assert arrived(queue) == [[1]]
+
+    def test_a_rollback_leaves_no_trace(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_save(Order).enqueue(work, "total")
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            Order.objects.create(total=1)
+            raise ZeroDivisionError
+        assert redis.dbsize() == 0
+
+    def test_a_savepoint_takes_only_its_own(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, "total")
+        with transaction.atomic():
+            Order.objects.create(total=1)
+            with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+                Order.objects.create(total=2)
+                raise ZeroDivisionError
+            Order.objects.create(total=3)
+        assert arrived(queue) == [[1], [3]]
+
+    def test_what_was_asked_for_in_a_lost_savepoint_is_asked_for_again(
+        self, queue: FairQueue, work: AnyDefinition
+    ) -> None:
+        on_save(Order).enqueue(work, "pk")
+        with transaction.atomic():
+            order = Order(pk=5)
+            with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+                order.save()
+                raise ZeroDivisionError
+            order.save(force_insert=True)
+        assert arrived(queue) == [[5]]
+
+    def test_the_commit_of_the_database_that_it_happened_in(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order).enqueue(work, lambda event: event.using)
+        with transaction.atomic(using="default"):
+            with transaction.atomic(using="other"):
+                Order.objects.using("other").create()
+                Order.objects.using("default").create()
+                assert queue.pop("w") is None
+            assert arrived(queue) == [["other"]]
+        assert arrived(queue) == [["default"]]
+
+    def test_from_a_coroutine(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order).enqueue(work, "total")
+
+        async def view() -> None:
+            order = await Order.objects.acreate(total=1)
+            order.total = 2
+            await order.asave()
+            await aclose_queues()
+
+        async_to_sync(view)()
+        assert arrived(queue) == [[1], [2]]
+
+
+class TestCalls:
+    @pytest.fixture
+    def server(self, make_server: MakeServer) -> Server:
+        """One that nobody else calls."""
+        return make_server()
+
+    def test_a_hundred_saves_are_one_task_and_one_call(
+        self, queue: FairQueue, work: AnyDefinition, redis: Redis
+    ) -> None:
+        on_save(Order).enqueue(work, "pk")
+        order = Order.objects.create()
+        arrived(queue)
+        redis.config_resetstat()
+        with transaction.atomic():
+            for total in range(100):
+                order.total = total
+                order.save()
+        assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
+        assert arrived(queue) == [[order.pk]]
+        count = queue.event_counts()["shop.Order:save:work"]
+        assert (count.fired, count.coalesced) == (101, 99)
+
+    def test_and_a_hundred_objects_one_call(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_save(Order).enqueue(work, "total")
+        Order.objects.create(total=-1)
+        arrived(queue)
+        redis.config_resetstat()
+        with transaction.atomic():
+            for total in range(100):
+                Order.objects.create(total=total)
+        assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
+        assert arrived(queue) == [[total] for total in range(100)]
+
+    def test_tasks_and_events_travel_together(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+        on_save(Order).enqueue(work, "total")
+        Order.objects.create(total=-1)
+        arrived(queue)
+        redis.config_resetstat()
+        with transaction.atomic():
+            for total in range(3):
+                Order.objects.create(total=total)
+                work.enqueue("by hand", total)
+        assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
+        assert arrived(queue) == [[0], ["by hand", 0], [1], ["by hand", 1], [2], ["by hand", 2]]
