@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .histograms import Histograms, Percentiles, percentiles
+from .histograms import Histograms, Percentiles, percentiles, summed
 from .priority import Priority
 from .steps import Read
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from .commands import Commands
     from .steps import Steps
 
@@ -46,7 +48,7 @@ class Activity:
     wait_by_priority: dict[str, Percentiles] = field(default_factory=dict)
 
 
-def activity(commands: Commands, minutes: int, per_span: int) -> Steps[Activity]:
+def activity(shards: Sequence[Commands], minutes: int, per_span: int) -> Steps[Activity]:
     if not 1 <= minutes <= DAY or not 1 <= per_span <= minutes or minutes % per_span:
         raise ValueError(
             f"minutes must be from 1 to {DAY} and a multiple of per_span, got minutes={minutes!r}, per_span={per_span!r}"
@@ -54,7 +56,9 @@ def activity(commands: Commands, minutes: int, per_span: int) -> Steps[Activity]
     (clock,) = yield Read([("TIME",)])
     now = int(clock[0])
     first = now // 60 // per_span * per_span - minutes + per_span  # spans begin at round times: they don't flicker
-    records = yield Read([("HGETALL", commands.keys.minute(first + index)) for index in range(minutes)])
+    reads = [("HGETALL", shard.keys.minute(first + index)) for index in range(minutes) for shard in shards]
+    replies, size = (yield Read(reads)), len(shards)
+    records = [summed(replies[at : at + size]) for at in range(0, len(replies), size)]
     whole, spans = Histograms(), []
     for index in range(0, minutes, per_span):
         begin = (first + index) * 60
@@ -65,7 +69,7 @@ def activity(commands: Commands, minutes: int, per_span: int) -> Steps[Activity]
     return Activity(spans, percentiles(whole.wait), percentiles(whole.runs), by_priority)
 
 
-def _span(begin: int, seconds: int, records: list[dict[bytes, bytes]]) -> Span:
+def _span(begin: int, seconds: int, records: Sequence[Mapping[bytes, bytes]]) -> Span:
     histograms = Histograms()
     for record in records:
         histograms.add(record)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import delivering, leasing, lookup, maintenance, pushing, runs
+from . import leasing
 from .aio_reading import AsyncReading
-from .alerts import take_alerts
-from .commands import Commands
+from .commands import MAX_BATCH
 from .dead_letters import AsyncDeadLetters
+from .errors import FairQueueError
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
-from .repairing import Repair, repair
-from .schedules import AsyncSchedules
+from .routing import leasing as routed
+from .routing import messages, pushing, resharding, spreading, upkeep
+from .schedule_book import AsyncSchedules
+from .shards import Shards
 from .transport import AsyncClient, AsyncTransport
+from .turns import Turns
 from .users import AsyncUserQueue
-from .waiting import purge
 from .xcom import AsyncXCom
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from .maintenance import Sweep
     from .models import Task
     from .records import EventCount, PushResult, TaskState
+    from .repairing import Repair
+    from .routing.resharding import Moved
     from .steps import Steps
 
 T = TypeVar("T")
@@ -40,19 +45,72 @@ class AsyncFairQueue(AsyncReading):
         client: a ``redis.asyncio`` client, best made by `FairQueueConfig.create_async_redis_client`.
     """
 
-    def __init__(self, client: AsyncClient, name: str = "default", config: QueueConfig | None = None) -> None:
+    def __init__(
+        self, client: AsyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
+    ) -> None:
         self.name = name
         self.client = client
         self.config = config or QueueConfig()
-        self._commands = Commands(name, self.config)
+        self._shards = Shards(name, self.config, shard)
+        self._turns = Turns(len(self._shards))
         self._transport = AsyncTransport(client, self.config.pipeline_timeout)
-        self.dlq = AsyncDeadLetters(self._commands, self._run)
-        self.schedules = AsyncSchedules(self._commands, self._run)
+        self._only = shard
+        self._whole: AsyncFairQueue | None = None
+        self._is_checked = shard is not None
+        self.dlq = AsyncDeadLetters(self._shards, self._run)
+        self.schedules = AsyncSchedules(self._shards, self._run)
+
+    @property
+    def shards(self) -> Sequence[AsyncFairQueue]:
+        """Each shard as a queue of its own, for who works on all of them; of one shard, this queue itself."""
+        if len(self._shards) == 1:
+            return (self,)
+        parts = tuple(type(self)(self.client, self.name, self.config, number) for number in range(len(self._shards)))
+        for part in parts:
+            part._whole = self  # noqa: SLF001 - of its own kind
+        return parts
+
+    @property
+    def whole(self) -> AsyncFairQueue:
+        """The queue of which this is a shard; else this queue itself."""
+        return self._whole or self
+
+    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
+        before = await self._drive(spreading.known(self._shards))
+        old, new = (self._shards.spread_over(number) for number in (before, shards))
+        return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
+
+    def repeating_for(self, seconds: float) -> AsyncFairQueue:
+        """The same queue or shard, repeating its calls for so long when the server does not answer."""
+        config = self.config.model_copy(update={"pipeline_timeout": seconds})
+        other = type(self)(self.client, self.name, config, self._only)
+        other._whole = self._whole  # noqa: SLF001
+        return other
+
+    @property
+    def label(self) -> str:
+        """The queue's name, and the shard's number if this is one of several."""
+        is_one_of_several = len(self._shards) == 1 and self.config.shards > 1
+        return f"{self.name}/{self._shards.home.keys.shard}" if is_one_of_several else self.name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"
+        return f"<{type(self).__name__} {self.label!r}>"
 
     async def _run(self, steps: Steps[T]) -> T:
+        if not self._is_checked:
+            await self._drive(spreading.check(self._shards))
+            self._is_checked = True
+        return await self._drive(steps)
+
+    async def _run_and_carry(self, steps: Steps[T]) -> T:
+        """As `_run`, then carry what these left for other shards. If that fails workers do it: it is written down."""
+        result = await self._run(steps)
+        if len(self._shards) > 1:
+            with suppress(FairQueueError):
+                await self._run(messages.carry(self._shards, MAX_BATCH, None))
+        return result
+
+    async def _drive(self, steps: Steps[T]) -> T:
         try:
             request = next(steps)
             while True:
@@ -62,16 +120,18 @@ class AsyncFairQueue(AsyncReading):
             return result
 
     async def push(self, task: Task, *, now: float | None = None) -> PushResult:
-        return await self._run(pushing.push(self._commands, task, now))
+        if task.depends_on:
+            return await self._run_and_carry(pushing.push(self._shards, task, now))
+        return await self._run(pushing.push(self._shards, task, now))
 
     async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
-        return await self._run(pushing.push_batch(self._commands, tasks, now))
+        return await self._run_and_carry(pushing.push_batch(self._shards, tasks, now))
 
     async def push_graph(
         self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
     ) -> list[PushResult]:
-        return await self._run(
-            pushing.push_graph(self._commands, tasks, check_id(run_id, "run_id") if run_id else "", now)
+        return await self._run_and_carry(
+            pushing.push_graph(self._shards, tasks, check_id(run_id, "run_id") if run_id else "", now)
         )
 
     async def deliver(
@@ -84,9 +144,9 @@ class AsyncFairQueue(AsyncReading):
         from_outbox: bool = False,
         now: float | None = None,
     ) -> list[PushResult]:
-        return await self._run(
-            delivering.deliver(
-                self._commands,
+        return await self._run_and_carry(
+            pushing.deliver(
+                self._shards,
                 tasks,
                 counts or {},
                 run_id=run_id,
@@ -97,7 +157,7 @@ class AsyncFairQueue(AsyncReading):
         )
 
     async def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
-        return await self._run(delivering.forget_delivered(self._commands, task_ids, now))
+        return await self._run(pushing.forget_delivered(self._shards, task_ids, now))
 
     async def pop(
         self,
@@ -108,7 +168,9 @@ class AsyncFairQueue(AsyncReading):
         lease: float | None = None,
         now: float | None = None,
     ) -> Lease | None:
-        leases = await self._run(leasing.pop_batch(self._commands, Fetch(1, worker, users, steal, lease), now))
+        leases = await self._run(
+            routed.pop_batch(self._shards, self._turns, Fetch(1, worker, users, steal, lease), now)
+        )
         return leases[0] if leases else None
 
     async def pop_batch(
@@ -121,7 +183,7 @@ class AsyncFairQueue(AsyncReading):
         lease: float | None = None,
         now: float | None = None,
     ) -> list[Lease]:
-        return await self._run(leasing.pop_batch(self._commands, Fetch(n, worker, users, steal, lease), now))
+        return await self._run(routed.pop_batch(self._shards, self._turns, Fetch(n, worker, users, steal, lease), now))
 
     async def settle(
         self,
@@ -136,13 +198,13 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> Settled:
         return await self._run(
-            leasing.settle(self._commands, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
+            routed.settle(self._shards, self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
         )
 
     async def finish(
         self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None
     ) -> None:
-        await self._run(leasing.finish(self._commands, lease, result, took, now))
+        await self._run(routed.finish(self._shards, lease, result, took, now))
 
     async def fail(
         self,
@@ -154,16 +216,16 @@ class AsyncFairQueue(AsyncReading):
         took: float | None = None,
         now: float | None = None,
     ) -> TaskState:
-        wait = leasing.failure_delay(self._commands, lease, retry=retry, delay=delay)
-        return await self._run(leasing.fail(self._commands, lease, error, wait, took, now))
+        wait = leasing.failure_delay(self._shards.home, lease, retry=retry, delay=delay)
+        return await self._run(routed.fail(self._shards, lease, error, wait, took, now))
 
     async def release(self, lease: Lease, *, now: float | None = None) -> None:
-        await self._run(leasing.settle_one(self._commands, Outcome.release(lease), now))
+        await self._run(routed.settle_one(self._shards, Outcome.release(lease), now))
 
     async def renew(
         self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None
     ) -> list[bool]:
-        return await self._run(leasing.renew(self._commands, leases, lease, now))
+        return await self._run(routed.renew(self._shards, leases, lease, now))
 
     async def heartbeat(
         self,
@@ -174,10 +236,10 @@ class AsyncFairQueue(AsyncReading):
         ttl: float = 60.0,
         now: float | None = None,
     ) -> Heartbeat:
-        return await self._run(leasing.heartbeat(self._commands, worker, info, lease, ttl, now))
+        return await self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
 
     async def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
-        return await self._run(leasing.tell_worker(self._commands, worker, wish, now))
+        return await self._run(upkeep.tell_worker(self._shards, worker, wish, now))
 
     async def release_worker(
         self,
@@ -188,52 +250,55 @@ class AsyncFairQueue(AsyncReading):
         forget: bool = False,
         now: float | None = None,
     ) -> int:
-        return await self._run(leasing.release_worker(self._commands, worker, crashed, reason, forget, now))
+        return await self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now))
 
     async def sweep(self, *, now: float | None = None) -> Sweep:
-        return await self._run(maintenance.sweep(self._commands, now))
+        return await self._run(upkeep.sweep(self._shards, now))
+
+    async def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
+        return await self._run(messages.carry(self._shards, limit, now))
 
     async def wait_for_work(self, timeout: float) -> bool:
-        return await self._run(leasing.wait_for_work(self._commands, timeout))
+        return await self._run(routed.wait_for_work(self._shards, timeout))
 
     async def pause(self, *, now: float | None = None) -> None:
-        await self._run(maintenance.set_paused(self._commands, now, paused=True))
+        await self._run(upkeep.set_paused(self._shards, now, paused=True))
 
     async def resume(self, *, now: float | None = None) -> None:
-        await self._run(maintenance.set_paused(self._commands, now, paused=False))
+        await self._run(upkeep.set_paused(self._shards, now, paused=False))
 
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
-        return await self._run(lookup.cancel(self._commands, task_id, reason, now))
+        return await self._run(upkeep.cancel(self._shards, task_id, reason, now))
 
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
-        return await self._run(lookup.cancel_some(self._commands, task_ids, reason, now))
+        return await self._run(upkeep.cancel_some(self._shards, task_ids, reason, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
-        return await self._run(lookup.run_now(self._commands, task_ids, now))
+        return await self._run(upkeep.run_now(self._shards, task_ids, now))
 
     async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
-        return await self._run(lookup.run_regardless(self._commands, task_id, now))
+        return await self._run(upkeep.run_regardless(self._shards, task_id, now))
 
     async def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
     ) -> None:
-        await self._run(lookup.set_progress(self._commands, lease, current, total, message, now))
+        await self._run(routed.set_progress(self._shards, lease, current, total, message, now))
 
     async def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
-        return await self._run(runs.cancel(self._commands, run_id, reason, now))
+        return await self._run(upkeep.cancel_run(self._shards, run_id, reason, now))
 
     def xcom(self, namespace: str) -> AsyncXCom:
-        return AsyncXCom(self._commands, self._run, namespace)
+        return AsyncXCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        return await self._run(take_alerts(self._commands, limit, now))
+        return await self._run(upkeep.take_alerts(self._shards, limit, now))
 
     async def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
-        return await self._run(purge(self._commands, limit, now))
+        return await self._run(upkeep.purge(self._shards, limit, now))
 
     def user(self, user_id: str) -> AsyncUserQueue:
-        return AsyncUserQueue(self._commands, self._run, user_id)
+        return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
     async def repair(self, *, now: float | None = None) -> list[Repair]:
-        return await self._run(repair(self._commands, now))
+        return await self._run(upkeep.repair(self._shards, now))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import dlq, dlq_looking
 from .dlq import KEEP
 from .dlq_filter import Filter, Filters, Letter
+from .routing import letters as routed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from .commands import Commands
     from .listing import Page
     from .records import DLQEntry, DLQGroups, DLQMatching
+    from .shards import Shards
     from .steps import AsyncRun, Run
 
 
@@ -27,131 +27,131 @@ class DeadLetters:
     ``newer_than`` (seconds), ``moved_until`` (a moment).
     """
 
-    def __init__(self, commands: Commands, run: Run) -> None:
-        self._commands, self._run = commands, run
+    def __init__(self, shards: Shards, run: Run) -> None:
+        self._shards, self._run = shards, run
 
     def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[DLQEntry]:
         """A page of entries, the oldest first; the filters leave out what does not match."""
-        return self._run(dlq.page(self._commands, limit, cursor, Filter.create(filters), now))
+        return self._run(routed.page(self._shards, limit, cursor, Filter.create(filters), now))
 
     def get(self, entry_id: str) -> DLQEntry:
         """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
-        return self._run(dlq.get(self._commands, entry_id))
+        return self._run(routed.get(self._shards, entry_id))
 
     def of_task(self, task_id: str) -> DLQEntry | None:
         """The entry of a task; None when it is no dead letter."""
-        return self._run(dlq.of_task(self._commands, task_id))
+        return self._run(routed.of_task(self._shards, task_id))
 
     def count(self) -> int:
         """How many lie there."""
-        return self._run(dlq.count(self._commands))
+        return self._run(routed.count(self._shards))
 
     def counts(self) -> dict[str, int]:
         """How many lie there, by failure type."""
-        return self._run(dlq.counts(self._commands))
+        return self._run(routed.counts(self._shards))
 
     def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """What they died of: letters of one fingerprint together, among the ``look_at`` oldest (at most 10,000)."""
-        return self._run(dlq.groups(self._commands, look_at, Filter.create(filters), now))
+        return self._run(routed.groups(self._shards, look_at, Filter.create(filters), now))
 
     def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[Letter]:
         """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
-        return self._run(dlq_looking.page(self._commands, limit, cursor, Filter.create(filters), now))
+        return self._run(routed.letters_page(self._shards, limit, cursor, Filter.create(filters), now))
 
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """How many match, before something is done to all of them; looks at the 10,000 oldest."""
-        return self._run(dlq_looking.matching(self._commands, Filter.create(filters), now))
+        return self._run(routed.matching(self._shards, Filter.create(filters), now))
 
     def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
         """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id."""
-        return self._run(dlq.requeue(self._commands, entry_id, payload, now))
+        return self._run(routed.requeue(self._shards, entry_id, payload, now))
 
     def requeue_many(self, entry_ids: Sequence[str], payload: Any = KEEP, *, now: float | None = None) -> int:
         """Requeue those of these that are still there; returns how many."""
-        return self._run(dlq.requeue_some(self._commands, entry_ids, payload, now))
+        return self._run(routed.requeue_some(self._shards, entry_ids, payload, now))
 
     def requeue_all(
         self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
         """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many."""
-        return self._run(dlq.requeue_all(self._commands, Filter.create(filters), payload, limit, now))
+        return self._run(routed.requeue_all(self._shards, Filter.create(filters), payload, limit, now))
 
     def discard(self, entry_id: str, *, now: float | None = None) -> None:
         """Give an entry up: its task becomes CANCELED, and so does what waits for it."""
-        self._run(dlq.discard(self._commands, entry_id, now))
+        self._run(routed.discard(self._shards, entry_id, now))
 
     def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
         """Give up those of these that are still there; returns how many."""
-        return self._run(dlq.discard_some(self._commands, entry_ids, now))
+        return self._run(routed.discard_some(self._shards, entry_ids, now))
 
     def discard_all(self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]) -> int:
         """Give up every entry that matches (at most ``limit``), in bounded slices; returns how many."""
-        return self._run(dlq.discard_all(self._commands, Filter.create(filters), limit, now))
+        return self._run(routed.discard_all(self._shards, Filter.create(filters), limit, now))
 
     def cleanup(self, older_than: float, *, now: float | None = None) -> int:
         """Forget entries that were moved more than ``older_than`` seconds ago; returns how many."""
-        return self._run(dlq.cleanup(self._commands, older_than, now))
+        return self._run(routed.cleanup(self._shards, older_than, now))
 
 
 class AsyncDeadLetters:
     """`DeadLetters`, awaited."""
 
-    def __init__(self, commands: Commands, run: AsyncRun) -> None:
-        self._commands, self._run = commands, run
+    def __init__(self, shards: Shards, run: AsyncRun) -> None:
+        self._shards, self._run = shards, run
 
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[DLQEntry]:
-        return await self._run(dlq.page(self._commands, limit, cursor, Filter.create(filters), now))
+        return await self._run(routed.page(self._shards, limit, cursor, Filter.create(filters), now))
 
     async def get(self, entry_id: str) -> DLQEntry:
-        return await self._run(dlq.get(self._commands, entry_id))
+        return await self._run(routed.get(self._shards, entry_id))
 
     async def of_task(self, task_id: str) -> DLQEntry | None:
-        return await self._run(dlq.of_task(self._commands, task_id))
+        return await self._run(routed.of_task(self._shards, task_id))
 
     async def count(self) -> int:
-        return await self._run(dlq.count(self._commands))
+        return await self._run(routed.count(self._shards))
 
     async def counts(self) -> dict[str, int]:
-        return await self._run(dlq.counts(self._commands))
+        return await self._run(routed.counts(self._shards))
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
-        return await self._run(dlq.groups(self._commands, look_at, Filter.create(filters), now))
+        return await self._run(routed.groups(self._shards, look_at, Filter.create(filters), now))
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[Letter]:
-        return await self._run(dlq_looking.page(self._commands, limit, cursor, Filter.create(filters), now))
+        return await self._run(routed.letters_page(self._shards, limit, cursor, Filter.create(filters), now))
 
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
-        return await self._run(dlq_looking.matching(self._commands, Filter.create(filters), now))
+        return await self._run(routed.matching(self._shards, Filter.create(filters), now))
 
     async def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
-        return await self._run(dlq.requeue(self._commands, entry_id, payload, now))
+        return await self._run(routed.requeue(self._shards, entry_id, payload, now))
 
     async def requeue_many(self, entry_ids: Sequence[str], payload: Any = KEEP, *, now: float | None = None) -> int:
-        return await self._run(dlq.requeue_some(self._commands, entry_ids, payload, now))
+        return await self._run(routed.requeue_some(self._shards, entry_ids, payload, now))
 
     async def requeue_all(
         self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        return await self._run(dlq.requeue_all(self._commands, Filter.create(filters), payload, limit, now))
+        return await self._run(routed.requeue_all(self._shards, Filter.create(filters), payload, limit, now))
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
-        await self._run(dlq.discard(self._commands, entry_id, now))
+        await self._run(routed.discard(self._shards, entry_id, now))
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        return await self._run(dlq.discard_some(self._commands, entry_ids, now))
+        return await self._run(routed.discard_some(self._shards, entry_ids, now))
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        return await self._run(dlq.discard_all(self._commands, Filter.create(filters), limit, now))
+        return await self._run(routed.discard_all(self._shards, Filter.create(filters), limit, now))
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
-        return await self._run(dlq.cleanup(self._commands, older_than, now))
+        return await self._run(routed.cleanup(self._shards, older_than, now))

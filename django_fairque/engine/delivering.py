@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .commands import MAX_BATCH
 from .graphs import check_graph, check_refusal
 from .ids import new_nonce
-from .pushing import push_args, push_results
+from .pushing import NOWHERE, Elsewhere, push_args, push_results
 from .records import EventCount
 from .steps import Read, Steps
 from .units import seconds, to_us
@@ -35,6 +35,7 @@ def deliver(
     is_graph: bool = False,
     from_outbox: bool = False,
     now: float | None = None,
+    elsewhere: Elsewhere = NOWHERE,
 ) -> Steps[list[PushResult]]:
     """At most `MAX_BATCH` tasks, or a graph, and at most `MAX_BATCH` counts, in one call."""
     if is_graph:
@@ -44,7 +45,7 @@ def deliver(
     args: list[Any] = [to_us(REMEMBERED) if from_outbox else 0, len(counts)]
     for event, count in counts.items():
         args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_ERROR]]
-    _kept, *rest = push_args(commands, tasks, run_id, is_graph=is_graph)
+    _kept, *rest = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
     reply = yield commands.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
     if is_graph:
         check_refusal(commands, tasks, reply)

@@ -11,7 +11,7 @@ from .errors import TaskNotFoundError
 from .ids import check_id
 from .packing import unpack
 from .records import TaskState
-from .steps import Read, Steps
+from .steps import Read, Steps, read_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,22 +79,28 @@ class Blockers:
 def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[DependencyView]:
     check_id(task_id, "task_id")
     keys = commands.keys
-    sets = (keys.waiting(task_id), keys.blocked(task_id))
-    found = yield Read(
+    sets = [each.waiting(task_id) for each in keys.everywhere()]
+    (facts, blocked_count, blocked), counts, members = yield from read_each(
         [
-            ("HMGET", keys.task(task_id), "state", "parents"),
-            *(("SCARD", key) for key in sets),
-            *(("SRANDMEMBER", key, MOST_SHOWN) for key in sets),
+            [
+                ("HMGET", keys.task(task_id), "state", "parents"),
+                ("SCARD", keys.blocked(task_id)),
+                ("SRANDMEMBER", keys.blocked(task_id), MOST_SHOWN),
+            ],
+            [("SCARD", key) for key in sets],
+            [("SRANDMEMBER", key, MOST_SHOWN) for key in sets],
         ]
     )
-    (state, parents), waiting_count, blocked_count, waiting, blocked = found
+    state, parents = facts
     if state is None:
         raise commands.unknown(task_id)
+    waiting = [member for some in members for member in some][:MOST_SHOWN]
+    waiting_count = sum(map(int, counts))
     graph = yield from _graph(commands, task_id, nodes)
     return DependencyView(
         task_id,
         tuple(sorted(each.decode() for each in waiting)),
-        int(waiting_count),
+        waiting_count,
         tuple(sorted(each.decode() for each in blocked)),
         int(blocked_count),
         tuple(each.decode() for each in unpack(parents or b"")),
@@ -113,11 +119,13 @@ def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
         ids = [layer.popleft() for _ in range(len(layer))]
         reply = yield Read(
             [("HMGET", keys.task(each), "state", "name", "user", "parents") for each in ids]
-            + [("SRANDMEMBER", keys.waiting(each), most + 1) for each in ids]
+            + [("SRANDMEMBER", shard.waiting(each), most + 1) for each in ids for shard in keys.everywhere()]
         )
-        for task_id, (state, name, user, parents), waiting in zip(
-            ids, reply[: len(ids)], reply[len(ids) :], strict=True
-        ):
+        shards = len(keys.everywhere())
+        for number, task_id in enumerate(ids):
+            state, name, user, parents = reply[number]
+            at = len(ids) + number * shards
+            waiting = {member for some in reply[at : at + shards] for member in some}
             nodes[task_id] = _node(task_id, state, name, user)
             for other, edge in [
                 *((each.decode(), (each.decode(), task_id)) for each in unpack(parents or b"")),
@@ -144,12 +152,18 @@ def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Steps[di
     over = [each for each, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
     told: list[float | None] = []
     if over:
-        told = yield Read([("ZSCORE", commands.keys("resolving"), each) for each in over])
+        told = yield Read([("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over])
     lost = {each for each, score in zip(over, told, strict=True) if score is None}
     return {
-        task_id: Blockers(int(count), tuple(nodes[each] for each in some), tuple(each for each in some if each in lost))
+        task_id: Blockers(int(count), tuple(nodes[each] for each in some), _orphans(commands, task_id, some, lost))
         for task_id, count, some in zip(task_ids, counts, members, strict=True)
     }
+
+
+def _orphans(commands: Commands, task_id: str, blockers: Sequence[str], lost: set[str]) -> tuple[str, ...]:
+    """Those that are lost. What lies on another shard is not: that shard is asked about it every minute."""
+    here = commands.keys.of(task_id)
+    return tuple(each for each in blockers if each in lost and commands.keys.of(each) is here)
 
 
 def _nodes(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Node]]:
@@ -166,7 +180,9 @@ def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | N
 
 def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGraph]:
     """The members of a run with the edges among them; their payloads are not read."""
-    (members,) = yield Read([("SRANDMEMBER", commands.keys.run(check_id(run_id, "run_id")), most + 1)])
+    check_id(run_id, "run_id")
+    found = yield Read([("SRANDMEMBER", keys.run(run_id), most + 1) for keys in commands.keys.everywhere()])
+    members = [member for some in found for member in some]
     if not members:
         raise TaskNotFoundError(f"queue {commands.name!r} knows no run {run_id!r}; one is forgotten with its last task")
     ids = sorted(member.decode() for member in members)[:most]

@@ -255,6 +255,11 @@ def _key(entry_id: str) -> Key:
     return check_id(task_id, "the task id in an entry's id"), int(number)
 
 
+def task_of(entry_id: str) -> str:
+    """The task whose death an entry's id means."""
+    return _key(entry_id)[0]
+
+
 def _keys(entry_ids: Sequence[str]) -> list[Key]:
     """Each once: the discarding script would count a letter as often as it is named."""
     if isinstance(entry_ids, str):

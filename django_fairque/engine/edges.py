@@ -31,6 +31,9 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         mend = ("stat", "edges", str(real - says))
         yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {real}", mend)
     yield from _blocked_tasks(snapshot, prefix, edges["blocked"])
+    for task_id in sorted(snapshot.remotes.keys() ^ snapshot.registry("mirrors").keys()):
+        detail = "a task of another shard is not both known and to be asked for"
+        yield Violation("mirrors", f"{prefix}remote:{task_id}", detail, ("mirror", task_id, ""))
 
 
 def _blocked_tasks(snapshot: Snapshot, prefix: str, edges: set[tuple[str, str]]) -> Iterator[Violation]:
@@ -47,12 +50,12 @@ def _blocked_tasks(snapshot: Snapshot, prefix: str, edges: set[tuple[str, str]])
             yield Violation("deferred", key, f"blocked by {blocker!r}, but not deferred", ("edge", blocker, task_id))
     for task_id in sorted(deferred & blockers.keys()):
         for blocker in sorted(blockers[task_id]):
-            record = snapshot.tasks.get(blocker)
+            record = snapshot.tasks.get(blocker) or snapshot.remotes.get(blocker)
             gone = record is None or record.get(b"state") in (b"finished", b"canceled")
             if gone and blocker not in resolving:
                 key = f"{prefix}deps:blocked:{task_id}"
                 yield Violation("orphan", key, f"waits for {blocker!r}, which is over", ("edge", blocker, task_id))
-            elif record is not None and b"waited" not in record:
+            elif blocker in snapshot.tasks and record is not None and b"waited" not in record:
                 detail = f"does not know that {task_id!r} waits for it"
                 yield Violation("dependencies", f"{prefix}task:{blocker}", detail, ("edge", blocker, task_id))
 

@@ -53,6 +53,10 @@ class BacklogFullError(FairQueueError):
         self.results = tuple(results)
 
 
+class QueueNotDrainedError(FairQueueError):
+    """The queue can't be moved to another number of shards while it holds tasks or workers live; nothing was changed."""
+
+
 class TaskNotFoundError(FairQueueError, LookupError):
     """There is no task or dead letter of that id (it may have been forgotten after its retention)."""
 

@@ -70,9 +70,11 @@ def cycle_error(path: Sequence[str]) -> DependencyCycleError:
     return DependencyCycleError(f"tasks would wait for each other: {' → '.join(path)}; nothing was pushed", path)
 
 
-def dependency_args(tasks: Sequence[Task]) -> list[Any]:
-    """The part of ``push.lua``'s arguments that says what depends on what."""
-    args: list[Any] = [sum(bool(task.depends_on) for task in tasks)]
+def dependency_args(tasks: Sequence[Task], elsewhere: Mapping[str, int]) -> list[Any]:
+    """The part of ``push.lua``'s arguments that says what depends on what; ``elsewhere`` has other shards' tasks."""
+    remotes = [each for each in dict.fromkeys(name for task in tasks for name in task.depends_on) if each in elsewhere]
+    args: list[Any] = [len(remotes), *(part for each in remotes for part in (each, elsewhere[each]))]
+    args.append(sum(bool(task.depends_on) for task in tasks))
     for index, task in enumerate(tasks, 1):
         if task.depends_on:
             args += [index, task.on_dependency_failure, len(task.depends_on), *task.depends_on]

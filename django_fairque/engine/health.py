@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .commands import NEVER, Commands
 from .diagnosis import REFUSALS, SECTIONS, findings, name_and_version
-from .steps import Read, Steps
+from .steps import Steps, read_each
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LATE = 60
 """Seconds after which maintenance that should have been done by now is missing."""
@@ -30,21 +33,26 @@ def attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
     return [("ZCOUNT", keys("workers"), now, "+inf"), *(("ZCOUNT", key, "-inf", now) for key in due)]
 
 
-def health(commands: Commands) -> Steps[Health]:
-    """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached."""
+def _reads(commands: Commands) -> list[tuple[Any, ...]]:
     keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("INFO", *SECTIONS), ("ZCARD", keys("ring")), ("TIME",)]
-    reads += [("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
-    info, ring, clock, dead, look = yield Read(reads)
+    return [("ZCARD", keys("ring")), ("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
+
+
+def health(shards: Sequence[Commands]) -> Steps[Health]:
+    """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached."""
+    (info, clock), *found_in = yield from read_each([[("INFO", *SECTIONS), ("TIME",)], *map(_reads, shards)])
     now = int(clock[0]) * 1_000_000 + int(clock[1])
-    workers, *due = yield Read(attendance(commands, now))
+    attended = yield from read_each([attendance(shard, now) for shard in shards])
+    ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
+    look = min(float(each[2] or NEVER) for each in found_in)
+    workers, due = max(int(each[0]) for each in attended), [number for each in attended for number in each[1:]]
     found = list(findings(info))
     refusals = [text for kind, text in found if kind in REFUSALS]
     reasons = [text for kind, text in found if kind not in REFUSALS]
     if not workers and (ring or sum(map(int, due))):
         reasons.append("tasks are waiting and no worker is running; start one with manage.py fairque_worker")
-    late = (now - float(look or NEVER)) / 1_000_000
-    if workers and late > LATE + commands.config.queue_cleanup_interval:
+    late = (now - look) / 1_000_000
+    if workers and late > LATE + shards[0].config.queue_cleanup_interval:
         reasons.append(f"maintenance is {late:.0f} s late: no worker has swept the queue")
     if dead:
         reasons.append(f"{dead} dead letters wait for someone to look at them")

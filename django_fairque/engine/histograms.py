@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,16 @@ class Histograms:
         for histogram in self.waits.values():
             together += histogram
         return together
+
+
+def summed(records: Sequence[Mapping[bytes, bytes]]) -> Mapping[bytes, bytes]:
+    """The records of several shards as one: what is counted there is added up."""
+    if len(records) == 1:
+        return records[0]
+    total: Counter[bytes] = Counter()
+    for record in records:
+        total.update({name: int(value) for name, value in record.items()})
+    return {name: b"%d" % value for name, value in total.items()}
 
 
 def distribution(counters: Mapping[str, int], kind: str) -> Distribution:

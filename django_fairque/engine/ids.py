@@ -1,21 +1,28 @@
-"""Identifiers: of tasks (they carry their shard) and of calls (nonces).
+"""Identifiers: of tasks (they say where their user lives) and of calls (nonces).
 
-A task id is ``{shard:x}-{process}{count:08x}``: 60 random bits drawn once per process and a counter, 22
-characters. Two processes share a prefix with probability 2^-60 a pair, and the ids of one process sort in the
-order they were made, so tasks that become due at the same instant keep their order.
+A task id is ``{process}{count:08x}-{bucket:03x}``: 60 random bits drawn once per process, a counter, and the bucket of
+its user, 24 characters. Two processes share a prefix with probability 2^-60 a pair, and the ids of one process sort in
+the order they were made, so tasks that become due at the same instant keep their order. A user's bucket decides its
+shard, whatever their number: who makes an id need not know how the queue is spread.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
 import secrets
+from zlib import crc32
 
 from .errors import TaskValidationError
 
 MAX_BYTES = 256
 """The longest user id or task id, in bytes of UTF-8."""
 
+BUCKETS = 4096
+"""Users are spread over so many buckets, and these over the shards of a queue."""
+
+_GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
@@ -33,8 +40,21 @@ _source = _Source()
 os.register_at_fork(after_in_child=_source.renew)  # a forked child must not repeat its parent's ids
 
 
-def new_task_id(shard: int = 0) -> str:
-    return f"{shard:x}-{_source.prefix}{_source.next():08x}"
+def bucket_of(name: str) -> int:
+    """The bucket of a user, a run or a namespace: stable for all times, processes and versions."""
+    return crc32(name.encode()) % BUCKETS
+
+
+def new_task_id(user_id: str | None = None) -> str:
+    """A new id for a task of this user; one without a user is found by asking every shard."""
+    made = f"{_source.prefix}{_source.next():08x}"
+    return made if user_id is None else f"{made}-{bucket_of(user_id):03x}"
+
+
+def bucket_in(task_id: str) -> int | None:
+    """The bucket that an id made here says; None for one that was chosen."""
+    found = _GENERATED.fullmatch(task_id)
+    return None if found is None else int(found[1], 16)
 
 
 def new_nonce() -> str:

@@ -6,9 +6,15 @@ put into names as they are: the tag is the first pair of braces, and behind it e
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 BASE = (
     *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
     *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
+    *("outbox", "mirrors"),
 )
 """What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
 
@@ -27,6 +33,14 @@ class Keys:
     def __call__(self, name: str) -> str:
         """A key without a user or task in its name, such as ``ring``."""
         return self._prefix + name
+
+    def of(self, task_id: str) -> Keys:  # noqa: ARG002 - there is one shard here
+        """The keys of the shard that a task lies on."""
+        return self
+
+    def everywhere(self) -> Sequence[Keys]:
+        """Of each shard."""
+        return (self,)
 
     def task(self, task_id: str) -> str:
         return f"{self._prefix}task:{task_id}"
@@ -69,6 +83,14 @@ class Keys:
     def reacting(self, task_id: str) -> str:
         """Those of `waiting` that don't wait out a failure."""
         return f"{self._prefix}deps:reacting:{task_id}"
+
+    def remote(self, task_id: str) -> str:
+        """What is known here of a task on another shard."""
+        return f"{self._prefix}remote:{task_id}"
+
+    def watchers(self, task_id: str) -> str:
+        """The shards on which tasks wait for it."""
+        return f"{self._prefix}deps:remote:{task_id}"
 
     def run(self, run_id: str) -> str:
         return f"{self._prefix}run:{run_id}"

@@ -23,15 +23,16 @@ class Lease:
     is no longer the task's current one. Hand it to your own database writes to fence them (``fence < token``).
     """
 
-    __slots__ = ("__dict__", "_values", "expires_at", "started_at", "task_id", "token", "worker")
+    __slots__ = ("__dict__", "_values", "expires_at", "shard", "started_at", "task_id", "token", "worker")
 
-    def __init__(self, values: Sequence[bytes], worker: str, started_at: float) -> None:
+    def __init__(self, values: Sequence[bytes], worker: str, started_at: float, shard: int = 0) -> None:
         self._values = values
         self.task_id = values[0].decode()
         self.token = int(values[1])
         self.expires_at = int(values[3]) / 1_000_000
         self.started_at = started_at
         self.worker = worker
+        self.shard = shard
 
     def __repr__(self) -> str:
         return f"<Lease {self.task_id!r} token={self.token} worker={self.worker!r}>"

@@ -87,7 +87,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
 def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
     args = fetch.to_lua_args(commands.config.lease_seconds)
     reply = yield commands.call("pop", args, now, reply=new_nonce())
-    return _leases(reply, 2, fetch.worker)
+    return _leases(commands, reply, 4, fetch.worker)
 
 
 def settle(commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None) -> Steps[Settled]:
@@ -100,16 +100,18 @@ def settle(commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: f
     reply = yield commands.call("settle", args, now, reply=new_nonce())
     look = int(reply[1])
     return Settled(
-        [STATUSES[code - 0x30] for code in reply[2]],
-        _leases(reply, 3, fetch.worker),
+        [STATUSES[code - 0x30] for code in reply[4]],
+        _leases(commands, reply, 5, fetch.worker),
         int(reply[0]) / 1_000_000,
         None if look >= NEVER else look / 1_000_000,
+        float(reply[2]),
+        reply[3] == b"1",
     )
 
 
-def _leases(reply: Sequence[Any], first: int, worker: str) -> list[Lease]:
-    size, started = len(LEASE_FIELDS), int(reply[0]) / 1_000_000
-    return [Lease(reply[i : i + size], worker, started) for i in range(first, len(reply), size)]
+def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -> list[Lease]:
+    size, started, shard = len(LEASE_FIELDS), int(reply[0]) / 1_000_000, commands.keys.shard
+    return [Lease(reply[i : i + size], worker, started, shard) for i in range(first, len(reply), size)]
 
 
 def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Steps[str]:

@@ -50,7 +50,7 @@ def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: f
 
 def cancel_some(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[int]:
     """Cancel those of these that have not ended, in slices; returns how many."""
-    total, ids = 0, _ids(task_ids)
+    total, ids = 0, checked_ids(task_ids)
     for first in range(0, len(ids), SLICE):
         total += (yield from cancel_many(commands, ids[first : first + SLICE], reason, now)).count(1)
     return total
@@ -64,7 +64,7 @@ def run_regardless(commands: Commands, task_id: str, now: float | None) -> Steps
 
 
 def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> Steps[int]:
-    total, ids = 0, _ids(task_ids)
+    total, ids = 0, checked_ids(task_ids)
     for first in range(0, len(ids), SLICE):
         total += (yield from _hasten(commands, ids[first : first + SLICE], TaskState.SCHEDULED, now)).count(1)
     return total
@@ -75,7 +75,8 @@ def _hasten(commands: Commands, task_ids: Sequence[str], state: TaskState, now: 
     return [code - 0x30 for code in reply]
 
 
-def _ids(task_ids: Sequence[str]) -> list[str]:
+def checked_ids(task_ids: Sequence[str]) -> list[str]:
+    """Each once."""
     if isinstance(task_ids, str):
         raise TaskValidationError(f"expected a list of task ids, got the string {task_ids!r:.80}")
     return [check_id(task_id, "a task id") for task_id in dict.fromkeys(task_ids)]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Sweep:
     """What one bounded maintenance did; ``more`` says to call it again at once.
 
-    ``alerts`` wait to be fetched; ``look_at`` is when the next thing is due, ``schedule_at`` the next schedule.
+    ``alerts`` wait to be fetched; ``look_at`` is when the next thing is due, ``schedule_at`` the next schedule;
+    ``messages`` wait to be carried to other shards.
     """
 
     promoted: int
@@ -33,16 +34,31 @@ class Sweep:
     risen: int = 0
     alerts: int = 0
     schedule_at: float | None = None
+    messages: int = 0
 
 
 def sweep(commands: Commands, now: float | None = None) -> Steps[Sweep]:
     reply = [int(float(value)) for value in (yield commands.call("sweep", [], now))]
-    promoted, reaped, expired, overdue, freed, forgotten, dropped, more, look, at, at_risk, risen, alerts, schedule = (
-        reply
-    )
+    (
+        promoted,
+        reaped,
+        expired,
+        overdue,
+        freed,
+        forgotten,
+        dropped,
+        more,
+        look,
+        at,
+        at_risk,
+        risen,
+        alerts,
+        schedule,
+        messages,
+    ) = reply
     return Sweep(
         *(promoted, reaped, expired, overdue, freed, forgotten, dropped, bool(more), _moment(look), at / 1_000_000),
-        *(at_risk, risen, alerts, _moment(schedule)),
+        *(at_risk, risen, alerts, _moment(schedule), messages),
     )
 
 

@@ -115,7 +115,6 @@ class Task(BaseModel):
         traceparent: str = "",
         tracestate: str = "",
         max_payload_bytes: int = json_payload.HARD_LIMIT,
-        shard: int = 0,
     ) -> Task:
         """Check everything that can be checked here and make the task.
 
@@ -162,12 +161,13 @@ class Task(BaseModel):
             raise TaskValidationError(
                 f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {on_dependency_failure!r:.80}"
             )
+        check_id(user_id, "user_id")
         task = cls._made(
-            task_id=check_id(task_id, "task_id") if task_id is not None else new_task_id(shard),
+            task_id=check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id),
             depends_on=_dependencies(depends_on) if depends_on else (),
             on_dependency_failure=on_dependency_failure,
             run_id=check_id(run_id, "run_id") if run_id else "",
-            user_id=check_id(user_id, "user_id"),
+            user_id=user_id,
             priority=level,
             payload=payload,
             name=name,

@@ -209,15 +209,16 @@ def seconds(default: float, *, least: float | None = None) -> Any:
     return Field(default=float(default), gt=above, ge=least, le=MAX_DURATION, description=words)
 
 
+MOST_SHARDS = 256
+
+
 class QueueConfig(Options):
     """How one queue behaves. Durations are seconds; docs/configuration.md explains each field."""
 
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
     )
-    shards: Whole = Field(
-        default=1, ge=1, le=1, description="1, because a queue can't be spread over several shards yet"
-    )
+    shards: Whole = whole(1, least=1, most=MOST_SHARDS)
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
     head_start_seconds: Number = seconds(21600, least=0)
     lease_seconds: Number = seconds(30)

@@ -101,12 +101,16 @@ class Settled:
     ``statuses`` has one word per outcome: finished, retried, dead, released, canceled, or stale (the lease was
     no longer current, nothing was changed). ``look_at`` is the moment (seconds since the epoch, server time)
     at which something becomes due, None if nothing will by itself; ``now`` is the server's time.
+    ``virtual_time`` is what each user with constant work has been served so far (microseconds of worker time), on this
+    shard; ``has_messages`` says that there is news for other shards.
     """
 
     statuses: list[str]
     leases: list[Lease]
     now: float
     look_at: float | None
+    virtual_time: float = 0.0
+    has_messages: bool = False
 
 
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def pack(values: Iterable[Any]) -> bytes:
+    """The other way round, of texts, bytes and whole numbers."""
+    raw = (value if isinstance(value, bytes) else str(value).encode() for value in values)
+    return b"".join(b"%d:%b" % (len(value), value) for value in raw)
+
 
 def unpack(data: bytes) -> list[bytes]:
     """The byte strings that the scripts packed into one: ``3:abc0:…``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .errors import BacklogFullError, TaskValidationError
@@ -10,11 +11,26 @@ from .ids import new_nonce
 from .records import PushResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .commands import Commands
     from .models import Task
     from .steps import Steps
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What of a graph lies on other shards: where its tasks depend on, and ``parts``, messages that carry the rest there.
+
+    ``is_part``: these tasks are such a part, which was accepted with the whole.
+    """
+
+    shards: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, bytes] = field(default_factory=dict)
+    is_part: bool = False
+
+
+NOWHERE = Elsewhere()
 
 
 def push(commands: Commands, task: Task, now: float | None = None) -> Steps[PushResult]:
@@ -22,7 +38,7 @@ def push(commands: Commands, task: Task, now: float | None = None) -> Steps[Push
         return (yield from push_graph(commands, [task], "", now))[0]
     results = yield from _push_slice(commands, [task], now)
     if results[0].status == "backlog_full":
-        raise _backlog_full(commands, results)
+        raise backlog_full(commands, results)
     return results[0]
 
 
@@ -34,7 +50,7 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
     for first in range(0, len(waiting), commands.config.pipeline_batch_size):
         results += yield from _push_slice(commands, waiting[first : first + commands.config.pipeline_batch_size], now)
     if any(result.status == "backlog_full" for result in results):
-        raise _backlog_full(commands, results)
+        raise backlog_full(commands, results)
     return results
 
 
@@ -56,20 +72,30 @@ def in_graphs(tasks: Sequence[Task]) -> dict[str, list[int]]:
 
 
 def push_graph(
-    commands: Commands, tasks: Sequence[Task], run_id: str, now: float | None = None
+    commands: Commands,
+    tasks: Sequence[Task],
+    run_id: str,
+    now: float | None = None,
+    elsewhere: Elsewhere = NOWHERE,
 ) -> Steps[list[PushResult]]:
     """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
     check_graph(tasks)
     run = run_id or (tasks[0].run_id if tasks else "")
-    return (yield from _push_slice(commands, tasks, now, run, is_graph=True))
+    return (yield from _push_slice(commands, tasks, now, run, is_graph=True, elsewhere=elsewhere))
 
 
 def _push_slice(
-    commands: Commands, tasks: Sequence[Task], now: float | None, run_id: str = "", *, is_graph: bool = False
+    commands: Commands,
+    tasks: Sequence[Task],
+    now: float | None,
+    run_id: str = "",
+    *,
+    is_graph: bool = False,
+    elsewhere: Elsewhere = NOWHERE,
 ) -> Steps[list[PushResult]]:
     if not tasks:
         return []
-    args = push_args(commands, tasks, run_id, is_graph=is_graph)
+    args = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
     reply = yield commands.call("push", args, now, reply=new_nonce())
     if is_graph:
         check_refusal(commands, tasks, reply)
@@ -86,7 +112,14 @@ def push_results(tasks: Sequence[Task], reply: Sequence[Any]) -> list[PushResult
     ]
 
 
-def push_args(commands: Commands, tasks: Sequence[Task], run_id: str = "", *, is_graph: bool = False) -> list[Any]:
+def push_args(
+    commands: Commands,
+    tasks: Sequence[Task],
+    run_id: str = "",
+    *,
+    is_graph: bool = False,
+    elsewhere: Elsewhere = NOWHERE,
+) -> list[Any]:
     """The arguments of ``push.lua`` behind the options.
 
     Raises:
@@ -109,8 +142,13 @@ def push_args(commands: Commands, tasks: Sequence[Task], run_id: str = "", *, is
         if task.has_chosen_id or task.unique_key:
             kept = 1
         args += task.to_lua_args()
-    tail = [*(dependency_args(tasks) if is_graph else []), *_trace_args(tasks)]
-    return [kept, run_id, int(is_graph), len(tasks), *args, *tail]
+    parts = elsewhere.parts
+    tail = [*(dependency_args(tasks, elsewhere.shards) if is_graph else []), *_trace_args(tasks)]
+    if parts:
+        tail = [*(tail if any(task.traceparent for task in tasks) else [*tail, 0]), len(parts)]
+        tail += [each for part in parts.items() for each in part]
+    mode = 2 if elsewhere.is_part else int(is_graph)
+    return [int(kept or bool(parts)), run_id, mode, len(tasks), *args, *tail]
 
 
 def _trace_args(tasks: Sequence[Task]) -> list[Any]:
@@ -119,7 +157,7 @@ def _trace_args(tasks: Sequence[Task]) -> list[Any]:
     return [len(traced), *(part for each in traced for part in each)] if traced else []
 
 
-def _backlog_full(commands: Commands, results: Sequence[PushResult]) -> BacklogFullError:
+def backlog_full(commands: Commands, results: Sequence[PushResult]) -> BacklogFullError:
     refused = [result.task_id for result in results if result.status == "backlog_full"]
     return BacklogFullError(
         f"{len(refused)} of {len(results)} tasks were refused because their user's backlog is full "

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import delivering, leasing, lookup, maintenance, pushing, runs
-from .alerts import take_alerts
-from .commands import Commands
+from . import leasing
+from .commands import MAX_BATCH
 from .dead_letters import DeadLetters
+from .errors import FairQueueError
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
 from .options import QueueConfig
 from .outcomes import Outcome, Settled
 from .reading import Reading
-from .repairing import Repair, repair
-from .schedules import Schedules
+from .routing import leasing as routed
+from .routing import messages, pushing, resharding, spreading, upkeep
+from .schedule_book import Schedules
+from .shards import Shards
 from .transport import SyncClient, Transport
+from .turns import Turns
 from .users import UserQueue
-from .waiting import purge
 from .xcom import XCom
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from .maintenance import Sweep
     from .models import Task
     from .records import EventCount, PushResult, TaskState
+    from .repairing import Repair
+    from .routing.resharding import Moved
     from .steps import Steps
 
 T = TypeVar("T")
@@ -49,19 +54,77 @@ class FairQueue(Reading):
         RedisConnectionError: the server can't be reached, or can't be used (its subclasses say why).
     """
 
-    def __init__(self, client: SyncClient, name: str = "default", config: QueueConfig | None = None) -> None:
+    def __init__(
+        self, client: SyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
+    ) -> None:
         self.name = name
         self.client = client
         self.config = config or QueueConfig()
-        self._commands = Commands(name, self.config)
+        self._shards = Shards(name, self.config, shard)
+        self._turns = Turns(len(self._shards))
         self._transport = Transport(client, self.config.pipeline_timeout)
-        self.dlq = DeadLetters(self._commands, self._run)
-        self.schedules = Schedules(self._commands, self._run)
+        self._only = shard
+        self._whole: FairQueue | None = None
+        self._is_checked = shard is not None
+        self.dlq = DeadLetters(self._shards, self._run)
+        self.schedules = Schedules(self._shards, self._run)
+
+    @property
+    def shards(self) -> Sequence[FairQueue]:
+        """Each shard as a queue of its own, for who works on all of them; of one shard, this queue itself."""
+        if len(self._shards) == 1:
+            return (self,)
+        parts = tuple(type(self)(self.client, self.name, self.config, number) for number in range(len(self._shards)))
+        for part in parts:
+            part._whole = self  # noqa: SLF001 - of its own kind
+        return parts
+
+    @property
+    def whole(self) -> FairQueue:
+        """The queue of which this is a shard; else this queue itself."""
+        return self._whole or self
+
+    def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
+        """Spread a drained queue over another number of shards (1 to 256), whatever is configured.
+
+        Returns on how many it lay, and what was moved (None: it lies on so many already). ``SHARDS`` must say the same
+        from then on. `QueueNotDrainedError` when it holds live tasks or dead letters, or workers live.
+        """
+        before = self._drive(spreading.known(self._shards))
+        old, new = (self._shards.spread_over(number) for number in (before, shards))
+        return before, (self._drive(resharding.reshard(old, new, now)) if before != shards else None)
+
+    def repeating_for(self, seconds: float) -> FairQueue:
+        """The same queue or shard, repeating its calls for so long when the server does not answer."""
+        config = self.config.model_copy(update={"pipeline_timeout": seconds})
+        other = type(self)(self.client, self.name, config, self._only)
+        other._whole = self._whole  # noqa: SLF001
+        return other
+
+    @property
+    def label(self) -> str:
+        """The queue's name, and the shard's number if this is one of several."""
+        is_one_of_several = len(self._shards) == 1 and self.config.shards > 1
+        return f"{self.name}/{self._shards.home.keys.shard}" if is_one_of_several else self.name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"
+        return f"<{type(self).__name__} {self.label!r}>"
 
     def _run(self, steps: Steps[T]) -> T:
+        if not self._is_checked:
+            self._drive(spreading.check(self._shards))
+            self._is_checked = True
+        return self._drive(steps)
+
+    def _run_and_carry(self, steps: Steps[T]) -> T:
+        """As `_run`, then carry what these left for other shards. If that fails workers do it: it is written down."""
+        result = self._run(steps)
+        if len(self._shards) > 1:
+            with suppress(FairQueueError):
+                self._run(messages.carry(self._shards, MAX_BATCH, None))
+        return result
+
+    def _drive(self, steps: Steps[T]) -> T:
         try:
             request = next(steps)
             while True:
@@ -72,7 +135,9 @@ class FairQueue(Reading):
 
     def push(self, task: Task, *, now: float | None = None) -> PushResult:
         """Hand a task to the engine; once this returns it is not lost. `BacklogFullError` if its user has too many."""
-        return self._run(pushing.push(self._commands, task, now))
+        if task.depends_on:
+            return self._run_and_carry(pushing.push(self._shards, task, now))
+        return self._run(pushing.push(self._shards, task, now))
 
     def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
         """Push many tasks, in slices of ``pipeline_batch_size`` per script call; one result for each, in order.
@@ -80,7 +145,7 @@ class FairQueue(Reading):
         Tasks of one user and priority keep their order. If backlog limits refuse some, the others are accepted
         and `BacklogFullError` is raised at the end with all results.
         """
-        return self._run(pushing.push_batch(self._commands, tasks, now))
+        return self._run_and_carry(pushing.push_batch(self._shards, tasks, now))
 
     def push_graph(
         self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
@@ -95,7 +160,9 @@ class FairQueue(Reading):
             DependencyCycleError: names the cycle. TaskNotFoundError: a dependency is neither known nor among them.
             BacklogFullError: a user has too many tasks.
         """
-        return self._run(pushing.push_graph(self._commands, tasks, check_id(run_id, "run_id") if run_id else "", now))
+        return self._run_and_carry(
+            pushing.push_graph(self._shards, tasks, check_id(run_id, "run_id") if run_id else "", now)
+        )
 
     def deliver(
         self,
@@ -116,9 +183,9 @@ class FairQueue(Reading):
 
         Unlike `push_batch` this raises no `BacklogFullError` for single tasks: their results say so.
         """
-        return self._run(
-            delivering.deliver(
-                self._commands,
+        return self._run_and_carry(
+            pushing.deliver(
+                self._shards,
                 tasks,
                 counts or {},
                 run_id=run_id,
@@ -130,7 +197,7 @@ class FairQueue(Reading):
 
     def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
         """Say that these tasks' rows are gone from their outbox; returns how many were delivered lately."""
-        return self._run(delivering.forget_delivered(self._commands, task_ids, now))
+        return self._run(pushing.forget_delivered(self._shards, task_ids, now))
 
     def pop(
         self,
@@ -142,7 +209,7 @@ class FairQueue(Reading):
         now: float | None = None,
     ) -> Lease | None:
         """Lease the next task, or None. See `pop_batch`."""
-        leases = self._run(leasing.pop_batch(self._commands, Fetch(1, worker, users, steal, lease), now))
+        leases = self._run(routed.pop_batch(self._shards, self._turns, Fetch(1, worker, users, steal, lease), now))
         return leases[0] if leases else None
 
     def pop_batch(
@@ -163,7 +230,7 @@ class FairQueue(Reading):
             steal: whom it serves when none of ``users`` has anything.
             lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
         """
-        return self._run(leasing.pop_batch(self._commands, Fetch(n, worker, users, steal, lease), now))
+        return self._run(routed.pop_batch(self._shards, self._turns, Fetch(n, worker, users, steal, lease), now))
 
     def settle(
         self,
@@ -182,12 +249,12 @@ class FairQueue(Reading):
         ``woken`` says that `wait_for_work` has just returned True: the wake marker is passed on if there is more.
         """
         return self._run(
-            leasing.settle(self._commands, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
+            routed.settle(self._shards, self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
         )
 
     def finish(self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None) -> None:
         """The task is done; ``result`` (any JSON value) is kept for ``result_ttl``. `StaleLeaseError` if fenced."""
-        self._run(leasing.finish(self._commands, lease, result, took, now))
+        self._run(routed.finish(self._shards, lease, result, took, now))
 
     def fail(
         self,
@@ -203,16 +270,16 @@ class FairQueue(Reading):
 
         It is a dead letter when its retries are used up or ``retry`` is False. `StaleLeaseError` if fenced.
         """
-        wait = leasing.failure_delay(self._commands, lease, retry=retry, delay=delay)
-        return self._run(leasing.fail(self._commands, lease, error, wait, took, now))
+        wait = leasing.failure_delay(self._shards.home, lease, retry=retry, delay=delay)
+        return self._run(routed.fail(self._shards, lease, error, wait, took, now))
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
         """Give the task back unharmed: to its old place, not counted, not charged. `StaleLeaseError` if fenced."""
-        self._run(leasing.settle_one(self._commands, Outcome.release(lease), now))
+        self._run(routed.settle_one(self._shards, Outcome.release(lease), now))
 
     def renew(self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None) -> list[bool]:
         """Lengthen leases; for each whether it was still the current one."""
-        return self._run(leasing.renew(self._commands, leases, lease, now))
+        return self._run(routed.renew(self._shards, leases, lease, now))
 
     def heartbeat(
         self,
@@ -224,14 +291,14 @@ class FairQueue(Reading):
         now: float | None = None,
     ) -> Heartbeat:
         """Lengthen every lease of a worker, record ``info`` of it for ``ttl`` seconds, learn what was canceled."""
-        return self._run(leasing.heartbeat(self._commands, worker, info, lease, ttl, now))
+        return self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
 
     def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
         """Ask a worker to be ``"quiet"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
 
         It hears so with its next heartbeat, with all its processes and queues; False when no such worker lives.
         """
-        return self._run(leasing.tell_worker(self._commands, worker, wish, now))
+        return self._run(upkeep.tell_worker(self._shards, worker, wish, now))
 
     def release_worker(
         self,
@@ -247,68 +314,72 @@ class FairQueue(Reading):
         Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not.
         ``forget`` removes its record too.
         """
-        return self._run(leasing.release_worker(self._commands, worker, crashed, reason, forget, now))
+        return self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now))
 
     def sweep(self, *, now: float | None = None) -> Sweep:
         """One bounded round of maintenance: start what is due, take back ended leases, expire, forget."""
-        return self._run(maintenance.sweep(self._commands, now))
+        return self._run(upkeep.sweep(self._shards, now))
+
+    def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
+        """Carry news between the shards, at most ``limit`` messages of each; returns how many arrived. Workers do."""
+        return self._run(messages.carry(self._shards, limit, now))
 
     def wait_for_work(self, timeout: float) -> bool:
         """Sleep on the server until work comes, at most ``timeout`` seconds; whether it came."""
-        return self._run(leasing.wait_for_work(self._commands, timeout))
+        return self._run(routed.wait_for_work(self._shards, timeout))
 
     def pause(self, *, now: float | None = None) -> None:
         """Hand out nothing more; pushes and outcomes go on."""
-        self._run(maintenance.set_paused(self._commands, now, paused=True))
+        self._run(upkeep.set_paused(self._shards, now, paused=True))
 
     def resume(self, *, now: float | None = None) -> None:
-        self._run(maintenance.set_paused(self._commands, now, paused=False))
+        self._run(upkeep.set_paused(self._shards, now, paused=False))
 
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.
 
         A running task loses its lease (its outcome will be refused) and its worker is told to stop it.
         """
-        return self._run(lookup.cancel(self._commands, task_id, reason, now))
+        return self._run(upkeep.cancel(self._shards, task_id, reason, now))
 
     def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
         """Cancel those of these tasks that have not ended, in bounded slices; returns how many."""
-        return self._run(lookup.cancel_some(self._commands, task_ids, reason, now))
+        return self._run(upkeep.cancel_some(self._shards, task_ids, reason, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many."""
-        return self._run(lookup.run_now(self._commands, task_ids, now))
+        return self._run(upkeep.run_now(self._shards, task_ids, now))
 
     def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
         """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
-        return self._run(lookup.run_regardless(self._commands, task_id, now))
+        return self._run(upkeep.run_regardless(self._shards, task_id, now))
 
     def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
     ) -> None:
         """Record how far a leased task is; `StaleLeaseError` if fenced."""
-        self._run(lookup.set_progress(self._commands, lease, current, total, message, now))
+        self._run(routed.set_progress(self._shards, lease, current, total, message, now))
 
     def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
         """Cancel what has not ended of a run; returns how many tasks."""
-        return self._run(runs.cancel(self._commands, run_id, reason, now))
+        return self._run(upkeep.cancel_run(self._shards, run_id, reason, now))
 
     def xcom(self, namespace: str) -> XCom:
         """The values that tasks pass to each other under a name (a run's id, or one of your own)."""
-        return XCom(self._commands, self._run, namespace)
+        return XCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         """Promises at risk or broken and tasks that moved up, each handed out once, the eldest first."""
-        return self._run(take_alerts(self._commands, limit, now))
+        return self._run(upkeep.take_alerts(self._shards, limit, now))
 
     def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
-        return self._run(purge(self._commands, limit, now))
+        return self._run(upkeep.purge(self._shards, limit, now))
 
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""
-        return UserQueue(self._commands, self._run, user_id)
+        return UserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
         """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not."""
-        return self._run(repair(self._commands, now))
+        return self._run(upkeep.repair(self._shards, now))

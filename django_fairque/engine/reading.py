@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import delivering, dependencies, finding, lookup, maintenance, runs
 from .activity import activity
 from .health import Health, health
-from .invariants import check_invariants
-from .listing import Page, Sizes, WorkerRecord, queue_sizes, tasks, users, workers
-from .standing import Standing, standing
+from .routing import reading
 from .statistics import QueueStats, stats
-from .users import UserStats, users_stats
-from .waiting import longest_waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .activity import Activity
-    from .commands import Commands
     from .dependencies import Blockers, DependencyGraph, DependencyView
     from .finding import Found, Search
+    from .listing import Page, Sizes, WorkerRecord
     from .lookup import Progress
     from .models import Task
     from .records import Attempt, EventCount, TaskState
     from .runs import RunView
+    from .shards import Shards
     from .snapshot import Violation
+    from .standing import Standing
     from .steps import Steps
+    from .users import UserStats
     from .waiting import Waiting
 
 T = TypeVar("T")
@@ -35,59 +33,59 @@ T = TypeVar("T")
 class Reading:
     """Each method reads a bounded part of the queue, in one round trip or a few, unless it says otherwise."""
 
-    _commands: Commands
+    _shards: Shards
 
     def _run(self, steps: Steps[T]) -> T:
         raise NotImplementedError
 
     def event_counts(self) -> dict[str, EventCount]:
         """What is known of the model events that asked for tasks of this queue, by event."""
-        return self._run(delivering.event_counts(self._commands))
+        return self._run(reading.event_counts(self._shards))
 
     def is_paused(self) -> bool:
-        return self._run(maintenance.is_paused(self._commands))
+        return self._run(reading.is_paused(self._shards))
 
     def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
         """Tasks without payloads and results that match, of the next ``look_at`` ones in the state's registry."""
-        return self._run(finding.find(self._commands, search, limit, cursor))
+        return self._run(reading.find(self._shards, search, limit, cursor))
 
     def get_task(self, task_id: str) -> Task:
-        return self._run(lookup.get_task(self._commands, task_id))
+        return self._run(reading.get_task(self._shards, task_id))
 
     def history(self, task_id: str) -> list[Attempt]:
         """The attempts that did not finish the task and what brought it back, oldest first, at most 25."""
-        return self._run(lookup.history(self._commands, task_id))
+        return self._run(reading.history(self._shards, task_id))
 
     def get_progress(self, task_id: str) -> Progress | None:
-        return self._run(lookup.get_progress(self._commands, task_id))
+        return self._run(reading.get_progress(self._shards, task_id))
 
     def position(self, task_id: str) -> int | None:
         """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
-        return self._run(lookup.position(self._commands, task_id))
+        return self._run(reading.position(self._shards, task_id))
 
     def standing(self, task_id: str) -> Standing:
         """What decides whether and when a task starts: its user's limits and turn, its place, its lease."""
-        return self._run(standing(self._commands, task_id))
+        return self._run(reading.standing(self._shards, task_id))
 
     def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         """Who waits for a task, what it waits for, and the graph around it (at most ``nodes`` tasks)."""
-        return self._run(dependencies.view(self._commands, task_id, nodes))
+        return self._run(reading.view(self._shards, task_id, nodes))
 
     def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
         """What still blocks each of these tasks: at most ``most`` of them, and how many there are."""
-        return self._run(dependencies.blockers(self._commands, task_ids, most))
+        return self._run(reading.blockers(self._shards, task_ids, most))
 
     def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
         """What depends on what among the tasks of a run (at most ``nodes`` of them)."""
-        return self._run(dependencies.run_graph(self._commands, run_id, nodes))
+        return self._run(reading.run_graph(self._shards, run_id, nodes))
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
         """What the tasks that it depends on returned, by id, without those that have not finished."""
-        return self._run(dependencies.parent_results(self._commands, task_id))
+        return self._run(reading.parent_results(self._shards, task_id))
 
     def run(self, run_id: str) -> RunView:
         """The tasks that were pushed together under this id; `TaskNotFoundError` when there are none (any more)."""
-        return self._run(runs.view(self._commands, run_id))
+        return self._run(reading.run(self._shards, run_id))
 
     def tasks(
         self,
@@ -97,45 +95,45 @@ class Reading:
         cursor: str | None = None,
     ) -> Page[Task]:
         """A page of tasks: of one state (all states in turn for None), of one user, in the registry's order."""
-        return self._run(tasks(self._commands, state, user_id, limit, cursor))
+        return self._run(reading.tasks(self._shards, state, user_id, limit, cursor))
 
     def get_queue_sizes(self, user_id: str) -> Sizes:
         """How many tasks of a user wait, by kind, and run."""
-        return self._run(queue_sizes(self._commands, [user_id]))[user_id]
+        return self._run(reading.queue_sizes(self._shards, [user_id]))[user_id]
 
     def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
-        return self._run(queue_sizes(self._commands, user_ids))
+        return self._run(reading.queue_sizes(self._shards, user_ids))
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
         """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
-        return self._run(stats(self._commands, minutes))
+        return self._run(stats(self._shards.all, minutes))
 
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
-        return self._run(activity(self._commands, minutes, per_span))
+        return self._run(activity(self._shards.all, minutes, per_span))
 
     def longest_waits(self, limit: int = 50) -> list[Waiting]:
         """Tasks that have been ready longest (at most 1,000), the longest wait first."""
-        return self._run(longest_waits(self._commands, limit))
+        return self._run(reading.longest_waits(self._shards, limit))
 
     def health(self) -> Health:
-        return self._run(health(self._commands))
+        return self._run(health(self._shards.all))
 
     def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
         """A page of the users that have, or lately had, something in the queue.
 
         ``busy_first``: who has something now, or settings, before who had; follow its cursors with it.
         """
-        return self._run(users(self._commands, cursor, limit, busy_first))
+        return self._run(reading.user_names(self._shards, cursor, limit, busy_first))
 
     def user_stats(self, user_ids: Sequence[str]) -> list[UserStats]:
         """The figures of these users, in order, with one read each in one round trip."""
-        return self._run(users_stats(self._commands, user_ids))
+        return self._run(reading.user_stats(self._shards, user_ids))
 
     def workers(self) -> list[WorkerRecord]:
         """The workers that sent a heartbeat lately."""
-        return self._run(workers(self._commands))
+        return self._run(reading.workers(self._shards))
 
     def check_invariants(self) -> list[Violation]:
         """Compare everything the queue holds with the invariants; reads every key, so not for every minute."""
-        return self._run(check_invariants(self._commands))
+        return self._run(reading.check_invariants(self._shards))

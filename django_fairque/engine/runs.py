@@ -65,11 +65,18 @@ def cancel(commands: Commands, run_id: str, reason: str, now: float | None) -> S
     return before - sum(task is not None and task.state is not TaskState.CANCELED for task in after)
 
 
-def _tasks(commands: Commands, run_id: str) -> Steps[list[Task]]:
-    (members,) = yield Read([("SMEMBERS", commands.keys.run(check_id(run_id, "run_id")))])
-    if not members:
+def members(commands: Commands, run_id: str) -> Steps[list[str]]:
+    """The ids of a run's tasks, sorted; `TaskNotFoundError` when there are none (any more)."""
+    check_id(run_id, "run_id")
+    found = yield Read([("SMEMBERS", keys.run(run_id)) for keys in commands.keys.everywhere()])
+    ids = sorted(member.decode() for some in found for member in some)
+    if not ids:
         raise TaskNotFoundError(f"queue {commands.name!r} knows no run {run_id!r}; one is forgotten with its last task")
-    ids = sorted(member.decode() for member in members)
+    return ids
+
+
+def _tasks(commands: Commands, run_id: str) -> Steps[list[Task]]:
+    ids = yield from members(commands, run_id)
     tasks: list[Task] = []
     for first in range(0, len(ids), SLICE):
         found = yield from get_tasks(commands, ids[first : first + SLICE])

@@ -10,12 +10,12 @@ from .errors import TaskNotFoundError, TaskValidationError
 from .ids import check_id, new_nonce
 from .lookup import server_time
 from .pushing import push, push_args
-from .schedule import Fired, LastFired, Schedule, create
-from .steps import AsyncRun, Read, Run, Steps
+from .schedule import Fired, LastFired, Schedule, create, template_of
+from .steps import Read, Steps
 from .units import to_us
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from .commands import Commands
     from .models import Task
@@ -36,7 +36,7 @@ def add(
         if known is not None and schedule.every == known.every and "start" not in options:
             schedule = replace(schedule, start=known.start)  # counted on from where it was
         if known is None and (yield from count(commands)) >= MOST:
-            raise TaskValidationError(f"queue {commands.name!r} has {MOST} schedules already; remove some")
+            raise too_many(commands)
         following = None
         if schedule.enabled:
             same = known is not None and known.enabled and known.timing == schedule.timing
@@ -44,6 +44,10 @@ def add(
         if (yield from _set(commands, known, schedule, following, now)):
             return (yield from get(commands, name))
     raise _busy(name)
+
+
+def too_many(commands: Commands) -> TaskValidationError:
+    return TaskValidationError(f"queue {commands.name!r} has {MOST} schedules already; remove some")
 
 
 def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Steps[None]:
@@ -187,97 +191,6 @@ def _busy(name: str) -> TaskValidationError:
     return TaskValidationError(f"schedule {name!r} is being changed by somebody else all the time; try again")
 
 
-class Schedules:
-    """The schedules of one queue (``queue.schedules``)."""
-
-    def __init__(self, commands: Commands, run: Run) -> None:
-        self._commands, self._run = commands, run
-
-    def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
-        """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
-
-        Args:
-            task: what to push each time: a call that was not sent (``my_task.s(1)``), or a `Task`.
-            cron: five fields, minute hour day-of-month month day-of-week; or
-            every: seconds between two instants, at least 1, counted from ``start`` (now by default).
-            timezone: the zone in which cron is meant; UTC by default.
-            missed: what becomes of instants that nobody could fire for more than ``grace`` seconds (60): ``"skip"``
-                them, fire ``"one"``, the last, or ``"all"``.
-            enabled: False to add it switched off.
-            source: code, settings, command or admin: who is in charge of it.
-
-        Raises:
-            TaskValidationError: it can't be understood, or would never fire; nothing was changed.
-        """
-        return self._run(add(self._commands, name, task, _checked(options), now))
-
-    def remove(self, name: str, *, now: float | None = None) -> bool:
-        """Whether there was one."""
-        return self._run(remove(self._commands, name, now))
-
-    def enable(self, name: str, *, now: float | None = None) -> None:
-        """Switch it on: from now, what would have been meanwhile is not missed."""
-        self._run(set_enabled(self._commands, name, enabled=True, now=now))
-
-    def disable(self, name: str, *, now: float | None = None) -> None:
-        self._run(set_enabled(self._commands, name, enabled=False, now=now))
-
-    def run_now(self, name: str, *, now: float | None = None) -> str:
-        """Push its task at once, beside its instants; the task's id."""
-        return self._run(run_now(self._commands, name, now))
-
-    def get(self, name: str) -> Schedule:
-        return self._run(get(self._commands, name))
-
-    def list(self) -> Sequence[Schedule]:
-        """All of them, by name."""
-        return self._run(list_all(self._commands))
-
-    def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
-        """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
-        return self._run(fire_due(self._commands, limit, now))
-
-
-class AsyncSchedules:
-    """`Schedules`, awaited."""
-
-    def __init__(self, commands: Commands, run: AsyncRun) -> None:
-        self._commands, self._run = commands, run
-
-    async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
-        return await self._run(add(self._commands, name, task, _checked(options), now))
-
-    async def remove(self, name: str, *, now: float | None = None) -> bool:
-        return await self._run(remove(self._commands, name, now))
-
-    async def enable(self, name: str, *, now: float | None = None) -> None:
-        await self._run(set_enabled(self._commands, name, enabled=True, now=now))
-
-    async def disable(self, name: str, *, now: float | None = None) -> None:
-        await self._run(set_enabled(self._commands, name, enabled=False, now=now))
-
-    async def run_now(self, name: str, *, now: float | None = None) -> str:
-        return await self._run(run_now(self._commands, name, now))
-
-    async def get(self, name: str) -> Schedule:
-        return await self._run(get(self._commands, name))
-
-    async def list(self) -> Sequence[Schedule]:
-        return await self._run(list_all(self._commands))
-
-    async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
-        return await self._run(fire_due(self._commands, limit, now))
-
-
-OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "enabled", "source", "declared")
-
-
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
-    from .options import nearest
-
-    for name in options:
-        if name not in OPTIONS:
-            near = nearest(name, OPTIONS)
-            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(OPTIONS)}"
-            raise TypeError(f"schedules.add() has no argument {name!r}; {hint}")
-    return options
+def user_of(task: Task | Template) -> str:
+    """Whose task a schedule would push."""
+    return str(template_of(task)["user_id"])

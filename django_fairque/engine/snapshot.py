@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .steps import Read, Steps
+from .steps import Read, Scan, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +45,7 @@ class Snapshot:
     counters: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     deps: dict[str, set[str]] = field(default_factory=dict)
     runs: dict[str, set[str]] = field(default_factory=dict)
+    remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
 
     def registry(self, name: str) -> dict[str, float]:
@@ -55,13 +56,12 @@ class Snapshot:
 def take_snapshot(commands: Commands) -> Steps[Snapshot]:
     prefix = str(commands.keys)
     keys: set[str] = set()
-    cursor: Any = 0
+    cursor = 0
     pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
     while True:
-        (reply,) = yield Read([("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)])
-        cursor = reply[0]
-        keys.update(key.decode("utf-8", "surrogateescape")[len(prefix) :] for key in reply[1])
-        if int(cursor) == 0:
+        cursor, found = yield Scan(prefix, pattern, cursor)
+        keys.update(key.decode("utf-8", "surrogateescape")[len(prefix) :] for key in found)
+        if cursor == 0:
             break
     snapshot = Snapshot()
     ordered = sorted(keys)
@@ -93,7 +93,7 @@ _SHAPES: dict[str, Callable[[Any], Any]] = {
 }
 _OWNERLESS = (
     *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
-    *("delivered", "events"),
+    *("delivered", "events", "outbox", "shards"),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
 
@@ -104,7 +104,7 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
     if name.startswith("queue:user:"):
         user, _, lane = rest.removeprefix("user:").rpartition(":")
         return ("zset", snapshot.normal, user) if lane == "normal" else ("list", snapshot.critical, user)
-    if name in ("ring", "throttled", "users", "resolving"):
+    if name in ("ring", "throttled", "users", "resolving", "mirrors"):
         return "zset", snapshot.members, name
     places: dict[str, tuple[str, dict[str, Any]]] = {
         "task": ("hash", snapshot.tasks),
@@ -113,6 +113,7 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         "leases": ("set", snapshot.leases),
         "deps": ("set", snapshot.deps),
         "run": ("set", snapshot.runs),
+        "remote": ("hash", snapshot.remotes),
     }
     if kind in places:
         return (*places[kind], rest)

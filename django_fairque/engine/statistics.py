@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .commands import NEVER, Commands
 from .health import attendance
-from .histograms import Distribution, Histograms, Percentiles, distribution, percentiles
+from .histograms import Distribution, Histograms, Percentiles, distribution, percentiles, summed
 from .options import STARVING
 from .priority import Priority
 from .records import FailureType, TaskState
-from .steps import Read, Steps
+from .steps import Read, Steps, read_each
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 MINUTES = 60
 INTERNAL = {"clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"}
@@ -93,43 +94,49 @@ class QueueStats:
     runs: Distribution = field(default_factory=Distribution)
 
 
-def stats(commands: Commands, minutes: int = MINUTES) -> Steps[QueueStats]:
+def stats(shards: Sequence[Commands], minutes: int = MINUTES) -> Steps[QueueStats]:
     if not 0 <= minutes <= MINUTES:
         raise ValueError(f"minutes must be a whole number from 0 to {MINUTES}, got {minutes!r}")
-    keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("TIME",), ("HGETALL", keys("stats")), ("ZCARD", keys("users"))]
-    reads += [("ZCARD", keys("ring")), ("ZCARD", keys("resolving")), *_oldest_reads(commands)]
-    reads += [("ZCARD", keys.state(state.value)) for state in TaskState]
-    clock, counters, users, ring, resolving, nearest, eldest, *sizes = yield Read(reads)
-    now = int(clock[0])
+    clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
+    now = int(clock[0][0])
     last = now // 60
-    reads = attendance(commands, now * 1_000_000 + int(clock[1]))
-    reads += [("HGETALL", keys.minute(minute)) for minute in range(last - minutes + 1, last + 1)]
-    replies = yield Read(reads)
-    (workers, *due), records = replies[: len(replies) - minutes], replies[len(replies) - minutes :]
-    totals = {name.decode(): int(float(value)) for name, value in counters.items()}
+    counters, sizes = (
+        [record for record, *_ in found],
+        [sum(map(int, each)) for each in zip(*(f[3:] for f in found), strict=False)],
+    )
+    users, ring, resolving, *states_sizes = sizes
+    wanted = range(last - minutes + 1, last + 1)
+    attended = [attendance(shard, now * 1_000_000 + int(clock[0][1])) for shard in shards]
+    minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
+    replies = yield from read_each([*attended, *minute_reads])
+    records = [summed(each) for each in zip(*replies[len(shards) :], strict=True)]
+    workers, due = (
+        max(int(each[0]) for each in replies[: len(shards)]),
+        [sum(map(int, each[1:])) for each in replies[: len(shards)]],
+    )
+    totals = _totals(counters)
     hour = Histograms()
     for record in records:
         hour.add(record)
-    states = {state.value: int(size) for state, size in zip(TaskState, sizes, strict=True)}
+    states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
     return QueueStats(
-        queue=commands.name,
+        queue=shards[0].name,
         states=states,
         depth={priority.name: totals.get(f"depth:{priority.value}", 0) for priority in Priority},
         totals={name: totals[name] for name in sorted(totals) if _is_total(name)},
-        users=int(users),
-        users_ready=int(ring),
-        workers=int(workers),
-        due=sum(map(int, due)),
-        paused=totals.get("paused", 0) == 1,
-        oldest_wait_seconds=(yield from _oldest_wait(commands, [*nearest, *eldest], now)),
+        users=users,
+        users_ready=ring,
+        workers=workers,
+        due=sum(due),
+        paused=all(float(record.get(b"paused", 0)) == 1 for record in counters),
+        oldest_wait_seconds=(yield from _oldest_wait(shards, [[*each[1], *each[2]] for each in found], now)),
         wait=percentiles(hour.wait),
         wait_by_priority={Priority(number).name: percentiles(hour.waits[number]) for number in sorted(hour.waits)},
         run=percentiles(hour.runs),
         dependencies=DependencyStats(
             states["deferred"],
             totals.get("edges", 0),
-            int(resolving),
+            resolving,
             totals.get("resolved", 0),
             percentiles(hour.resolutions),
         ),
@@ -147,6 +154,20 @@ def stats(commands: Commands, minutes: int = MINUTES) -> Steps[QueueStats]:
     )
 
 
+def _first_reads(commands: Commands) -> list[tuple[Any, ...]]:
+    keys = commands.keys
+    reads: list[tuple[Any, ...]] = [("HGETALL", keys("stats")), *_oldest_reads(commands)]
+    reads += [("ZCARD", keys(name)) for name in ("users", "ring", "resolving")]
+    return [*reads, *(("ZCARD", keys.state(state.value)) for state in TaskState)]
+
+
+def _totals(counters: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for record in counters:
+        totals.update({name.decode(): int(float(value)) for name, value in record.items()})
+    return dict(totals)
+
+
 def _is_total(name: str) -> bool:
     return name not in INTERNAL and not name.startswith(NO_TOTALS)
 
@@ -159,10 +180,14 @@ def _oldest_reads(commands: Commands) -> list[tuple[Any, ...]]:
     return [("ZRANGE", queued, 0, 0), ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, 1)]
 
 
-def _oldest_wait(commands: Commands, candidates: list[bytes], now: int) -> Steps[float]:
-    if not candidates:
+def _oldest_wait(shards: Sequence[Commands], candidates: Sequence[list[bytes]], now: int) -> Steps[float]:
+    if not any(candidates):
         return 0.0
-    reads = [("HMGET", commands.keys.task(task_id.decode()), "ready", "created") for task_id in candidates]
+    reads = [
+        ("HMGET", shard.keys.task(task_id.decode()), "ready", "created")
+        for shard, ids in zip(shards, candidates, strict=True)
+        for task_id in ids
+    ]
     found = yield Read(reads)
     since = min(int(ready or created or now * 1_000_000) for ready, created in found)
     return max(0.0, now - since / 1_000_000)

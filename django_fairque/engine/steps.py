@@ -30,6 +30,15 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """One step of SCAN where ``prefix`` lies; the reply is the next cursor and the keys found."""
+
+    prefix: str
+    pattern: str
+    cursor: int
+
+
+@dataclass(frozen=True)
 class Block:
     """A blocking command; ``seconds`` is how long it may take, None is its reply when nothing came."""
 
@@ -37,7 +46,7 @@ class Block:
     seconds: float
 
 
-Request = Union[Call, Read, Block]  # noqa: UP007 - evaluated on 3.10 too
+Request = Union[Call, Read, Scan, Block]  # noqa: UP007 - evaluated on 3.10 too
 Steps = Generator[Request, Any, T]
 
 
@@ -51,3 +60,13 @@ class AsyncRun(Protocol):
     """Drives steps to their result, awaiting each reply."""
 
     def __call__(self, steps: Steps[T], /) -> Coroutine[Any, Any, T]: ...
+
+
+def read_each(parts: Sequence[Sequence[tuple[Any, ...]]]) -> Steps[list[list[Any]]]:
+    """Several lists of commands in one round trip; their replies, list by list."""
+    replies = yield Read([command for part in parts for command in part])
+    found, at = [], 0
+    for part in parts:
+        found.append(replies[at : at + len(part)])
+        at += len(part)
+    return found

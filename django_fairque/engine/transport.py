@@ -23,7 +23,7 @@ from .errors import (
     UnsupportedServerError,
 )
 from .scripts import Script, load
-from .steps import Block, Call, Read, Request
+from .steps import Block, Call, Read, Request, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -157,6 +157,23 @@ def check_server(info: Mapping[str, Any]) -> None:
 INFO = ("INFO", "server", "memory")
 
 
+def scan(request: Scan) -> tuple[Any, ...]:
+    return ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
+
+
+def scanned(reply: Any) -> tuple[int, list[bytes]]:
+    """The next cursor and the keys; a cluster's client names the server with its cursor."""
+    cursor, keys = reply
+    return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
+
+
+def there(client: Any, request: Scan) -> dict[str, Any]:
+    """Of a cluster only the server of these keys is asked."""
+    if not hasattr(client, "get_node_from_key"):
+        return RAW
+    return {**RAW, "target_nodes": client.get_node_from_key(request.prefix)}
+
+
 class Calls:
     """How commands are called: as functions, or as scripts where this user or server has no functions."""
 
@@ -207,6 +224,8 @@ class Transport:
                     return self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return self._read(request)
+                if isinstance(request, Scan):
+                    return scanned(self.client.execute_command(*scan(request), **there(self.client, request)))
                 return self._block(request)
             except FAILURES as error:
                 pause = patience.after(error)
@@ -261,6 +280,8 @@ class AsyncTransport:
                     return await self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return await self._read(request)
+                if isinstance(request, Scan):
+                    return scanned(await self.client.execute_command(*scan(request), **there(self.client, request)))
                 return await self._block(request)
             except FAILURES as error:
                 pause = patience.after(error)

@@ -112,14 +112,15 @@ class Pipeline:
             raise TaskUsageError(
                 f"a pipeline runs in one queue, these steps name {', '.join(queues)}: use using(queue=…)"
             )
-        ids = {step: step.options.task_id or new_task_id() for step in self.steps}
+        made = {step: step.to_send() for step in self.steps}
+        ids = {step: task.task_id for step, task in made.items()}
         before: dict[Step, list[Step]] = {step: [] for step in self.steps}
         for first, then in self.edges:
             before[then].append(first)
         if cycle := find_cycle({step.label: [each.label for each in before[step]] for step in self.steps}):
             raise cycle_error(cycle)
         run = run_id or new_task_id()
-        tasks = [step.build(ids[step], [ids[each] for each in before[step]], run) for step in self.steps]
+        tasks = [step.placed(made[step], [ids[each] for each in before[step]], run) for step in self.steps]
         check_graph(tasks)
         options = changed(
             self.steps[0].options, {"on_commit": on_commit, "database": database}, SENDABLE, "Pipeline.enqueue()"
@@ -161,11 +162,14 @@ class Step(Pipeline):
         with as_user(None):
             return self._call(self.options, self.args, self.kwargs)
 
-    def build(self, task_id: str, depends_on: Sequence[str], run_id: str) -> Task:
-        """The engine's task for this step of a run."""
+    def to_send(self) -> Task:
+        """The engine's task for this call, of its user or whoever works here now."""
+        return self._call(self.options, self.args, self.kwargs)
+
+    def placed(self, task: Task, depends_on: Sequence[str], run_id: str) -> Task:
+        """The same task in its place in a run."""
         parents = tuple(dict.fromkeys((*self.options.depends_on, *depends_on)))
-        task = self._call(self.options, self.args, self.kwargs)
-        copy = task.model_copy(update={"task_id": task_id, "depends_on": parents, "run_id": run_id})
+        copy = task.model_copy(update={"depends_on": parents, "run_id": run_id})
         return copy.carrying(task.payload_bytes, self.options.task_id)
 
 

@@ -71,7 +71,7 @@ def test_a_cron_that_never_fires_is_named(check: Check, cron: str) -> None:
 
 
 def test_each_mistake_is_a_message_of_its_own(check: Check) -> None:
-    messages = check({"REDIS": HERE, "QUEUE": {"PREFX": 1, "SHARDS": 2}}, FAIRQUE_WORKER__PROCESSES="x")
+    messages = check({"REDIS": HERE, "QUEUE": {"PREFX": 1, "SHARDS": 999}}, FAIRQUE_WORKER__PROCESSES="x")
     assert ids(messages) == ["E001", "E002", "E002"]
     assert {message.msg for message in messages if message.id == "fairque.E001"} == {
         'settings.FAIRQUE["QUEUE"]["PREFX"]: unknown key; did you mean PREFIX?'

@@ -326,7 +326,7 @@ class TestMistakes:
             get_config(overrides={"worker": {"processes": 0}})
 
     def test_those_of_all_sources_are_told_together(self, configure: Configure, tmp_path: Path) -> None:
-        settings = {**with_file(tmp_path, "queue: {shards: 2}"), "WORKER": {"HANDLR": 1}}
+        settings = {**with_file(tmp_path, "queue: {shards: 999}"), "WORKER": {"HANDLR": 1}}
         message = configure.error(settings, FAIRQUE_REDIS__PORT="x")
         assert message.startswith("3 mistakes in the configuration\n- ")
         assert "environment variable FAIRQUE_REDIS__PORT" in message

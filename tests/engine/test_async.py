@@ -13,7 +13,7 @@ from django_fairque.engine.errors import LuaScriptError, RedisConnectionError
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.schedules import AsyncSchedules, Schedules
+from django_fairque.engine.schedule_book import AsyncSchedules, Schedules
 from django_fairque.engine.users import AsyncUserQueue, UserQueue
 from django_fairque.engine.xcom import AsyncXCom, XCom
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LUA = files("django_fairque.engine") / "lua"
 OTHERS = {"reply", "workers", "worker", "leases", "revoked", "xcom", "schedules", "schedules:due", "schedules:last"}
-OTHERS |= {"events"}
+OTHERS |= {"events", "shards"}
 
 
 @pytest.mark.parametrize("name", scripts.names())
@@ -39,7 +39,7 @@ def test_a_command_begins_with_its_contract(name: str) -> None:
 def test_only_pushing_is_refused_when_memory_is_full(name: str) -> None:
     shebang = (LUA / f"{name}.lua").read_text().splitlines()[0]
     assert ("allow-oom" in shebang) == (
-        name not in ("push", "deliver", "requeue", "progress", "xcom", "schedule", "fire")
+        name not in ("push", "deliver", "requeue", "progress", "xcom", "schedule", "fire", "spread")
     )
 
 

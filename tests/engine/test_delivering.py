@@ -66,7 +66,7 @@ class TestOutbox:
     def test_it_is_remembered_for_long_and_forgotten_soon_after_the_row(self, queue: FairQueue, redis: Redis) -> None:
         made = task()
         deliver(queue, made)
-        key = queue._commands.keys.delivered(made.task_id)
+        key = queue._shards.home.keys.delivered(made.task_id)
         assert REMEMBERED - 60 < redis.ttl(key) <= REMEMBERED
         assert queue.forget_delivered([made.task_id, "unknown"]) == 1
         assert REMEMBERED_AFTER - 60 < redis.ttl(key) <= REMEMBERED_AFTER

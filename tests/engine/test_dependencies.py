@@ -37,7 +37,7 @@ class TestTheExamplesOfTheDesign:
         return {lease.task_id: lease for lease in take(queue, "A", "B", "C")}
 
     def test_step_by_step(self, queue: FairQueue, leases: dict[str, Lease], redis: Redis) -> None:
-        keys = queue._commands.keys
+        keys = queue._shards.home.keys
         queue.finish(leases["A"], now=NOW)
         assert states(queue, "D", "E", "F") == "D:deferred E:deferred F:deferred"
         assert set(redis.smembers(keys.blocked("E"))) == {b"B"}

@@ -138,7 +138,7 @@ def test_none_is_left_out_when_two_operators_move_letters_at_once(make_queue: Ma
         if isinstance(request, Call) and not others:
             others.append(queue.dlq.discard_all(user_id="b", now=NOW + 300))
 
-    steps = dlq.requeue_all(queue._commands, Filter.create({"user_id": "a"}), dlq.KEEP, None, NOW + 300)
+    steps = dlq.requeue_all(queue._shards.home, Filter.create({"user_id": "a"}), dlq.KEEP, None, NOW + 300)
     assert drive(queue, steps, the_other_operator) == 125
     assert others == [125]
     assert queue.dlq.count() == 0
@@ -159,7 +159,7 @@ def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> Non
         assert isinstance(request, Call)
         sizes.append(sum(len(arg) for arg in request.args if isinstance(arg, bytes)))
 
-    steps = dlq.requeue_some(queue._commands, entries, "x" * 1_000_000, NOW)
+    steps = dlq.requeue_some(queue._shards.home, entries, "x" * 1_000_000, NOW)
     assert drive(queue, steps, measure) == 9
     assert len(sizes) == 3
     assert max(sizes) <= dlq.SLICE_BYTES

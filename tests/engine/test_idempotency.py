@@ -38,7 +38,7 @@ def counts(queue: FairQueue) -> dict[str, int]:
 
 
 def test_push(queue: FairQueue) -> None:
-    commands = queue._commands
+    commands = queue._shards.home
     for made in (task("a"), task("a", task_id="chosen"), task("a", unique_key="k", unique_for=9)):
         first, second, result = repeated(queue, pushing.push(commands, made, NOW))
         assert first == second
@@ -48,25 +48,25 @@ def test_push(queue: FairQueue) -> None:
 
 def test_pop(queue: FairQueue) -> None:
     push_many(queue, "a", 5)
-    first, second, leases = repeated(queue, leasing.pop_batch(queue._commands, Fetch(3, "w"), NOW))
-    assert first[2:] == second[2:]
+    first, second, leases = repeated(queue, leasing.pop_batch(queue._shards.home, Fetch(3, "w"), NOW))
+    assert first[4:] == second[4:]
     assert len(leases) == 3
     assert counts(queue)["started"] == 3
 
 
 def test_a_pop_that_took_the_last_task(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
-    first, second, _ = repeated(queue, leasing.pop_batch(queue._commands, Fetch(3, "w"), NOW))
-    assert first[2:] == second[2:]
+    first, second, _ = repeated(queue, leasing.pop_batch(queue._shards.home, Fetch(3, "w"), NOW))
+    assert first[4:] == second[4:]
 
 
 def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> None:
     push_many(queue, "a", 2)
-    steps = leasing.pop_batch(queue._commands, Fetch(2, "w"), NOW)
+    steps = leasing.pop_batch(queue._shards.home, Fetch(2, "w"), NOW)
     request = next(steps)
     reply = queue._transport.send(request)
-    queue.cancel(reply[2].decode(), now=NOW)
-    assert len(queue._transport.send(request)) == 2 + len(LEASE_FIELDS)
+    queue.cancel(reply[4].decode(), now=NOW)
+    assert len(queue._transport.send(request)) == 4 + len(LEASE_FIELDS)
 
 
 @pytest.mark.parametrize("kind", ["finish", "fail", "later", "dead", "discard", "release", "crash", "poison"])
@@ -83,15 +83,15 @@ def test_settle(queue: FairQueue, kind: str) -> None:
         "crash": Outcome.crash(lease, "x"),
         "poison": Outcome.poison(lease, "x"),
     }[kind]
-    first, second, settled = repeated(queue, leasing.settle(queue._commands, [outcome], Fetch(2, "w"), NOW))
-    assert first[2:] == second[2:]
+    first, second, settled = repeated(queue, leasing.settle(queue._shards.home, [outcome], Fetch(2, "w"), NOW))
+    assert first[4:] == second[4:]
     assert settled.statuses != ["stale"]
     assert counts(queue)["started"] == 3  # once before, and two with the outcome
     assert queue.get_queue_sizes("a").running == 2
 
 
 def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
-    commands = queue._commands
+    commands = queue._shards.home
     ids = push_many(queue, "a", 3)
     first, second, code = repeated(queue, lookup.cancel(commands, ids[0], "", NOW))
     assert (first, second, code) == (b"1", b"1", True)

@@ -182,7 +182,7 @@ class TestFiring:
         from django_fairque.engine import schedules
 
         queue.schedules.add("s", task=task(), every=60, now=NOW)
-        steps = schedules.fire_due(queue._commands, 10, NOW + 60)
+        steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
         request = next(steps)
         while not isinstance(request, Call):
             request = steps.send(queue._transport.send(request))
@@ -198,7 +198,7 @@ class TestFiring:
             lambda: queue.schedules.remove("s", now=NOW),
         ):
             queue.schedules.add("s", task=task(payload="old"), every=60, now=NOW)
-            steps = schedules.fire_due(queue._commands, 10, NOW + 60)
+            steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
             request = next(steps)
             while not isinstance(request, Call):
                 request = steps.send(queue._transport.send(request))
@@ -311,7 +311,7 @@ class TestKeeping:
 
     def test_what_a_later_version_wrote_is_read_and_fired(self, queue: FairQueue, redis: Redis) -> None:
         queue.schedules.add("s", task=task(), every=60, now=NOW)
-        key = queue._commands.keys("schedules")
+        key = queue._shards.home.keys("schedules")
         written = json.loads(redis.hget(key, "s") or "")
         redis.hset(key, "s", json.dumps({"from_the_future": 1, **written}))
         assert queue.schedules.fire_due(now=NOW + 60)[0].task_id

@@ -41,7 +41,7 @@ def test_hostile_names_are_names_like_any_other(queue: FairQueue, name: str) -> 
 
 
 def test_a_namespace_lasts_as_long_as_the_last_value_asks_for(queue: FairQueue, redis: Redis) -> None:
-    key = queue._commands.keys.xcom("n")
+    key = queue._shards.home.keys.xcom("n")
     queue.xcom("n").push("a", 1, ttl=100)
     queue.xcom("n").push("b", 1, ttl=10)
     assert 99_000 < redis.pttl(key) <= 100_000

@@ -3,13 +3,14 @@
 --
 -- KEYS    base reply
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), users ('*' or n and n ids), steal (the same)
--- REPLY   now (us), look (us: when something is due next), then 18 values per lease (`LEASE_FIELDS`)
+-- REPLY   now (us), look (us: when something is due next), virtual time, 1 if there are new messages for other shards,
+--         then 18 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; the same for any number of users
 -- include base user task deps maintain fetch
 local limit = tonumber(ARGV[A])
 
 start_due_if_needed()
-local reply = { exact(now), '' }
+local reply = { exact(now), '', '', '' }
 fetch(reply, limit, A + 1)
-reply[2] = exact(stat.look)
+reply[2], reply[3], reply[4] = exact(stat.look), exact(stat.vtime), posted and '1' or '0'
 return reply

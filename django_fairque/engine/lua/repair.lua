@@ -7,7 +7,8 @@
 -- ARGV    options, n (1..200), then n × (what, name, detail):
 --         task id '' (its registries, queue, lease, payload); index registry id (a member without a task);
 --         queue user id; lease worker id; edge blocker waiter; run run id; user id field:difference;
---         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history)
+--         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history);
+--         mirror id '' (of a task on another shard)
 -- REPLY   one digit each: 0 nothing to mend, 1 mended, 2 can't be mended by a program
 -- COST    25 commands each
 -- include base user task deps
@@ -100,6 +101,12 @@ function mend.edge(blocker, waiter)
     if before == 1 then count('edges', -1) end
   end
   look_at(now)
+  return 1
+end
+
+function mend.mirror(id)
+  local mirror = read_mirror(id)
+  if mirror and redis.call('EXISTS', waiting_key(id)) == 1 then watch(mirror) else forget_mirror(id) end
   return 1
 end
 

@@ -8,7 +8,7 @@
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
 --         limit (0..1000), worker, lease (us), woken (0/1), users, steal (as pop)
 --         kind: finish fail later discard release crash poison
--- REPLY   now (us), look (us), codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
+-- REPLY   now, look, virtual time and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then 18 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
 -- include base user task deps maintain fetch
@@ -113,8 +113,8 @@ for _, o in ipairs(outcomes) do codes[o.index] = handlers[o.kind](o, o.t) end
 if #outcomes > 0 then commit() end
 
 start_due_if_needed()
-local reply = { exact(now), '', table.concat(codes) }
+local reply = { exact(now), '', '', '', table.concat(codes) }
 local at = A + 1 + size * STRIDE
 fetch(reply, tonumber(ARGV[at]), at + 1)
-reply[2] = exact(stat.look)
+reply[2], reply[3], reply[4] = exact(stat.look), exact(stat.vtime), posted and '1' or '0'
 return reply

@@ -4,8 +4,9 @@
 -- KEYS    base workers schedules:due
 -- ARGV    options
 -- REPLY   promoted, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
---         at risk, risen a class, alerts to fetch, when the next schedule is due (us)
--- COST    16 commands when nothing is due; at most the options' sweep limit of each kind
+--         at risk, risen a class, alerts to fetch, when the next schedule is due (us), messages
+--         for other shards
+-- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
 -- include base user task deps leave maintain
 start_due(sweep_limit)
 for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
@@ -30,6 +31,10 @@ for _, name in ipairs(due_members(K.users, sweep_limit)) do
   end
 end
 for _, worker in ipairs(due_members(K.workers, sweep_limit)) do zrem(K.workers, worker) end
+for _, id in ipairs(due_members(K.mirrors, sweep_limit)) do
+  local mirror, is_waited = read_mirror(id), redis.call('EXISTS', waiting_key(id)) == 1
+  if mirror and is_waited then watch(mirror) else forget_mirror(id) end
+end
 set_next_look()
 commit()
 if redis.call('ZCARD', K.ring) == 0 then
@@ -40,5 +45,5 @@ end
 return {
   swept.promoted, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
   more_to_sweep and 1 or 0, exact(stat.look), exact(now), swept.at_risk, swept.risen, redis.call('LLEN', K.alerts),
-  redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or exact(NEVER),
+  redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or exact(NEVER), redis.call('HLEN', K.outbox),
 }

@@ -4,10 +4,11 @@ local STRIDE = 14
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
 local items, codes, others, accepted, moved
-local accepted_by_id, alias, seen, uniques, pending, delivered
+local accepted_by_id, alias, seen, uniques, pending, delivered, remotes, is_posted
 each_call(function()
   items, codes, others, accepted, moved = {}, {}, {}, {}, {}
   accepted_by_id, alias, seen, uniques, pending, delivered = {}, {}, {}, {}, {}, {}
+  remotes, is_posted = {}, false
 end)
 
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
@@ -71,7 +72,7 @@ local function decide(item, some_exist)
     others[#others + 1] = tostring(item.index)
     others[#others + 1] = other
     if item.moves then moved[#moved + 1] = item end
-  elseif limit and waiting >= limit then
+  elseif limit and waiting >= limit and not is_posted then
     return 3
   else
     item.u = u
@@ -108,9 +109,20 @@ end
 -- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal or nil, and where the next
 -- argument is.
 local function read_dependencies(at)
+  for _ = 1, tonumber(ARGV[at]) do
+    remotes[ARGV[at + 1]] = { shard = ARGV[at + 2] }
+    at = at + 2
+  end
+  at = at + 1
   local states = {}
   local function state_of(id)
-    if states[id] == nil then states[id] = redis.call('HGET', task_key(id), 'state') end
+    if states[id] == nil and remotes[id] then
+      local mirror = read_mirror(id)
+      remotes[id].is_known = mirror and true
+      states[id] = mirror and mirror.state or 'open'
+    elseif states[id] == nil then
+      states[id] = redis.call('HGET', task_key(id), 'state') or is_posted and 'finished' -- known when it was posted
+    end
     return states[id]
   end
   local lists = tonumber(ARGV[at])
@@ -147,6 +159,7 @@ local function read_traces(at)
   for i = 1, tonumber(ARGV[at] or '0') do
     items[tonumber(ARGV[at + 2 * i - 1])].trace = ARGV[at + 2 * i]
   end
+  return at + 1 + 2 * tonumber(ARGV[at] or '0')
 end
 
 -- Only through an id that lives again (it had ended, and tasks wait for it) can a cycle close outside this call.
@@ -187,7 +200,9 @@ end
 local function touch_dependencies(run)
   if run ~= '' then touch(run_key(run)) end
   for _, item in ipairs(accepted) do
-    if item.before and item.before.raw.waited and redis.call('EXISTS', waiting_key(item.id)) == 1 then item.waited = true end
+    if item.before and item.before.raw.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
+      item.waited = true
+    end
     if item.dropped then touch(history_key(item.id)) end
     if item.blockers and not item.dropped and #item.blockers > 0 then
       item.is_blocked = true
@@ -195,6 +210,7 @@ local function touch_dependencies(run)
       for _, id in ipairs(item.blockers) do
         touch(waiting_key(id))
         touch(reacting_key(id))
+        if remotes[id] then touch(remote_key(id)) end
       end
     end
   end
@@ -217,6 +233,7 @@ local function fields_of(item, run, state, due)
   if item.parents and #item.parents > 0 then put('parents', pack(item.parents)) end
   if item.is_blocked and item.policy ~= POLICY_WAIT then put('policy', item.policy) end
   if item.waited then put('waited', '1') end
+  if item.before and item.before.raw.watched then put('watched', '1') end
   local trace = (item.last or item).trace
   if trace then put('trace', trace) end
   return fields
@@ -227,7 +244,14 @@ local function write_edges(item)
     sadd(blocked_key(item.id), id)
     sadd(waiting_key(id), item.id)
     if item.policy ~= POLICY_WAIT then sadd(reacting_key(id), item.id) end
-    if not accepted_by_id[id] then redis.call('HSET', task_key(id), 'waited', '1') end
+    local remote = remotes[id]
+    if remote and not remote.is_known then
+      remote.is_known = true
+      redis.call('HSET', remote_key(id), 'state', 'open', 'shard', remote.shard)
+      watch({ id = id, shard = remote.shard })
+    elseif not remote and not accepted_by_id[id] then
+      redis.call('HSET', task_key(id), 'waited', '1')
+    end
   end
   count('edges', #item.blockers)
 end
@@ -278,9 +302,15 @@ local function write_item(item, run, payloads)
   return false
 end
 
+-- Parts of a graph for other shards: posted in the same call, so that the graph is accepted as a whole.
+local function post_parts(at)
+  for i = 1, tonumber(ARGV[at] or '0') do post(ARGV[at + 2 * i - 1], ARGV[at + 2 * i]) end
+end
+
 -- Arguments from `at` on as push.lua says; the reply is a list of strings. Writes nothing when it refuses.
 local function accept(at)
-  local kept, run, is_graph, size = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] == '1', tonumber(ARGV[at + 3])
+  local kept, run, is_graph, size = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] ~= '0', tonumber(ARGV[at + 3])
+  is_posted = ARGV[at + 2] == '2'
   if kept then
     local stored = redis.call('GET', K.reply)
     if stored then return unpack_list(stored) end
@@ -296,7 +326,7 @@ local function accept(at)
     refusal = refusal or find_cycle(10000)
     if refusal then return refusal end
   end
-  read_traces(next_at)
+  next_at = read_traces(next_at)
   touch_dependencies(run)
   touch_all()
   touch_minute()
@@ -315,6 +345,7 @@ local function accept(at)
   for digest, stored in pairs(uniques) do
     redis.call('SET', unique_key(digest), pack({ stored[1], stored[2] }), 'PX', exact(math.ceil(stored[3] / 1000) + 1000))
   end
+  post_parts(next_at)
   if #accepted > 0 then
     count('pushed', #accepted)
     tally('pushed', #accepted)

@@ -38,6 +38,8 @@ local function revoked_key(worker) return P .. 'revoked:' .. worker end
 local function waiting_key(id) return P .. 'deps:waiting:' .. id end
 local function blocked_key(id) return P .. 'deps:blocked:' .. id end
 local function reacting_key(id) return P .. 'deps:reacting:' .. id end
+local function remote_key(id) return P .. 'remote:' .. id end
+local function watchers_key(id) return P .. 'deps:remote:' .. id end
 local function run_key(run) return P .. 'run:' .. run end
 local function delivered_key(id) return P .. 'delivered:' .. id end
 local function unique_key(digest) return P .. 'unique:' .. digest end
@@ -202,6 +204,20 @@ local MOST_ALERTS = 10000
 local function alert(kind, t, detail)
   redis.call('RPUSH', K.alerts, pack({ now_text, kind, t.id, t.user, t.raw.name or '', exact(t.priority), exact(detail) }))
   redis.call('LTRIM', K.alerts, -MOST_ALERTS, -1)
+end
+
+-- A message for another shard: whoever works for the queue carries it there, and it stays until that is done. `field` says
+-- what it is, so that the same message is there once.
+local posted
+each_call(function() posted = false end)
+local function post(field, body)
+  redis.call('HSET', K.outbox, field, body)
+  posted = true
+end
+
+local function post_once(field, body) -- it keeps the moment at which it was posted first
+  redis.call('HSETNX', K.outbox, field, body)
+  posted = true
 end
 
 -- One line of a task's history; what Python's `Attempt` reads.

@@ -77,6 +77,16 @@ local function tell(t, blocker)
   end
 end
 
+-- What other shards must hear: that a task ended which tasks of theirs wait for.
+local function tell_shards(blocker)
+  for _, shard in ipairs(blocker.watchers or {}) do post('tell:' .. shard .. ':' .. blocker.id, blocker.state) end
+end
+
+local function forget_mirror(id)
+  redis.call('DEL', remote_key(id))
+  zrem(K.mirrors, id)
+end
+
 local MOST_TOLD = 50 -- in one call, which takes 2 ms (measured with 100,000 dependents of one task)
 
 -- Tell at most `limit` dependents; returns whether there are more.
@@ -85,7 +95,8 @@ local function resolve(limit)
   while limit > 0 do
     local id = redis.call('ZRANGE', K.resolving, 0, 0)[1]
     if not id then return false end
-    local blocker = read_task(id) or { id = id, state = 'canceled', raw = {} }
+    local blocker = read_task(id) or read_mirror(id) or { id = id, state = 'canceled', raw = {} }
+    if blocker.raw.watched then blocker.watchers = redis.call('SMEMBERS', watchers_key(id)) end
     local source
     if blocker.state == 'failed' then
       source = reacting_key(id)
@@ -94,9 +105,17 @@ local function resolve(limit)
     end
     local tasks = source and dependents(source, id, limit) or {}
     for _, t in ipairs(tasks) do tell(t, blocker) end
+    tell_shards(blocker)
     limit = limit - math.max(1, #tasks)
     commit() -- written, so that the next look at the sets is true
-    if not source or redis.call('EXISTS', source) == 0 then redis.call('ZREM', K.resolving, id) end
+    if not source or redis.call('EXISTS', source) == 0 then
+      if source and blocker.watchers and blocker.state ~= 'failed' then redis.call('DEL', watchers_key(id)) end
+      if source and blocker.shard and blocker.state ~= 'failed' then
+        forget_mirror(id)
+        flush()
+      end
+      redis.call('ZREM', K.resolving, id)
+    end
   end
   return redis.call('ZCARD', K.resolving) > 0
 end

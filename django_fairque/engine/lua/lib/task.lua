@@ -26,6 +26,18 @@ local function read_task(id)
   }
 end
 
+-- The mirror of a task on another shard that tasks here wait for: what is known of it here.
+local function read_mirror(id)
+  local found = redis.call('HMGET', remote_key(id), 'state', 'shard')
+  return found[1] and { id = id, state = found[1], raw = {}, shard = found[2] }
+end
+
+local WATCH_AGAIN = 60e6 -- us until it is asked again whether a task on another shard has ended
+local function watch(mirror)
+  zadd(K.mirrors, now + WATCH_AGAIN, mirror.id)
+  post_once('watch:' .. mirror.shard .. ':' .. mirror.id, now_text)
+end
+
 local function deadline_of(t) return t.ready + (t.sla or default_sla(t.priority)) end
 
 -- From when a queued task is at risk to break its promise: the configured time before, at most half of the promise.

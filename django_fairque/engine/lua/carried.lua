@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- Messages have reached their shards: forget them, but for those that were posted anew meanwhile.
+--
+-- KEYS    base
+-- ARGV    options, n (0..1000), then n × (field, body)
+-- REPLY   how many were forgotten
+-- COST    2 commands each
+-- include base
+local removed = 0
+for i = 1, tonumber(ARGV[A]) do
+  local field, body = ARGV[A + 2 * i - 1], ARGV[A + 2 * i]
+  if redis.call('HGET', K.outbox, field) == body then removed = removed + redis.call('HDEL', K.outbox, field) end
+end
+return removed

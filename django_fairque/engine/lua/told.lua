@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- Tasks on other shards have ended: tell those that wait for them here, in slices. What is known already changes nothing.
+--
+-- KEYS    base
+-- ARGV    options, n (0..1000), then n × (id, finished failed or canceled)
+-- REPLY   how many were news
+-- COST    3 commands each, and those of telling at most 50 dependents
+-- include base user task deps
+local news = {}
+for i = 1, tonumber(ARGV[A]) do
+  local mirror, state = read_mirror(ARGV[A + 2 * i - 1]), ARGV[A + 2 * i]
+  if mirror and mirror.state ~= state and mirror.state ~= 'finished' and mirror.state ~= 'canceled' then
+    news[#news + 1] = { id = mirror.id, state = state }
+  end
+end
+for _, mirror in ipairs(news) do
+  redis.call('HSET', remote_key(mirror.id), 'state', mirror.state)
+  zadd(K.resolving, now, mirror.id)
+  look_at(now)
+end
+commit()
+resolve(sweep_limit)
+wake_if(ring_grew)
+return #news

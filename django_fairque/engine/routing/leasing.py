@@ -1,0 +1,137 @@
+"""Fetching and reporting over the shards: the shard whose turn it is first (`turns`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine import leasing, lookup
+from django_fairque.engine.outcomes import Outcome, Settled
+from django_fairque.engine.steps import Read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.commands import Commands
+    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.leasing import Fetch
+    from django_fairque.engine.records import TaskState
+    from django_fairque.engine.shards import Shards
+    from django_fairque.engine.steps import Steps
+    from django_fairque.engine.turns import Turns
+
+LONGEST_WAIT = 0.1
+"""Seconds for which one shard is waited for when there are several."""
+
+
+def pop_batch(shards: Shards, turns: Turns, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
+    if len(shards) == 1:
+        return (yield from leasing.pop_batch(shards.home, fetch, now))
+    return (yield from _settle_all(shards, turns, [], fetch, now)).leases
+
+
+def settle(
+    shards: Shards, turns: Turns, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
+) -> Steps[Settled]:
+    if len(shards) == 1:
+        return (yield from leasing.settle(shards.home, outcomes, fetch, now))
+    return (yield from _settle_all(shards, turns, outcomes, fetch, now))
+
+
+def _settle_all(
+    shards: Shards, turns: Turns, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
+) -> Steps[Settled]:
+    """The outcomes to their shards, then fetches from one shard after the other, as their turns are."""
+    fetch.to_lua_args(shards.config.lease_seconds)  # says what is wrong with it before anything is sent
+    statuses: dict[int, str] = {}
+    replies: list[Settled] = []
+    parts: dict[Commands, list[int]] = {}
+    for index, outcome in enumerate(outcomes):
+        parts.setdefault(shards.of_lease(outcome.lease), []).append(index)
+    for shard, indexes in parts.items():
+        reply = yield from leasing.settle(shard, [outcomes[index] for index in indexes], replace(fetch, limit=0), now)
+        statuses.update(zip(indexes, reply.statuses, strict=True))
+        replies.append(reply)
+    leases: list[Lease] = []
+    serving = _serving(shards, fetch)
+    while len(leases) < fetch.limit and serving:
+        ready = (yield from _ready(shards, serving)) or serving
+        for each in set(serving) - set(ready):
+            turns.has_nothing(each)
+        index = turns.next(ready)
+        share = max(1, (fetch.limit - len(leases)) // len(ready))
+        reply = yield from leasing.settle(shards.all[index], [], replace(fetch, limit=share), now)
+        turns.served(index, reply.virtual_time, len(reply.leases), share)
+        replies.append(reply)
+        leases += reply.leases
+        serving = [each for each in serving if each != index or reply.leases]
+    looks = [reply.look_at for reply in replies if reply.look_at is not None]
+    return Settled(
+        [statuses[index] for index in range(len(outcomes))],
+        leases,
+        max((reply.now for reply in replies), default=0.0),
+        min(looks, default=None),
+        has_messages=any(reply.has_messages for reply in replies),
+    )
+
+
+def _serving(shards: Shards, fetch: Fetch) -> list[int]:
+    """The shards on which the users live that are to be served."""
+    if fetch.users == "*" or fetch.steal == "*":
+        return list(range(len(shards)))
+    return sorted({shards.of(user).keys.shard for user in (*fetch.users, *fetch.steal)})
+
+
+def _ready(shards: Shards, among: Sequence[int]) -> Steps[list[int]]:
+    """Those that have somebody to serve, in one look."""
+    sizes = yield Read([("ZCARD", shards.all[index].keys("ring")) for index in among])
+    return [index for index, size in zip(among, sizes, strict=True) if size]
+
+
+def finish(shards: Shards, lease: Lease, result: Any, took: float | None, now: float | None) -> Steps[None]:
+    yield from leasing.finish(shards.of_lease(lease), lease, result, took, now)
+
+
+def fail(
+    shards: Shards,
+    lease: Lease,
+    error: BaseException | str,
+    delay: float | None,
+    took: float | None,
+    now: float | None,
+) -> Steps[TaskState]:
+    return (yield from leasing.fail(shards.of_lease(lease), lease, error, delay, took, now))
+
+
+def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Steps[str]:
+    return (yield from leasing.settle_one(shards.of_lease(outcome.lease), outcome, now))
+
+
+def renew(shards: Shards, leases: Sequence[Lease], lease: float | None, now: float | None) -> Steps[list[bool]]:
+    if len(shards) == 1:
+        return (yield from leasing.renew(shards.home, leases, lease, now))
+    parts: dict[Commands, list[int]] = {}
+    for index, each in enumerate(leases):
+        parts.setdefault(shards.of_lease(each), []).append(index)
+    renewed: dict[int, bool] = {}
+    for shard, indexes in parts.items():
+        answers = yield from leasing.renew(shard, [leases[index] for index in indexes], lease, now)
+        renewed.update(zip(indexes, answers, strict=True))
+    return [renewed[index] for index in range(len(leases))]
+
+
+def set_progress(
+    shards: Shards, lease: Lease, current: float, total: float, message: str, now: float | None
+) -> Steps[None]:
+    yield from lookup.set_progress(shards.of_lease(lease), lease, current, total, message, now)
+
+
+def wait_for_work(shards: Shards, timeout: float) -> Steps[bool]:
+    """Of several shards each is waited for in turn, for a tenth of a second; workers wait for all at once."""
+    if len(shards) == 1:
+        return (yield from leasing.wait_for_work(shards.home, timeout))
+    pause = min(LONGEST_WAIT, timeout / len(shards))
+    for turn in range(max(len(shards), int(timeout / LONGEST_WAIT)) if pause > 0 else 1):
+        if (yield from leasing.wait_for_work(shards.all[turn % len(shards)], pause)):
+            return True
+    return False

@@ -1,0 +1,118 @@
+"""Handing tasks over, to the shards of their users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from django_fairque.engine import delivering, pushing
+from django_fairque.engine.errors import BacklogFullError
+
+from . import graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from django_fairque.engine.commands import Commands
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.records import EventCount, PushResult
+    from django_fairque.engine.shards import Shards
+    from django_fairque.engine.steps import Steps
+
+
+def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
+    """For several shards: of one it is `pushing.push` itself, as pushes are many."""
+    if task.depends_on:
+        return (yield from graphs.push(shards, [task], task.run_id, now))[0]
+    return (yield from pushing.push(shards.of(task.user_id), task, now))
+
+
+def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Steps[list[PushResult]]:
+    if len(shards) == 1:
+        return (yield from pushing.push_batch(shards.home, tasks, now))
+    waiting = list(tasks)
+    results: dict[int, PushResult] = {}
+    for run_id, indexes in pushing.in_graphs(waiting).items():
+        some = [waiting[index] for index in indexes]
+        if run_id or any(task.depends_on for task in some):
+            done = yield from graphs.push(shards, some, run_id, now)
+        else:
+            done = yield from _push_apart(shards, some, now)
+        results.update(zip(indexes, done, strict=True))
+    ordered = [results[index] for index in range(len(waiting))]
+    if any(result.status == "backlog_full" for result in ordered):
+        raise pushing.backlog_full(shards.home, ordered)
+    return ordered
+
+
+def _push_apart(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
+    results: dict[int, PushResult] = {}
+    for shard, indexes in _by_shard(shards, tasks).items():
+        try:
+            done = yield from pushing.push_batch(shard, [tasks[index] for index in indexes], now)
+        except BacklogFullError as error:
+            done = cast("list[PushResult]", list(error.results))
+        results.update(zip(indexes, done, strict=True))
+    return [results[index] for index in range(len(tasks))]
+
+
+def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Steps[list[PushResult]]:
+    return (yield from graphs.push(shards, tasks, run_id, now))
+
+
+def deliver(
+    shards: Shards,
+    tasks: Sequence[Task],
+    counts: Mapping[str, EventCount],
+    *,
+    run_id: str,
+    is_graph: bool,
+    from_outbox: bool,
+    now: float | None,
+) -> Steps[list[PushResult]]:
+    """The counts are kept at home, and a graph is delivered as `graphs.push` pushes one."""
+    if len(shards) == 1 or (is_graph and tasks):
+        home, elsewhere, mine = shards.home, pushing.NOWHERE, list(range(len(tasks)))
+        if len(shards) > 1:
+            home, elsewhere, mine = yield from graphs.divide(shards, tasks, run_id)
+            if counts and home is not shards.home:
+                yield from delivering.deliver(shards.home, [], counts, now=now)
+                counts = {}
+        done = yield from delivering.deliver(
+            home,
+            [tasks[index] for index in mine],
+            counts,
+            run_id=run_id,
+            is_graph=is_graph,
+            from_outbox=from_outbox,
+            now=now,
+            elsewhere=elsewhere,
+        )
+        return graphs.results(tasks, mine, done)
+    parts = _by_shard(shards, tasks)
+    parts.setdefault(shards.home, [])
+    results: dict[int, PushResult] = {}
+    for shard, indexes in parts.items():
+        some = [tasks[index] for index in indexes]
+        told = counts if shard is shards.home else {}
+        if some or told:
+            done = yield from delivering.deliver(shard, some, told, run_id=run_id, from_outbox=from_outbox, now=now)
+            results.update(zip(indexes, done, strict=True))
+    return [results[index] for index in range(len(tasks))]
+
+
+def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Steps[int]:
+    """Chosen ids are told to every shard: what was delivered may be forgotten as a task."""
+    ids, known = list(task_ids), 0
+    for shard in shards:
+        some = [task_id for task_id in ids if shards.said_by(task_id) in (None, shard)]
+        if some:
+            known += yield from delivering.forget_delivered(shard, some, now)
+    return known
+
+
+def _by_shard(shards: Shards, tasks: Sequence[Task]) -> dict[Commands, list[int]]:
+    """Indexes by the shard of the task's user."""
+    found: dict[Commands, list[int]] = {}
+    for index, task in enumerate(tasks):
+        found.setdefault(shards.of(task.user_id), []).append(index)
+    return found

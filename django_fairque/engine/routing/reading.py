@@ -1,0 +1,165 @@
+"""What can be read of a queue, over its shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine import delivering, dependencies, finding, listing, lookup, maintenance, runs, users, waiting
+from django_fairque.engine import standing as standings
+from django_fairque.engine.activity import activity
+from django_fairque.engine.finding import Found, Search
+from django_fairque.engine.health import health
+from django_fairque.engine.invariants import check_invariants as check_one
+from django_fairque.engine.listing import Page, WorkerRecord
+from django_fairque.engine.statistics import stats
+
+from .pages import cursor_of, place, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.commands import Commands
+    from django_fairque.engine.dependencies import Blockers, DependencyGraph, DependencyView
+    from django_fairque.engine.listing import Sizes
+    from django_fairque.engine.lookup import Progress
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.records import Attempt, EventCount, TaskState
+    from django_fairque.engine.runs import RunView
+    from django_fairque.engine.shards import Shards
+    from django_fairque.engine.snapshot import Violation
+    from django_fairque.engine.standing import Standing
+    from django_fairque.engine.steps import Steps
+    from django_fairque.engine.users import UserStats
+    from django_fairque.engine.waiting import Waiting
+
+__all__ = ["activity", "health", "stats"]
+
+
+def event_counts(shards: Shards) -> Steps[dict[str, EventCount]]:
+    return (yield from delivering.event_counts(shards.home))
+
+
+def is_paused(shards: Shards) -> Steps[bool]:
+    for shard in shards:
+        if not (yield from maintenance.is_paused(shard)):
+            return False
+    return True
+
+
+def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
+    """A shard after the other, in ``look_at`` records of all of them."""
+    at, inner = place(shards, cursor)
+    tasks: list[Task] = []
+    looked_at = 0
+    for number in range(at, len(shards)):
+        left = Search(search.state, search.user_id, search.name, search.look_at - looked_at)
+        found = yield from finding.find(shards.all[number], left, limit - len(tasks), inner)
+        tasks += found.tasks
+        looked_at += found.looked_at
+        if found.cursor is not None:
+            return Found(tuple(tasks), looked_at, cursor_of(shards, number, found.cursor))
+        if len(tasks) >= limit or looked_at >= search.look_at:
+            return Found(tuple(tasks), looked_at, cursor_of(shards, number + 1, None))
+        inner = None
+    return Found(tuple(tasks), looked_at, None)
+
+
+def get_task(shards: Shards, task_id: str) -> Steps[Task]:
+    return (yield from lookup.get_task((yield from shards.of_task(task_id)), task_id))
+
+
+def history(shards: Shards, task_id: str) -> Steps[list[Attempt]]:
+    return (yield from lookup.history((yield from shards.of_task(task_id)), task_id))
+
+
+def get_progress(shards: Shards, task_id: str) -> Steps[Progress | None]:
+    return (yield from lookup.get_progress((yield from shards.of_task(task_id)), task_id))
+
+
+def position(shards: Shards, task_id: str) -> Steps[int | None]:
+    return (yield from lookup.position((yield from shards.of_task(task_id)), task_id))
+
+
+def standing(shards: Shards, task_id: str) -> Steps[Standing]:
+    return (yield from standings.standing((yield from shards.of_task(task_id)), task_id))
+
+
+def view(shards: Shards, task_id: str, nodes: int) -> Steps[DependencyView]:
+    return (yield from dependencies.view((yield from shards.around([task_id])), task_id, nodes))
+
+
+def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
+    return (yield from dependencies.blockers((yield from shards.around(task_ids)), task_ids, most))
+
+
+def parent_results(shards: Shards, task_id: str) -> Steps[dict[str, Any]]:
+    return (yield from dependencies.parent_results((yield from shards.around([task_id])), task_id))
+
+
+def run_graph(shards: Shards, run_id: str, nodes: int) -> Steps[DependencyGraph]:
+    return (yield from dependencies.run_graph((yield from _around_run(shards, run_id)), run_id, nodes))
+
+
+def run(shards: Shards, run_id: str) -> Steps[RunView]:
+    return (yield from runs.view((yield from _around_run(shards, run_id)), run_id))
+
+
+def _around_run(shards: Shards, run_id: str) -> Steps[Commands]:
+    """The members with chosen ids of a run are looked for at once."""
+    if len(shards) == 1:
+        return shards.home
+    return (yield from shards.around((yield from runs.members(shards.across(), run_id))))
+
+
+def tasks(
+    shards: Shards, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
+) -> Steps[Page[Task]]:
+    def read(shard: Commands, size: int, at: str | None) -> Steps[tuple[list[Task], str | None, bool]]:
+        page = yield from listing.tasks(shard, state, user_id, size, at)
+        return page.items, page.cursor, True
+
+    listing.check_limit(limit)
+    return (yield from walk(shards, limit, cursor, read))
+
+
+def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
+    return (yield from listing.queue_sizes(shards.across(), user_ids))
+
+
+def longest_waits(shards: Shards, limit: int) -> Steps[list[Waiting]]:
+    found: list[Waiting] = []
+    for shard in shards:
+        found += yield from waiting.longest_waits(shard, limit)
+    return sorted(found, key=lambda each: each.since)[:limit]
+
+
+def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
+    def read(shard: Commands, size: int, at: str | None) -> Steps[tuple[list[str], str | None, bool]]:
+        page = yield from listing.users(shard, at, size, busy_first)
+        return page.items, page.cursor, False
+
+    listing.check_limit(limit)
+    return (yield from walk(shards, limit, cursor, read))
+
+
+def user_stats(shards: Shards, user_ids: Sequence[str]) -> Steps[list[UserStats]]:
+    return (yield from users.users_stats(shards.across(), user_ids))
+
+
+def workers(shards: Shards) -> Steps[list[WorkerRecord]]:
+    """Each worker once, with the leases that it has on all shards."""
+    found: dict[str, WorkerRecord] = {}
+    for shard in shards:
+        for record in (yield from listing.workers(shard)):
+            other = found.get(record.worker)
+            newest = record if other is None or record.seen_at >= other.seen_at else other
+            leases = record.leases + (0 if other is None else other.leases)
+            found[record.worker] = WorkerRecord(newest.worker, newest.seen_at, leases, newest.info, newest.wish)
+    return list(found.values())
+
+
+def check_invariants(shards: Shards) -> Steps[list[Violation]]:
+    found: list[Violation] = []
+    for shard in shards:
+        found += yield from check_one(shard)
+    return found

@@ -1,0 +1,157 @@
+"""What keeps a queue going, and what operators do to all of it, over its shards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from django_fairque.engine import alerts as alerting
+from django_fairque.engine import leasing, lookup, maintenance, repairing, runs, waiting
+from django_fairque.engine.errors import TaskNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from django_fairque.engine.alerts import Alert
+    from django_fairque.engine.commands import Commands
+    from django_fairque.engine.leasing import Heartbeat
+    from django_fairque.engine.maintenance import Sweep
+    from django_fairque.engine.repairing import Repair
+    from django_fairque.engine.shards import Shards
+    from django_fairque.engine.steps import Steps
+
+
+def heartbeat(
+    shards: Shards, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
+) -> Steps[Heartbeat]:
+    beats = []
+    for shard in shards:
+        beats.append((yield from leasing.heartbeat(shard, worker, info, lease, ttl, now)))
+    revoked = [task_id for beat in beats for task_id in beat.revoked]
+    wishes = [beat.wish for beat in beats if beat.wish is not None]
+    wish = max(wishes, key=lambda each: each.at, default=None)
+    return leasing.Heartbeat(sum(beat.renewed for beat in beats), revoked, wish)
+
+
+def tell_worker(shards: Shards, worker: str, wish: str, now: float | None) -> Steps[bool]:
+    told = False
+    for shard in shards:
+        told = (yield from leasing.tell_worker(shard, worker, wish, now)) or told
+    return told
+
+
+def release_worker(
+    shards: Shards, worker: str, crashed: Iterable[int], reason: str, forget: bool, now: float | None
+) -> Steps[int]:
+    tokens, total = list(crashed), 0
+    for shard in shards:
+        total += yield from leasing.release_worker(shard, worker, tokens, reason, forget, now)
+    return total
+
+
+def sweep(shards: Shards, now: float | None) -> Steps[Sweep]:
+    whole: Sweep | None = None
+    for shard in shards:
+        one = yield from maintenance.sweep(shard, now)
+        whole = one if whole is None else _together(whole, one)
+    assert whole is not None  # noqa: S101 - a queue has a shard
+    return whole
+
+
+def _together(left: Sweep, right: Sweep) -> Sweep:
+    counted = (
+        "promoted",
+        "reaped",
+        "expired",
+        "overdue",
+        "freed",
+        "forgotten",
+        "dropped",
+        "at_risk",
+        "risen",
+        "alerts",
+        "messages",
+    )
+    return replace(
+        left,
+        more=left.more or right.more,
+        now=max(left.now, right.now),
+        **{name: getattr(left, name) + getattr(right, name) for name in counted},
+        look_at=_earlier(left.look_at, right.look_at),
+        schedule_at=_earlier(left.schedule_at, right.schedule_at),
+    )
+
+
+def _earlier(left: float | None, right: float | None) -> float | None:
+    return min((each for each in (left, right) if each is not None), default=None)
+
+
+def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Steps[None]:
+    for shard in shards:
+        yield from maintenance.set_paused(shard, now, paused=paused)
+
+
+def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Steps[bool]:
+    return (yield from lookup.cancel((yield from shards.of_task(task_id)), task_id, reason, now))
+
+
+def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[int]:
+    total = 0
+    for shard, ids in (yield from by_shard(shards, lookup.checked_ids(task_ids))):
+        total += yield from lookup.cancel_some(shard, ids, reason, now)
+    return total
+
+
+def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Steps[int]:
+    total = 0
+    for shard, ids in (yield from by_shard(shards, lookup.checked_ids(task_ids))):
+        total += yield from lookup.run_now(shard, ids, now)
+    return total
+
+
+def run_regardless(shards: Shards, task_id: str, now: float | None) -> Steps[bool]:
+    return (yield from lookup.run_regardless((yield from shards.of_task(task_id)), task_id, now))
+
+
+def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[list[tuple[Commands, list[str]]]]:
+    """The ids that lie on each shard, in their order."""
+    places = yield from shards.locate(task_ids)
+    found: dict[Commands, list[str]] = {}
+    for task_id in task_ids:
+        found.setdefault(places[task_id], []).append(task_id)
+    return list(found.items())
+
+
+def cancel_run(shards: Shards, run_id: str, reason: str, now: float | None) -> Steps[int]:
+    total, unknown = 0, list[TaskNotFoundError]()
+    for shard in shards:
+        try:
+            total += yield from runs.cancel(shard, run_id, reason, now)
+        except TaskNotFoundError as error:  # noqa: PERF203 - it has no members there
+            unknown.append(error)
+    if len(unknown) == len(shards):
+        raise unknown[0]
+    return total
+
+
+def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Alert]]:
+    found: list[Alert] = []
+    for shard in shards:
+        if len(found) < limit:
+            found += yield from alerting.take_alerts(shard, limit - len(found), now)
+    return sorted(found, key=lambda alert: alert.at)
+
+
+def purge(shards: Shards, limit: int, now: float | None) -> Steps[int]:
+    total = 0
+    for shard in shards:
+        if not total or total < limit:  # the first says what is wrong with the limit
+            total += yield from waiting.purge(shard, limit - total if total else limit, now)
+    return total
+
+
+def repair(shards: Shards, now: float | None) -> Steps[list[Repair]]:
+    done: list[Repair] = []
+    for shard in shards:
+        done += yield from repairing.repair(shard, now)
+    return done

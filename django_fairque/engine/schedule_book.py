@@ -1,0 +1,111 @@
+"""``queue.schedules``: the schedules of a queue, plain and awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .routing import recurring
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .models import Task
+    from .schedule import Fired, Schedule, Template
+    from .shards import Shards
+    from .steps import AsyncRun, Run
+
+
+class Schedules:
+    """The schedules of one queue (``queue.schedules``)."""
+
+    def __init__(self, shards: Shards, run: Run) -> None:
+        self._shards, self._run = shards, run
+
+    def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
+        """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
+
+        Args:
+            task: what to push each time: a call that was not sent (``my_task.s(1)``), or a `Task`.
+            cron: five fields, minute hour day-of-month month day-of-week; or
+            every: seconds between two instants, at least 1, counted from ``start`` (now by default).
+            timezone: the zone in which cron is meant; UTC by default.
+            missed: what becomes of instants that nobody could fire for more than ``grace`` seconds (60): ``"skip"``
+                them, fire ``"one"``, the last, or ``"all"``.
+            enabled: False to add it switched off.
+            source: code, settings, command or admin: who is in charge of it.
+
+        Raises:
+            TaskValidationError: it can't be understood, or would never fire; nothing was changed.
+        """
+        return self._run(recurring.add(self._shards, name, task, _checked(options), now))
+
+    def remove(self, name: str, *, now: float | None = None) -> bool:
+        """Whether there was one."""
+        return self._run(recurring.remove(self._shards, name, now))
+
+    def enable(self, name: str, *, now: float | None = None) -> None:
+        """Switch it on: from now, what would have been meanwhile is not missed."""
+        self._run(recurring.set_enabled(self._shards, name, enabled=True, now=now))
+
+    def disable(self, name: str, *, now: float | None = None) -> None:
+        self._run(recurring.set_enabled(self._shards, name, enabled=False, now=now))
+
+    def run_now(self, name: str, *, now: float | None = None) -> str:
+        """Push its task at once, beside its instants; the task's id."""
+        return self._run(recurring.run_now(self._shards, name, now))
+
+    def get(self, name: str) -> Schedule:
+        return self._run(recurring.get(self._shards, name))
+
+    def list(self) -> Sequence[Schedule]:
+        """All of them, by name."""
+        return self._run(recurring.list_all(self._shards))
+
+    def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
+        """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
+        return self._run(recurring.fire_due(self._shards, limit, now))
+
+
+class AsyncSchedules:
+    """`Schedules`, awaited."""
+
+    def __init__(self, shards: Shards, run: AsyncRun) -> None:
+        self._shards, self._run = shards, run
+
+    async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
+        return await self._run(recurring.add(self._shards, name, task, _checked(options), now))
+
+    async def remove(self, name: str, *, now: float | None = None) -> bool:
+        return await self._run(recurring.remove(self._shards, name, now))
+
+    async def enable(self, name: str, *, now: float | None = None) -> None:
+        await self._run(recurring.set_enabled(self._shards, name, enabled=True, now=now))
+
+    async def disable(self, name: str, *, now: float | None = None) -> None:
+        await self._run(recurring.set_enabled(self._shards, name, enabled=False, now=now))
+
+    async def run_now(self, name: str, *, now: float | None = None) -> str:
+        return await self._run(recurring.run_now(self._shards, name, now))
+
+    async def get(self, name: str) -> Schedule:
+        return await self._run(recurring.get(self._shards, name))
+
+    async def list(self) -> Sequence[Schedule]:
+        return await self._run(recurring.list_all(self._shards))
+
+    async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
+        return await self._run(recurring.fire_due(self._shards, limit, now))
+
+
+OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "enabled", "source", "declared")
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    from .options import nearest
+
+    for name in options:
+        if name not in OPTIONS:
+            near = nearest(name, OPTIONS)
+            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(OPTIONS)}"
+            raise TypeError(f"schedules.add() has no argument {name!r}; {hint}")
+    return options

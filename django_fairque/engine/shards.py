@@ -1,0 +1,140 @@
+"""The shards of a queue: which of them a user, a task or a lease belongs to.
+
+A user lives on one shard with all its tasks, so fairness between users, their limits and their order are each one
+shard's business. Ids made here say their user's bucket, so a call about a task is a call to its shard; a task with a
+chosen id is looked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .commands import Commands
+from .ids import bucket_in, bucket_of, check_id
+from .keys import Keys
+from .options import MOST_SHARDS
+from .steps import Read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from .lease import Lease
+    from .options import QueueConfig
+    from .steps import Call, Steps
+
+
+class Shards:
+    """All shards of a queue, or ``only`` one of them."""
+
+    def __init__(self, name: str, config: QueueConfig, only: int | None = None) -> None:
+        self.name = name
+        self.config = config
+        numbers = range(config.shards) if only is None else (only,)
+        self.all = tuple(Commands(name, config, number) for number in numbers)
+        self.home = self.all[0]
+        """Where what belongs to no user is kept."""
+
+    def spread_over(self, number: int) -> Shards:
+        """The same queue with this number of shards, whatever is configured."""
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_SHARDS:
+            raise ValueError(f"shards must be a whole number from 1 to {MOST_SHARDS}, got {number!r}")
+        return Shards(self.name, self.config.model_copy(update={"shards": number}))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Commands]:
+        return iter(self.all)
+
+    def of(self, name: str) -> Commands:
+        """The shard of a user, a run or a namespace."""
+        return self.home if len(self.all) == 1 else self.all[bucket_of(name) % len(self.all)]
+
+    def of_lease(self, lease: Lease) -> Commands:
+        return self.home if len(self.all) == 1 else self.all[lease.shard]
+
+    def said_by(self, task_id: str) -> Commands | None:
+        """The shard that an id names; None for a chosen one, when there are several."""
+        if len(self.all) == 1:
+            return self.home
+        bucket = bucket_in(task_id)
+        return None if bucket is None else self.all[bucket % len(self.all)]
+
+    def locate(self, task_ids: Iterable[str]) -> Steps[dict[str, Commands]]:
+        """Where each of these tasks is; a chosen id that no shard knows is taken to be at home. One look for those."""
+        found: dict[str, Commands] = {}
+        asked: list[str] = []
+        for task_id in task_ids:
+            if (known := self.said_by(check_id(task_id, "task_id"))) is None:
+                asked.append(task_id)
+            else:
+                found[task_id] = known
+        if asked:
+            reads = [("EXISTS", shard.keys.task(task_id)) for task_id in asked for shard in self.all]
+            there = iter((yield Read(reads)))
+            for task_id in asked:
+                holders = [shard for shard in self.all if next(there)]
+                found[task_id] = holders[0] if holders else self.home
+        return found
+
+    def of_task(self, task_id: str) -> Steps[Commands]:
+        """Where one task is."""
+        return (yield from self.locate([task_id]))[task_id]
+
+    def around(self, task_ids: Iterable[str]) -> Steps[Commands]:
+        """Commands that read each of these tasks, and any that says its shard, where it is."""
+        if len(self.all) == 1:
+            return self.home
+        return Across(self, (yield from self.locate(task_ids)))
+
+    def across(self) -> Commands:
+        """As `around`, for tasks that say their shard, for users, runs and namespaces."""
+        return self.home if len(self.all) == 1 else Across(self, {})
+
+
+class Across(Commands):
+    """Reads all over the shards: each key is that of the shard on which its user or task lies."""
+
+    def __init__(self, shards: Shards, places: Mapping[str, Commands]) -> None:
+        self.name, self.config = shards.name, shards.config
+        self.keys = _KeysAcross(shards, places)
+
+    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:  # noqa: ARG002
+        raise AssertionError(f"{script} changes one shard and must be sent to it")
+
+
+class _KeysAcross(Keys):
+    def __init__(self, shards: Shards, places: Mapping[str, Commands]) -> None:
+        super().__init__(shards.config.prefix, shards.name)
+        self._shards, self._places = shards, places
+
+    def of(self, task_id: str) -> Keys:
+        there = self._shards.said_by(task_id) or self._places.get(task_id, self._shards.home)
+        return there.keys
+
+    def everywhere(self) -> Sequence[Keys]:
+        return [shard.keys for shard in self._shards]
+
+    def task(self, task_id: str) -> str:
+        return self.of(task_id).task(task_id)
+
+    def payload(self, task_id: str) -> str:
+        return self.of(task_id).payload(task_id)
+
+    def history(self, task_id: str) -> str:
+        return self.of(task_id).history(task_id)
+
+    def blocked(self, task_id: str) -> str:
+        return self.of(task_id).blocked(task_id)
+
+    def user(self, user_id: str) -> str:
+        return self._shards.of(user_id).keys.user(user_id)
+
+    def normal(self, user_id: str) -> str:
+        return self._shards.of(user_id).keys.normal(user_id)
+
+    def critical(self, user_id: str) -> str:
+        return self._shards.of(user_id).keys.critical(user_id)
+
+    def xcom(self, namespace: str) -> str:
+        return self._shards.of(namespace).keys.xcom(namespace)

@@ -1,0 +1,55 @@
+"""What holds for a queue of several shards holds on a real cluster, where they lie on different servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.queue import FairQueue
+from tests.engine.conftest import NOW, task
+from tests.engine.test_shards import (
+    CONFIG,
+    TestDependencies,
+    TestFairness,
+    TestGraphs,
+    TestLeases,
+    TestNumber,
+    TestPages,
+    TestPlaces,
+    TestSchedules,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import Server
+
+__all__ = [
+    "TestDependencies",
+    "TestFairness",
+    "TestGraphs",
+    "TestLeases",
+    "TestNumber",
+    "TestPages",
+    "TestPlaces",
+    "TestSchedules",
+]
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+@pytest.fixture
+def queue(redis: Any) -> Iterator[FairQueue]:
+    made = FairQueue(redis, config=CONFIG)
+    yield made
+    assert made.check_invariants() == []
+
+
+def test_the_shards_lie_on_several_servers(queue: FairQueue, nodes: list[tuple[int, Server]]) -> None:
+    queue.push_batch([task(f"user-{number}") for number in range(40)], now=NOW)
+    held = []
+    for _, server in nodes:
+        with server.client() as client:
+            held.append(len(client.keys("fq:*")))
+    assert sum(1 for number in held if number) >= 2
