@@ -7,45 +7,28 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-
-from asgiref.sync import sync_to_async
 
 from django_fairque import signals
 from django_fairque.conf import get_config
 from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import ConfigurationError, FairQueueError, ServerRefusedError
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.tasks.execution import aexecute, arun_batch, execute, prepare, run_batch
+from django_fairque.engine.errors import ConfigurationError
 
-from . import database
+from .aio_desk import Desk
 from .budget import Budget
 from .herald import Herald
 from .identity import status_of, worker_info
-from .keeper import MOST_ALERTS, RECORD_TTL, pause_after
-from .lane import Lane
-from .limits import Guard, TaskRevoked, guarded
-from .log import Reporter, logger
+from .log import logger
 from .options import WorkerOptions
-from .outage import Outage
-from .puller import PATIENCE, patient
-from .setting import all_failed, batch_of, imported, services, timeout_of
-from .wishes import BE_QUIET, STOP, Wishes
+from .places import places_of
+from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.tasks.execution import Run
-    from django_fairque.tasks.services import Services
-
-    from .lane import Call, Work
     from .options import WorkerArguments
 
 
@@ -66,7 +49,7 @@ class AsyncWorker:
         self.herald = Herald(self.options)
         self._given = queues
         self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
-        self._desks: list[_Desk] = []
+        self._desks: list[Desk] = []
         self._is_stopping = False
         self._is_quiet = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,7 +71,8 @@ class AsyncWorker:
 
     async def _work(self, queues: Sequence[AsyncFairQueue]) -> None:
         threads = ThreadPoolExecutor(self.options.slots, "fairque-slot")
-        self._desks = [_Desk(self, index, queue, threads) for index, queue in enumerate(queues)]
+        places = [place for queue in queues for place in places_of(queue)]
+        self._desks = [Desk(self, index, place, threads) for index, place in enumerate(places)]
         self.herald.worker(signals.worker_started)
         helpers = [asyncio.ensure_future(each) for desk in self._desks for each in (desk.renew(), desk.sweep())]
         pullers = [asyncio.ensure_future(desk.pull()) for desk in self._desks]
@@ -171,227 +155,6 @@ class AsyncWorker:
             running=sum(len(desk.running) for desk in self._desks),
             status=status_of(is_quiet=self._is_quiet, is_stopping=self._is_stopping),
         )
-
-
-class _Desk:
-    """One queue of the worker."""
-
-    def __init__(self, worker: AsyncWorker, index: int, queue: AsyncFairQueue, threads: ThreadPoolExecutor) -> None:
-        options = worker.options
-        self.queue: AsyncFairQueue = queue
-        self.lane = Lane(index, worker.budget, poll=options.poll, batch_of=batch_of, selective=options.is_selective)
-        self.called = asyncio.Event()
-        self.running: dict[asyncio.Task[None], Work] = {}
-        self._worker = worker
-        self._options = options
-        self._patient: AsyncFairQueue = patient(queue, PATIENCE)
-        self._threads = threads
-        self._outage = Outage()
-        self._wishes = Wishes()
-        self._reporter = Reporter()
-        self._revoked: set[str] = set()
-        self._watcher: asyncio.Task[None] | None = None
-        self._services = self._made_services()
-
-    def _made_services(self) -> Services:
-        loop = asyncio.get_running_loop()
-
-        def send_progress(*report: Any) -> None:
-            asyncio.run_coroutine_threadsafe(self.queue.set_progress(*report), loop).result()
-
-        return services(self.queue, self._options, self._revoked, imported(self._options.handler), send_progress)
-
-    def all_tasks(self) -> list[asyncio.Future[None]]:
-        return [*self.running, *([self._watcher] if self._watcher else [])]
-
-    # --- talking to the server ---
-
-    async def pull(self) -> None:
-        lane = self.lane
-        while not (lane.stopping and not lane.held):
-            now = monotonic()
-            self.called.clear()
-            call = lane.plan(now)
-            if call is not None:
-                await self._make(call)
-                continue
-            if lane.is_suspect and not lane.held:
-                await self._recover()
-                continue
-            seconds = lane.watch(now)
-            if seconds is not None:
-                self._watcher = asyncio.ensure_future(self._watch(seconds))
-            self._worker.start_more()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.called.wait(), max(0.0005, lane.patience(now)))
-        self._worker.changed()
-
-    async def _make(self, call: Call) -> None:
-        options = self._options
-        try:
-            reply = await self._patient.settle(
-                call.outcomes,
-                call.fetch,
-                worker=options.worker_id,
-                users=options.users,
-                steal=options.steal,
-                lease=options.lease,
-                woken=call.woken,
-            )
-        except FairQueueError as error:
-            self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
-            await asyncio.sleep(self._outage.met(error))
-            return
-        self._outage.over()
-        self.lane.settled(call, reply, monotonic())
-        self._reporter.report(call.outcomes, reply.statuses)
-        self._worker.herald.report(self.queue.name, call.outcomes, reply.statuses)
-        self._worker.start_more()
-        self._worker.changed()
-
-    async def _recover(self) -> None:
-        try:
-            await self._patient.release_worker(self._options.worker_id, reason="the reply that handed it out was lost")
-        except FairQueueError as error:
-            await asyncio.sleep(self._outage.met(error))
-        else:
-            self.lane.is_suspect = False
-
-    async def _watch(self, seconds: float) -> None:
-        woken = False
-        try:
-            woken = await self.queue.wait_for_work(seconds)
-        except FairQueueError as error:
-            await asyncio.sleep(self._outage.met(error))
-        self.lane.news(woken=woken)
-        self.called.set()
-
-    async def renew(self) -> None:
-        while True:
-            try:
-                beat = await self.queue.heartbeat(
-                    self._options.worker_id, self._worker.info(), lease=self._options.lease, ttl=RECORD_TTL
-                )
-            except FairQueueError as error:
-                await asyncio.sleep(self._outage.met(error))
-                continue
-            self._revoke(beat.revoked)
-            if wish := self._wishes.heard(self.queue.name, beat.wish):
-                self._worker.follow(wish)
-            await asyncio.sleep(self._options.renew_every)
-
-    async def sweep(self) -> None:
-        while True:
-            try:
-                sweep = await self.queue.sweep()
-                if sweep.alerts:
-                    self._worker.herald.announce(await self.queue.take_alerts(MOST_ALERTS))
-                if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
-                    await self.queue.schedules.fire_due()
-            except FairQueueError as error:
-                await asyncio.sleep(self._outage.met(error))
-                continue
-            await asyncio.sleep(pause_after(sweep, self.queue.config.queue_cleanup_interval))
-
-    async def leave(self) -> None:
-        self._reporter.flush()
-        try:
-            await self.queue.release_worker(self._options.worker_id, reason="worker stopped", forget=True)
-        except FairQueueError as error:
-            logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)
-
-    # --- running tasks ---
-
-    def start(self) -> None:
-        """Begin what lies in the buffer, as far as slots are free."""
-        while self.lane.buffer and self._worker.has_free_slot:
-            work = self.lane.buffer.popleft()
-            task = asyncio.ensure_future(self._serve(work))
-            self.running[task] = work
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self.running[task]
-        self._worker.start_more()
-        if self.lane.wants_notice:
-            self.called.set()
-
-    async def _serve(self, work: Work) -> None:
-        leases = work if isinstance(work, list) else [work]
-        try:
-            outcomes = await self._outcomes(leases)
-        except Exception:  # noqa: BLE001 - a fault of ours must not leave a lease without an outcome
-            logger.exception("the worker itself failed while it ran a task; the task is given back as crashed")
-            outcomes = [Outcome.crash(lease, "the worker failed while it ran this task") for lease in leases]
-        self.lane.outcomes.extend(self._still_ours(outcome) for outcome in outcomes)
-
-    async def _outcomes(self, leases: list[Lease]) -> list[Outcome]:
-        prepared = [prepare(lease, self._services) for lease in leases]
-        outcomes = [each for each in prepared if isinstance(each, Outcome)]
-        runs = [each for each in prepared if not isinstance(each, Outcome)]
-        return outcomes + (await self._run(runs) if runs else [])
-
-    def _still_ours(self, outcome: Outcome) -> Outcome:
-        if outcome.lease.task_id in self._revoked:
-            self._revoked.discard(outcome.lease.task_id)
-            return Outcome.release(outcome.lease)
-        return outcome
-
-    async def _run(self, runs: list[Run]) -> list[Outcome]:
-        started, timeout = monotonic(), max(map(timeout_of, runs))
-        if not runs[0].definition.is_async:
-            return await self._in_thread(runs, started, timeout)
-        try:
-            return await asyncio.wait_for(self._coroutine(runs), timeout)
-        except asyncio.TimeoutError:
-            return all_failed(runs, SoftTimeLimitExceeded(), started)
-        except asyncio.CancelledError:
-            if self._all_revoked(runs):
-                return [Outcome.release(run.lease) for run in runs]
-            raise
-        finally:
-            if database.is_open_elsewhere():
-                await sync_to_async(database.tidy)()
-
-    def _all_revoked(self, runs: list[Run]) -> bool:
-        return all(run.lease.task_id in self._revoked for run in runs)
-
-    async def _coroutine(self, runs: list[Run]) -> list[Outcome]:
-        if runs[0].definition.options.batch:
-            return await arun_batch(runs)
-        return [await aexecute(runs[0])]
-
-    async def _in_thread(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
-        loop, guard = asyncio.get_running_loop(), Guard()
-        timer = loop.call_later(timeout, partial(guard.interrupt, SoftTimeLimitExceeded, started=started))
-        work = loop.run_in_executor(self._threads, _run_in_thread, runs, guard, started, timeout)
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            guard.interrupt(TaskRevoked, started=started)
-            if not self._all_revoked(runs):
-                raise
-            return await asyncio.shield(work)  # the thread is busy until it is over
-        finally:
-            timer.cancel()
-
-    def _revoke(self, task_ids: Sequence[str]) -> None:
-        if not task_ids:
-            return
-        self._revoked.update(task_ids)
-        for task, work in list(self.running.items()):
-            if not isinstance(work, list) and work.task_id in self._revoked:
-                task.cancel()
-
-
-def _run_in_thread(runs: list[Run], guard: Guard, started: float, timeout: float) -> list[Outcome]:
-    def body() -> list[Outcome]:
-        return run_batch(runs) if runs[0].definition.options.batch else [execute(runs[0])]
-
-    try:
-        return guarded(guard, started, timeout, body, lambda error: all_failed(runs, error, started))
-    finally:
-        database.tidy()
 
 
 async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Budget:
         """How many leases the lane may fetch: for free slots, ``ahead`` for its buffer, ``missing`` for batches."""
         free = self.slots - sum(other.in_hand for other in self.lanes)
         if len(self.lanes) > 1:
+            if not self._has_its_turn(lane):
+                return 0
             free -= self._owed_to_others(lane)
         room = min(max(0, free + ahead) + missing, LARGEST_FETCH)
         if self._max_tasks:
@@ -43,12 +46,25 @@ class Budget:
         return room
 
     def _owed_to_others(self, lane: Lane) -> int:
-        """Slots that hungry lanes lack to an equal share, if this one has its own."""
-        rivals = [other for other in self.lanes if other is not lane and other.is_hungry]
+        """Slots that hungry queues lack to an equal share, if this one has its own."""
+        mine = sum(other.in_hand for other in self.lanes if other.place.shared is lane.place.shared)
+        rivals: dict[int, int] = {}
+        for other in self.lanes:
+            if other.place.shared is not lane.place.shared and other.is_hungry:
+                rivals.setdefault(id(other.place.shared), 0)
+        for other in self.lanes:
+            if id(other.place.shared) in rivals:
+                rivals[id(other.place.shared)] += other.in_hand
         share = max(1, self.slots // (len(rivals) + 1))
-        if lane.in_hand < share:
+        if mine < share:
             return 0
-        return sum(max(0, share - other.in_hand) for other in rivals)
+        return sum(max(0, share - in_hand) for in_hand in rivals.values())
+
+    def _has_its_turn(self, lane: Lane) -> bool:
+        """Whether no other shard of its queue, which wants more too, comes first."""
+        among, now = lane.place.shared, monotonic()
+        others = (other for other in self.lanes if other is not lane and other.place.shared is among)
+        return all(lane.place.now <= other.place.now for other in others if other.comes_first(now))
 
     @property
     def is_spent(self) -> bool:

@@ -1,4 +1,7 @@
-"""What every process that runs tasks consists of: slots, an event loop, a clock, and a puller per queue."""
+"""What every process that runs tasks consists of: slots, an event loop, a clock, and a puller per queue.
+
+A queue of several shards has a puller for each.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from .limits import Clock
 from .log import Reporter, logger
 from .memory import resident_mb
 from .outage import Outage
+from .places import places_of
 from .puller import Puller
 from .setting import batch_of, imported, services
 from .slots import Crew, Desk
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
     from .board import Board
     from .options import WorkerOptions
+    from .places import Turn
 
 LOOK_AT_MEMORY = 1.0
 """Seconds between looks at the memory limit."""
@@ -57,9 +62,14 @@ class Core:
         self._memory_due = 0.0
         revoked: set[str] = set()
         handler = imported(options.handler)
+        places = [place for queue in queues for place in places_of(queue)]
         desks = [
-            Desk(self._lane(index), services(queue, options, revoked, handler, queue.set_progress), Bell())
-            for index, queue in enumerate(queues)
+            Desk(
+                self._lane(index, place.turn),
+                services(place.queue, options, revoked, handler, place.queue.set_progress),
+                Bell(),
+            )
+            for index, place in enumerate(places)
         ]
         self.herald = Herald(options)
         self._courier = Courier()
@@ -67,7 +77,7 @@ class Core:
         self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)
         self._pullers = [
             Puller(
-                queue,
+                place.queue,
                 desk.lane,
                 desk.bell,
                 self._crew,
@@ -79,11 +89,18 @@ class Core:
                 herald=self.herald,
                 on_change=self._changed,
             )
-            for queue, desk in zip(queues, desks, strict=True)
+            for place, desk in zip(places, desks, strict=True)
         ]
 
-    def _lane(self, index: int) -> Lane:
-        return Lane(index, self.budget, poll=self.options.poll, batch_of=batch_of, selective=self.options.is_selective)
+    def _lane(self, index: int, turn: Turn) -> Lane:
+        return Lane(
+            index,
+            self.budget,
+            poll=self.options.poll,
+            batch_of=batch_of,
+            selective=self.options.is_selective,
+            place=turn,
+        )
 
     def start(self) -> None:
         self._crew.start()

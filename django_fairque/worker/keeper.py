@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.errors import FairQueueError
 
 from .log import logger
-from .puller import patient
 from .wishes import Wishes
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Member:
     on_revoked: Callable[[Sequence[str]], object]
     due: float = 0.0
     confirmed: dict[str, float] = field(default_factory=dict)
-    """Per queue, when the last renewal that worked was sent (`time.monotonic()`)."""
+    """Per queue, or shard of one, when the last renewal that worked was sent (`time.monotonic()`)."""
     wishes: Wishes = field(default_factory=Wishes)
 
     def confirmed_at(self) -> float:
@@ -83,7 +82,7 @@ class Keeper(threading.Thread):
         on_wish: Callable[[str], object],
     ) -> None:
         super().__init__(name="fairque-keeper", daemon=True)
-        self._queues = {queue.name: patient(queue, PATIENCE) for queue in queues}
+        self._queues = {place.label: place.repeating_for(PATIENCE) for queue in queues for place in queue.shards}
         self._lease = options.lease
         self._every = options.renew_every
         self._outage = outage
@@ -180,18 +179,26 @@ class Keeper(threading.Thread):
             logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)
 
     def _renew(self, member: Member) -> None:
-        info = member.info()
-        for name, queue in self._queues.items():
+        info, trouble = member.info(), None
+        for name in self._queues:
             if member.worker_id not in self._members:
                 return
-            sent = monotonic()
-            beat = queue.heartbeat(member.worker_id, info, lease=self._lease, ttl=RECORD_TTL)
-            member.confirmed[name] = sent
-            if beat.revoked:
-                member.on_revoked(beat.revoked)
-            if wish := member.wishes.heard(name, beat.wish):
-                self._on_wish(wish)
+            try:
+                self._renew_in(name, member, info)
+            except FairQueueError as error:
+                trouble = error  # of one shard: the leases on the others must not end with it
+        if trouble is not None:
+            raise trouble
         member.due = monotonic() + self._every
+
+    def _renew_in(self, name: str, member: Member, info: Mapping[str, str]) -> None:
+        sent = monotonic()
+        beat = self._queues[name].heartbeat(member.worker_id, info, lease=self._lease, ttl=RECORD_TTL)
+        member.confirmed[name] = sent
+        if beat.revoked:
+            member.on_revoked(beat.revoked)
+        if wish := member.wishes.heard(name, beat.wish):
+            self._on_wish(wish)
 
     def _sweep(self, name: str) -> None:
         queue = self._queues[name]
@@ -200,6 +207,8 @@ class Keeper(threading.Thread):
             self._on_alerts(queue.take_alerts(MOST_ALERTS))
         if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
             queue.schedules.fire_due()
+        if sweep.messages:
+            queue.whole.carry_messages()
         self._sweep_due[name] = monotonic() + pause_after(sweep, queue.config.queue_cleanup_interval)
 
 

@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
 from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.turns import Turns
 
 from .collector import Collector
+from .places import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +49,9 @@ FIRST_PAUSE = 0.005
 LONGEST_PAUSE = 0.25
 """Seconds between looks of a worker for some users only, while there is work for others only."""
 
+OUT_OF_TURN = 0.25
+"""Seconds after which a shard that has not answered is no longer waited for by the others."""
+
 Work = Union["Lease", "list[Lease]"]
 """What a slot takes: a task, or a batch of tasks of one name."""
 
@@ -66,6 +71,7 @@ class Lane:
     Args:
         batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
         selective: the worker serves some users only.
+        place: which shard of a queue this is for.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class Lane:
         poll: float,
         batch_of: Callable[[str], tuple[int, float] | None] = lambda _: None,
         selective: bool = False,
+        place: Turn | None = None,
     ) -> None:
         self.index = index
         self.buffer: deque[Work] = deque()
@@ -90,6 +97,8 @@ class Lane:
         self.is_suspect = False
         """A fetch may have handed out leases of which nothing is known here; nothing is fetched until that is mended."""
         self.mean_run = 0.0
+        self.place = place or Turn(Turns(1), 0)
+        self._asking: float | None = None
         self._budget = budget
         self._poll = poll
         self._selective = selective
@@ -123,6 +132,12 @@ class Lane:
     def is_hungry(self) -> bool:
         """Whether it would fetch if it were given room."""
         return not (self.dry or self.stopping or self.is_quiet)
+
+    def comes_first(self, now: float) -> bool:
+        """Whether others of its queue must wait for it: not if its server does not answer."""
+        if not self.is_hungry or self.is_suspect:
+            return False
+        return self._asking is None or now - self._asking < OUT_OF_TURN
 
     @property
     def is_drained(self) -> bool:
@@ -165,6 +180,7 @@ class Lane:
             return None
         self._asked_in = self._budget.events
         self._asked = now
+        self._asking = now if room else None
         return Call(outcomes, room, bool(news))
 
     @property
@@ -209,6 +225,8 @@ class Lane:
     def settled(self, call: Call, reply: Settled, now: float) -> list[Lease]:
         """Take in the reply; returns the leases that begin to wait for a slot here."""
         leases = reply.leases
+        self._asking = None
+        self.place.shared.served(self.place.index, reply.virtual_time, len(leases), call.fetch)
         if leases:
             self._round_trip += 0.2 * (now - self._asked - self._round_trip)
         if not call.fetch:
@@ -226,6 +244,7 @@ class Lane:
 
     def failed(self, call: Call, *, is_known: bool) -> None:
         """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
+        self._asking = None
         if call.fetch:
             self.dry = False
             self.is_suspect = self.is_suspect or not is_known

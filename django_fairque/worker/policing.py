@@ -92,7 +92,7 @@ def returns(child: ChildProcess, queues: Sequence[FairQueue]) -> list[Return]:
     reason = child.killed_for or (f"worker process died ({_how(child.exitcode)})" if died else "worker stopped")
     return [
         Return(
-            queue.name,
+            queue.label,
             child.worker_id,
             reason,
             crashed=[token for each in running if died and each.lane == lane for token in each.tokens],
@@ -103,7 +103,7 @@ def returns(child: ChildProcess, queues: Sequence[FairQueue]) -> list[Return]:
                 for failure in _failures(each, queue, child.worker_id)
             ],
         )
-        for lane, queue in enumerate(queues)
+        for lane, queue in enumerate(place for queue in queues for place in queue.shards)
     ]
 
 

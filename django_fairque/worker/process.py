@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 class ChildProcess:
     """Starts with `start`; ``worker_id`` is its own, never used before or after."""
 
-    def __init__(self, context: SpawnContext, options: WorkerOptions, index: int, incarnation: int) -> None:
+    def __init__(self, context: SpawnContext, options: WorkerOptions, lanes: int, index: int, incarnation: int) -> None:
         self.index = index
         self.worker_id = f"{options.worker_id}.{index}.{incarnation}"
         self.options = replace(options, worker_id=self.worker_id)
-        self.board = Board.shared(context, options.slots, len(options.queues))
+        self.board = Board.shared(context, options.slots, lanes)
         self.line, self._far_end = context.Pipe()
         self._process = context.Process(
             target=child.main, args=(self.options, self.board, self._far_end, os.getpid()), name=self.worker_id

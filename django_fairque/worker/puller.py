@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import FairQueueError, ServerRefusedError
 
@@ -15,7 +16,6 @@ from .log import logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.aio import AsyncFairQueue
     from django_fairque.engine.queue import FairQueue
 
     from .board import Board
@@ -54,8 +54,8 @@ class Puller(threading.Thread):
         herald: Herald,
         on_change: Callable[[], None],
     ) -> None:
-        super().__init__(name=f"fairque-puller-{queue.name}", daemon=True)
-        self.queue = patient(queue, PATIENCE)
+        super().__init__(name=f"fairque-puller-{queue.label}", daemon=True)
+        self.queue = queue.repeating_for(PATIENCE)
         self.lane = lane
         self.bell = bell
         self._crew = crew
@@ -121,11 +121,18 @@ class Puller(threading.Thread):
         if lane.settled(call, reply, monotonic()):
             self._crew.wake(lane)
             self._clock.begin()
+        if reply.has_messages:
+            self._carry()
         if call.outcomes:
             self._board.count(len(call.outcomes))
             self._reporter.report(call.outcomes, reply.statuses)
             self._herald.report(self.queue.name, call.outcomes, reply.statuses)
         self._on_change()
+
+    def _carry(self) -> None:
+        """What ended here may be waited for on another shard. If that can't be reached now, sweepers carry it later."""
+        with suppress(FairQueueError):
+            self.queue.whole.carry_messages()
 
     def _recover(self) -> None:
         """A fetch was lost with its reply for good: give back whatever the server thinks this worker has."""
@@ -141,7 +148,7 @@ class Watcher(threading.Thread):
     """Waits on the server for work, while its puller goes on reporting what ends."""
 
     def __init__(self, queue: FairQueue, lane: Lane, bell: Bell, worker_id: str, outage: Outage) -> None:
-        super().__init__(name=f"fairque-watcher-{queue.name}", daemon=True)
+        super().__init__(name=f"fairque-watcher-{queue.label}", daemon=True)
         self._queue = queue
         self._lane = lane
         self._bell = bell
@@ -186,12 +193,3 @@ class Watcher(threading.Thread):
             self._queue.settle([], worker=self._worker_id, woken=True)
         except FairQueueError as error:  # others notice at their next poll
             self._outage.met(error)
-
-
-AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
-
-
-def patient(queue: AnyQueue, seconds: float) -> AnyQueue:
-    """The same queue, repeating its calls for so long when the server does not answer."""
-    config = queue.config.model_copy(update={"pipeline_timeout": seconds})
-    return type(queue)(queue.client, queue.name, config)

@@ -37,7 +37,7 @@ def services(
         timeout=options.timeout,
         revoked=revoked,
         tracing=get_config().tracing,
-        own_queue=queue if isinstance(queue, FairQueue) else None,
+        own_queue=queue.whole if isinstance(queue, FairQueue) else None,
     )
 
 

@@ -66,6 +66,7 @@ class Supervisor:
             )
         self.options = options
         self._queues = [get_queue(name) for name in options.queues]
+        self._lanes = sum(len(queue.shards) for queue in self._queues)
         self._context = get_context("spawn")
         self._outage = Outage()
         self._alerts: deque[Alert] = deque(maxlen=MOST_WAITING)
@@ -216,7 +217,7 @@ class Supervisor:
         for index in [index for index, due in self._vacant.items() if due <= now]:
             del self._vacant[index]
             self._incarnation += 1
-            child = ChildProcess(self._context, self.options, index, self._incarnation)
+            child = ChildProcess(self._context, self.options, self._lanes, index, self._incarnation)
             child.start()
             if self._is_quiet:
                 child.be_quiet(is_quiet=True)

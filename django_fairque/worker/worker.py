@@ -52,7 +52,11 @@ class Worker:
             None if given is None else [queue.name for queue in given], arguments
         )
         self.queues = given or [get_queue(name) for name in self.options.queues]
-        self._core = Core(self.options, self.queues, Board.private(self.options.slots, len(self.queues)))
+        self._core = Core(
+            self.options,
+            self.queues,
+            Board.private(self.options.slots, sum(len(queue.shards) for queue in self.queues)),
+        )
         self._keeper = Keeper(self.queues, self.options, self._core.outage, self._core.herald.announce, self._follow)
         self._deadline: float | None = None
 

@@ -22,9 +22,13 @@ def lease(name: str = "task", user: str = "ann") -> Lease:
 
 
 def lane_of(
-    slots: int = 2, *, batch_of: Callable[[str], tuple[int, float] | None] = lambda _: None, **options: bool
+    slots: int = 2,
+    *,
+    batch_of: Callable[[str], tuple[int, float] | None] = lambda _: None,
+    selective: bool = False,
+    burst: bool = False,
 ) -> Lane:
-    return Lane(0, Budget(slots, burst=options.pop("burst", False)), poll=5.0, batch_of=batch_of, **options)
+    return Lane(0, Budget(slots, burst=burst), poll=5.0, batch_of=batch_of, selective=selective)
 
 
 def planned(lane: Lane, now: float) -> Call:

@@ -16,7 +16,12 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 FAIRQUE = {
-    "REDIS": {"URL": os.environ.get("TEST_SERVER", "redis://unset")},
+    "REDIS": {"URL": os.environ.get("TEST_SERVER", "redis://unset"), "CLUSTER": "TEST_CLUSTER" in os.environ},
     "QUEUES": {"default": {}, "mail": {}},
-    "QUEUE": {"RETRY_BASE_SECONDS": 0.05, "RETRY_JITTER": 0},
+    "QUEUE": {
+        "RETRY_BASE_SECONDS": 0.05,
+        "RETRY_JITTER": 0,
+        "FAIR_BY": os.environ.get("TEST_FAIR_BY", "time"),
+        "SHARDS": int(os.environ.get("TEST_SHARDS", "1")),
+    },
 }

@@ -1,0 +1,41 @@
+"""``manage.py fairque_reshard``: spread a drained queue over another number of shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.management.base import QueueCommand
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+    from django_fairque.engine.queue import FairQueue
+
+
+class Command(QueueCommand):
+    help = (
+        "Spread a queue over another number of shards. It must be drained: no task waits or runs, no dead letter lies "
+        "there, its workers are stopped, and so is whoever pushes. Users keep their weights, limits and pauses, schedules "
+        "their times; ended tasks and their results are forgotten. Then set SHARDS to the same number everywhere. "
+        "What was interrupted is completed by running it again."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--shards", type=int, required=True, metavar="N", help="how many there are to be (1 to 256)"
+        )
+
+    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        wanted = options["shards"]
+        before, moved = queue.reshard(wanted)
+        if moved is None:
+            self.stdout.write(f"queue {queue.name!r} lies on {before} shards already; nothing was changed")
+            return
+        self.stdout.write(
+            f"{moved.users} users with settings and {moved.schedules} schedules were moved, "
+            f"{moved.forgotten} ended tasks forgotten"
+        )
+        self.stdout.write(self.style.SUCCESS(f"queue {queue.name!r} lies on {wanted} shards now (before: {before})"))
+        if queue.config.shards != wanted:
+            self.stdout.write(self.style.WARNING(f"set SHARDS to {wanted} before anybody uses it again"))

@@ -1,0 +1,41 @@
+"""Where a worker works: each shard of each of its queues is a place, with a lane of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from django_fairque.engine.turns import Turns
+
+if TYPE_CHECKING:
+    from django_fairque.engine.aio import AsyncFairQueue
+    from django_fairque.engine.queue import FairQueue
+
+AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A shard among the shards of its queue, in the order that all of them share."""
+
+    shared: Turns
+    index: int
+
+    @property
+    def now(self) -> float:
+        return self.shared.turn(self.index)
+
+
+@dataclass(frozen=True)
+class Place(Generic[AnyQueue]):
+    """A shard as a queue of its own, and its turn."""
+
+    queue: AnyQueue
+    turn: Turn
+
+
+def places_of(queue: AnyQueue) -> list[Place[AnyQueue]]:
+    """One for each shard."""
+    shards = queue.shards
+    turns = Turns(len(shards))
+    return [Place(shard, Turn(turns, index)) for index, shard in enumerate(shards)]

@@ -1,0 +1,34 @@
+"""``fairque_reshard``, as an operator uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError
+
+from django_fairque.conf import close_queues, get_queue
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Push, Run
+
+
+def test_a_queue_grows(run: Run, queue: FairQueue, settings: Settings) -> None:
+    queue.user("acme").set_weight(3)
+    printed = run("fairque_reshard", "--shards", "3")
+    assert "lies on 3 shards now (before: 1)" in printed
+    assert "set SHARDS to 3 before anybody uses it again" in printed
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"SHARDS": 3}}
+    close_queues()
+    assert get_queue().user("acme").stats().weight == 3
+    assert "already; nothing was changed" in run("fairque_reshard", "--shards", "3")
+
+
+def test_one_that_is_not_drained_is_refused(run: Run, push: Push) -> None:
+    push()
+    with pytest.raises(CommandError, match="can't be moved to other shards yet: 1 tasks are queued"):
+        run("fairque_reshard", "--shards", "3")

@@ -1,0 +1,102 @@
+"""Workers on a queue of several shards: one queue to them, whatever lies where."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.ids import bucket_of
+from django_fairque.engine.models import Task
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.records import TaskState
+
+from .conftest import eventually, told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis import Redis
+
+    from .conftest import StartWorker
+
+SHARDS = 4
+ENVIRONMENT = {"TEST_SHARDS": str(SHARDS)}
+
+
+@pytest.fixture
+def queue(redis: Redis) -> FairQueue:
+    return FairQueue(redis, "default", QueueConfig(retry_base_seconds=0.05, retry_jitter=0, shards=SHARDS))
+
+
+def users_of(shard: int, count: int) -> list[str]:
+    names = (f"user-{number}" for number in range(10_000))
+    return [name for name in names if bucket_of(name) % SHARDS == shard][:count]
+
+
+def is_finished(queue: FairQueue, task_id: str) -> bool:
+    return queue.get_task(task_id).state is TaskState.FINISHED
+
+
+def call(user: str, name: str, *args: object, depends_on: Sequence[str] = ()) -> Task:
+    return Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, depends_on=depends_on)
+
+
+def test_a_burst_does_all_of_it(start_worker: StartWorker, queue: FairQueue) -> None:
+    queue.push_batch([call(f"user-{number % 30}", "noop") for number in range(300)])
+    first = call(users_of(0, 1)[0], "add", 1, 2)
+    chain = [first]
+    for shard in (1, 2, 3, 0):
+        chain.append(call(users_of(shard, 1)[0], "add", 1, 2, depends_on=[chain[-1].task_id]))
+    queue.push_graph(chain, "run")
+    worker = start_worker("--burst", "--processes", "2", **ENVIRONMENT)
+    assert worker.wait() == 0
+    assert queue.get_stats().states[TaskState.FINISHED.value] == 305
+    assert queue.run("run").state == "finished"
+
+
+def test_news_from_another_shard_come_at_once(start_worker: StartWorker, queue: FairQueue) -> None:
+    start_worker(**ENVIRONMENT).wait_ready()
+    one, two = users_of(0, 1)[0], users_of(1, 1)[0]
+    for _ in range(5):
+        parent = call(one, "noop")
+        child = call(two, "noop", depends_on=[parent.task_id])
+        queue.push_graph([parent, child])
+        eventually(partial(is_finished, queue, child.task_id))
+
+
+def test_users_of_a_full_shard_are_served_like_others(
+    start_worker: StartWorker, queue: FairQueue, redis: Redis
+) -> None:
+    users = [*users_of(0, 10), *users_of(1, 1), *users_of(2, 3)]
+    tasks = [call(user, "count_me", number) for number in range(60) for user in users]
+    owner = {task.task_id: task.user_id for task in tasks}
+    queue.push_batch(tasks)
+    start_worker("--burst", "--concurrency", "2", TEST_FAIR_BY="tasks", **ENVIRONMENT).wait(60)
+    half = [owner[task_id] for task_id, _ in told(redis, "tests:started")][: len(tasks) // 2]
+    shares = [Counter(half)[user] for user in users]
+    assert sum(shares) ** 2 / (len(users) * sum(share * share for share in shares)) > 0.95
+
+
+def test_a_killed_process_loses_nothing(start_worker: StartWorker, queue: FairQueue, redis: Redis) -> None:
+    ids = [queue.push(call(users_of(shard, 1)[0], "nap", 30.0)).task_id for shard in range(SHARDS)]
+    worker = start_worker("--concurrency", "4", **ENVIRONMENT).wait_ready()
+    eventually(lambda: len(told(redis, "tests:started")) == SHARDS)
+    worker.children()[0].send_signal(signal.SIGKILL)
+    eventually(lambda: len(told(redis, "tests:started")) == 2 * SHARDS)
+    assert {task_id for task_id, _ in told(redis, "tests:started")} == set(ids)
+    assert {queue.history(task_id)[0].kind for task_id in ids} == {"crashed"}
+    for task_id in ids:
+        queue.cancel(task_id)
+    assert worker.stop() == 0
+
+
+def test_a_worker_is_steered_through_any_shard(start_worker: StartWorker, queue: FairQueue) -> None:
+    worker = start_worker(**ENVIRONMENT).wait_ready()
+    (record,) = eventually(queue.workers)
+    assert queue.tell_worker(record.worker, "stop")
+    assert worker.wait() == 0
