@@ -102,7 +102,7 @@ class TestMistakes:
             ({"failed_ttl": 59}, "expected a number of seconds from 60"),
             ({"pipeline_batch_size": 1001}, "expected a whole number from 1 to 1000; got 1001"),
             ({"sweep_batch_size": 0}, "expected a whole number from 1 to 1000; got 0"),
-            ({"shards": 4}, "expected 1, because a queue can't be spread over several shards yet; got 4"),
+            ({"shards": 999}, "expected a whole number from 1 to 256; got 999"),
             ({"max_deliveries": [5]}, "got a list of 1"),
             ({"max_deliveries": {}}, "got a mapping of 0"),
             ({"max_deliveries": object()}, "got a object"),
