@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .errors import TaskNotFoundError
-from .keys import Keys
+from .keys import BASE, Keys
 from .options import STARVING
 from .priority import Priority
 from .scripts import load
@@ -49,8 +49,14 @@ class Commands:
 
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:
         """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
+        declared = load(script).keys
+        base = self.keys.base if declared[: len(BASE)] == BASE else ()
         keys = [
-            getattr(self.keys, name)(names[name]) if name in names else self.keys(name) for name in load(script).keys
+            *base,
+            *(
+                getattr(self.keys, name)(names[name]) if name in names else self.keys(name)
+                for name in declared[len(base) :]
+            ),
         ]
         return Call(script, keys, ["" if now is None else to_us(now), *self._options, *args])
 

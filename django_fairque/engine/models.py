@@ -219,12 +219,14 @@ class Task(BaseModel):
     @property
     def payload_bytes(self) -> bytes:
         """The payload as it is on the wire."""
-        return self._raw
+        raw: bytes = _private(self)["_raw"]
+        return raw
 
     @property
     def has_chosen_id(self) -> bool:
         """Whether the caller chose the id (then a second push of it is a duplicate, not an accident)."""
-        return self._chosen
+        chosen: bool = _private(self)["_chosen"]
+        return chosen
 
     def is_ready_to_execute(self, now: float | None = None) -> bool:
         """Whether its time has come and not passed; ``now`` defaults to this machine's clock."""
@@ -244,13 +246,14 @@ class Task(BaseModel):
 
     def to_lua_args(self) -> list[Any]:
         """The arguments of one task in ``push.lua``, in its order."""
+        private = _private(self)
         return [
             self.task_id,
             self.user_id,
             self.name,
             int(self.priority),
-            self._raw,
-            1 if self._chosen else 0,
+            private["_raw"],
+            1 if private["_chosen"] else 0,
             "" if self.execute_after is None else to_us(self.execute_after),
             "" if self.expires_at is None else to_us(self.expires_at),
             self.max_retries,
@@ -341,6 +344,11 @@ class Task(BaseModel):
 
 
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
+
+
+def _private(task: Task) -> dict[str, Any]:
+    """What pydantic keeps of a task's private attributes: they cost a microsecond each through its ``__getattr__``."""
+    return task.__pydantic_private__ or {}
 
 
 def _trace(parent: object, state: object) -> Trace:

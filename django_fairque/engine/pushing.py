@@ -125,19 +125,20 @@ def push_args(
     Raises:
         TaskValidationError: a task is beyond what this queue is configured to take.
     """
-    limit = commands.config.max_payload_bytes
+    limit, most_retries = commands.config.max_payload_bytes, commands.config.max_retry_attempts
     args: list[Any] = []
     kept = 0
     for task in tasks:
-        if len(task.payload_bytes) > limit:
+        size = len(task.payload_bytes)
+        if size > limit:
             raise TaskValidationError(
-                f"the payload of task {task.task_id!r} takes {len(task.payload_bytes):,} bytes, "
+                f"the payload of task {task.task_id!r} takes {size:,} bytes, "
                 f"the limit (max_payload_bytes) is {limit:,}; store the data and pass a reference to it"
             )
-        if task.max_retries > commands.config.max_retry_attempts:
+        if task.max_retries > most_retries:
             raise TaskValidationError(
                 f"max_retries of task {task.task_id!r} is {task.max_retries}, "
-                f"the limit (max_retry_attempts) is {commands.config.max_retry_attempts}"
+                f"the limit (max_retry_attempts) is {most_retries}"
             )
         if task.has_chosen_id or task.unique_key:
             kept = 1

@@ -24,6 +24,7 @@ from .errors import (
 )
 from .scripts import Script, load
 from .steps import Block, Call, Read, Request, Scan
+from .wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -212,6 +213,7 @@ class Transport:
         self.patience = patience
         self._checked = False
         self._calls = Calls()
+        self._wire = Wire(client)
 
     def send(self, request: Request) -> Any:
         patience = Patience(request, self.patience)
@@ -241,11 +243,11 @@ class Transport:
         elif patience.loads and not calls.use_functions(patience):
             self.client.script_load(script.source)
         try:
-            return self.client.execute_command(*calls.command(request, script, patience), **RAW)
+            return self._wire.call(calls.command(request, script, patience), **RAW)
         except redis_errors.ResponseError as error:
             if not calls.is_without_functions(error):
                 raise
-        return self.client.execute_command(*calls.command(request, script, patience), **RAW)
+        return self._wire.call(calls.command(request, script, patience), **RAW)
 
     def _read(self, request: Read) -> list[Any]:
         if len(request.commands) == 1:
