@@ -60,6 +60,14 @@ local function known_as(item)
   return stored[1]
 end
 
+-- The list or set that a user's task may go to: once a call, however many of the user's tasks go there.
+local function touch_lane(u, is_critical)
+  local lane = is_critical and 'touched_critical' or 'touched_normal'
+  if u[lane] then return end
+  u[lane] = true
+  touch(is_critical and critical_key(u.name) or normal_key(u.name))
+end
+
 local function decide(item, some_exist)
   local u = load_user(item.user)
   local waiting = u.ready + u.sched + u.deferred + (pending[u] or 0)
@@ -79,8 +87,7 @@ local function decide(item, some_exist)
     pending[u] = (pending[u] or 0) + 1
     accepted[#accepted + 1] = item
     accepted_by_id[item.id] = item
-    touch(critical_key(item.user))
-    touch(normal_key(item.user))
+    touch_lane(u, ARGV[item.at + 3] == '6')
   end
   local digest = ARGV[item.at + 11]
   if digest ~= '' then
@@ -95,7 +102,7 @@ local function read_items(at, size)
   local keys = {}
   for i = 1, size do
     local first = at + (i - 1) * STRIDE
-    local item = { index = i, id = ARGV[first], user = ARGV[first + 1], at = first }
+    local item = { index = i, id = ARGV[first], user = ARGV[first + 1], at = first, u = false, created = 0 }
     items[i] = item
     keys[2 * i - 1], keys[2 * i] = task_key(item.id), payload_key(item.id)
   end
@@ -216,17 +223,20 @@ local function touch_dependencies(run)
   end
 end
 
+local OPTIONAL = { 'name', 2, 'expires', 7, 'timeout', 9, 'sla', 10 }
 local function fields_of(item, run, state, due)
   local at = item.at
   local fields = {
     'state', state, 'user', item.user, 'priority', ARGV[at + 3], 'created', exact(item.created), 'max_retries', ARGV[at + 8],
   }
+  local n = #fields
   local function put(field, value)
-    fields[#fields + 1] = field
-    fields[#fields + 1] = value
+    fields[n + 1], fields[n + 2] = field, value
+    n = n + 2
   end
-  for field, offset in pairs({ name = 2, expires = 7, timeout = 9, sla = 10 }) do
-    if ARGV[at + offset] ~= '' then put(field, ARGV[at + offset]) end
+  for i = 1, #OPTIONAL, 2 do
+    local value = ARGV[at + OPTIONAL[i + 1]]
+    if value ~= '' then put(OPTIONAL[i], value) end
   end
   if due then put('due', exact(due)) end
   if run ~= '' then put('run', run) end

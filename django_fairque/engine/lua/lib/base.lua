@@ -50,11 +50,11 @@ local STATS = {
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
   'pushed', 'started', 'finished', 'retried',
 }
-local stat, stat_changed, stat_added, now, now_text
+local stat, stat_changed, stat_added, now, now_text = {}, nil, nil, nil, nil -- `stat` is filled anew, not made anew
 each_call(function()
-  stat, stat_changed, stat_added = {}, {}, {}
+  stat_changed, stat_added = {}, {}
   local values = redis.call('HMGET', K.stats, unpack(STATS))
-  for i, field in ipairs(STATS) do stat[field] = tonumber(values[i] or 0) or 0 end
+  for i = 1, #STATS do stat[STATS[i]] = tonumber(values[i] or 0) or 0 end
   now = tonumber(ARGV[1])
   if not now then
     local time = redis.call('TIME')

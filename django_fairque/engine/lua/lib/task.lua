@@ -73,8 +73,9 @@ local function queue_up(u, t, at_front)
     t.sla = u.sla
     redis.call('HSET', task_key(t.id), 'sla', exact(t.sla))
   end
-  zadd(K['state:queued'], queued_look(t), t.id)
-  look_at(queued_look(t))
+  local moment = queued_look(t)
+  zadd(K['state:queued'], moment, t.id)
+  look_at(moment)
   if t.priority == 6 then
     redis.call(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
   else

@@ -35,23 +35,16 @@ end
 local function load_user(name)
   local u = users[name]
   if u then return u end
-  u = { name = name, key = user_key(name), lanes = {} }
+  u = { -- written out at its full size: a table that grows field by field is moved six times
+    name = name, key = user_key(name), lanes = {}, weight = 1, tag = -math.huge, -- never served: before everyone
+    ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
+    sched = 0, deferred = 0, run = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
+    is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = false,
+  }
   local flat = redis.call('HGETALL', u.key)
   for i = 1, #flat, 2 do u[flat[i]] = tonumber(flat[i + 1]) end
   u.is_new = #flat == 0
-  u.weight = u.weight or 1
-  local ready = 0
-  for priority = 1, 6 do
-    local field = READY[priority]
-    local number = u[field] or 0
-    u[field] = number
-    ready = ready + number
-  end
-  u.ready = ready
-  u.tag = u.tag or -math.huge -- never served: before everyone
-  u.sched, u.deferred, u.run = u.sched or 0, u.deferred or 0, u.run or 0
-  u.started, u.finished, u.failed = u.started or 0, u.finished or 0, u.failed or 0
-  u.busy, u.waited = u.busy or 0, u.waited or 0
+  u.ready = u['ready:1'] + u['ready:2'] + u['ready:3'] + u['ready:4'] + u['ready:5'] + u['ready:6']
   note_before(u)
   users[name] = u
   user_order[#user_order + 1] = u
