@@ -192,10 +192,11 @@ class Task(BaseModel):
     def _made(cls, **fields: Any) -> Task:
         """As `model_construct`, for fields that were just checked: a quarter of its time, and pushes are many."""
         task = cls.__new__(cls)
-        object.__setattr__(task, "__dict__", {**_DEFAULTS, **fields})
-        object.__setattr__(task, "__pydantic_fields_set__", set(fields))
-        object.__setattr__(task, "__pydantic_extra__", None)
-        object.__setattr__(task, "__pydantic_private__", {"_raw": b"", "_chosen": False})
+        put = object.__setattr__
+        put(task, "__dict__", {**_DEFAULTS, **fields})
+        put(task, "__pydantic_fields_set__", set(fields))
+        put(task, "__pydantic_extra__", None)
+        put(task, "__pydantic_private__", {"_raw": b"", "_chosen": False})
         return task
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
@@ -204,7 +205,7 @@ class Task(BaseModel):
 
     def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
         """This very task, with its payload as bytes (for the engine; a task is made by `create`)."""
-        self._raw, self._chosen = raw, chosen_id is not None
+        _private(self).update(_raw=raw, _chosen=chosen_id is not None)
         return self
 
     def traced(self, trace: Trace) -> Task:

@@ -1,4 +1,4 @@
-"""One command for all figures: ``python -m tests.benchmarks [--quick] [engine database worker peers kills imports]``."""
+"""One command for all figures: ``python -m tests.benchmarks [--quick] [engine pushing database worker peers kills imports]``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import argparse
 import os
 import platform
 
-from . import database, engine, imports, kills, peers, worker
+from . import database, engine, imports, kills, peers, pushing, worker
 from .table import Table
 
-PARTS = {"engine": engine, "database": database, "worker": worker, "peers": peers, "kills": kills, "imports": imports}
+PARTS = {
+    "engine": engine,
+    "pushing": pushing,
+    "database": database,
+    "worker": worker,
+    "peers": peers,
+    "kills": kills,
+    "imports": imports,
+}
 
 
 def main() -> None:

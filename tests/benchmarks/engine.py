@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.models import Task
@@ -53,7 +52,7 @@ def run(table: Table, *, quick: bool) -> None:
     for users in (100, 10_000) if quick else (100, 10_000, 1_000_000):
         base = _on_its_own(_pops, table, users, base, 10_000 if quick else 100_000) or base
     _on_its_own(_newcomers, table, 10_000 if quick else 100_000)
-    _on_its_own(_pushes, table, 3 if quick else 7)
+    _on_its_own(_bytes, table)
 
 
 def _on_its_own(measure: Callable[..., Any], table: Table, *arguments: Any) -> Any:
@@ -100,25 +99,9 @@ def _newcomers(table: Table, client: Redis, users: int) -> None:
     table.add(f"newcomer is next among {users:,} users in backlog", first, "of 100", "100 of 100")
 
 
-def _pushes(table: Table, client: Redis, rounds: int) -> None:
+def _bytes(table: Table, client: Redis) -> None:
     queue = FairQueue(client)
     queue.push_batch([Task.create("a", 3, PAYLOAD)])
     before = client.info("memory")["used_memory"]
     load(queue, tasks(100, 500))
     table.add("bytes per queued task", (client.info("memory")["used_memory"] - before) / 50_000, "", "≤ 750")
-    rates, singles, bare = [], [], []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        queue.push_batch([Task.create(f"u{i % 100}", 3, PAYLOAD, name="bench.noop") for i in range(15_000)])
-        rates.append(15_000 / (time.perf_counter() - started))
-        started = time.perf_counter()
-        for i in range(2000):
-            queue.push(Task.create(f"u{i % 100}", 3, PAYLOAD, name="bench.noop"))
-        singles.append(2000 / (time.perf_counter() - started))
-        started = time.perf_counter()
-        for i in range(2000):
-            client.set(f"bare{i}", PAYLOAD)
-        bare.append(2000 / (time.perf_counter() - started))
-    table.add("bulk push", rates, "tasks/s", "≥ 30,000")
-    table.add("single push", singles, "tasks/s")
-    table.add("single push over a bare SET", [a / b for a, b in zip(singles, bare, strict=True)], "×", "≥ 0.7 ×")
