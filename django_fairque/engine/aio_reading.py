@@ -110,8 +110,8 @@ class AsyncReading:
     async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
         return await self._run(reading.user_names(self._shards, cursor, limit, busy_first))
 
-    async def user_stats(self, user_ids: Sequence[str]) -> list[UserStats]:
-        return await self._run(reading.user_stats(self._shards, user_ids))
+    async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
+        return await self._run(reading.user_stats(self._shards, user_ids, now))
 
     async def workers(self) -> list[WorkerRecord]:
         return await self._run(reading.workers(self._shards))

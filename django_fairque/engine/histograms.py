@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,21 @@ def distribution(counters: Mapping[str, int], kind: str) -> Distribution:
     return Distribution({int(bucket): found[bucket] for bucket in sorted(found, key=int)}, total)
 
 
-def percentiles(histogram: Mapping[int, int]) -> Percentiles:
+def middle(bucket: int) -> float:
+    """Of a bucket, in seconds: its geometric mean."""
+    return float(2 ** ((bucket + 0.5) / 4) / 1_000_000)
+
+
+def percentiles(histogram: Mapping[int, float], middle: Callable[[int], float] = middle) -> Percentiles:
+    """Of the durations in some buckets; each may count for a part. Fewer than half a duration are none."""
     total = sum(histogram.values())
-    if not total:
+    if round(total) == 0:
         return Percentiles()
     buckets = sorted(histogram)
 
     def at(share: float) -> float:
         seen = accumulate(histogram[bucket] for bucket in buckets)
         index = next(index for index, number in enumerate(seen) if number >= share * total)
-        return float(2 ** ((buckets[index] + 0.5) / 4) / 1_000_000)
+        return middle(buckets[index])
 
-    return Percentiles(total, at(0.5), at(0.95), at(0.99))
+    return Percentiles(round(total), at(0.5), at(0.95), at(0.99))

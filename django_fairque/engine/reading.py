@@ -126,9 +126,9 @@ class Reading:
         """
         return self._run(reading.user_names(self._shards, cursor, limit, busy_first))
 
-    def user_stats(self, user_ids: Sequence[str]) -> list[UserStats]:
+    def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         """The figures of these users, in order, with one read each in one round trip."""
-        return self._run(reading.user_stats(self._shards, user_ids))
+        return self._run(reading.user_stats(self._shards, user_ids, now))
 
     def workers(self) -> list[WorkerRecord]:
         """The workers that sent a heartbeat lately."""

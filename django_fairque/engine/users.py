@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .errors import TaskValidationError
 from .ids import check_id
+from .lately import LastHour, last_hour
 from .listing import Sizes, sizes
 from .lookup import cancel_many
 from .steps import AsyncRun, Read, Run, Steps
@@ -25,7 +26,8 @@ LIMITS = {"max_running": 10**6, "max_backlog": 10**9}
 
 @dataclass(frozen=True)
 class UserStats:
-    """One user's figures. Times in seconds; counts since the user was last forgotten (idle for ``user_ttl``)."""
+    """One user's figures. Times in seconds; counts since the user was last forgotten (idle for ``user_ttl``),
+    ``last_hour`` of the last sixty minutes."""
 
     user_id: str
     weight: float
@@ -41,6 +43,7 @@ class UserStats:
     busy_seconds: float
     waited_seconds: float
     expected_seconds: float | None
+    last_hour: LastHour
 
 
 def parse_rate(rate: str | None) -> tuple[int, float] | None:
@@ -124,19 +127,23 @@ def _purge_registry(commands: Commands, state: str, user: bytes, now: float | No
         index += len(ids) - done
 
 
-def user_stats(commands: Commands, user_id: str) -> Steps[UserStats]:
-    (found,) = yield from users_stats(commands, [user_id])
+def user_stats(commands: Commands, user_id: str, now: float | None = None) -> Steps[UserStats]:
+    (found,) = yield from users_stats(commands, [user_id], now)
     return found
 
 
-def users_stats(commands: Commands, user_ids: Sequence[str]) -> Steps[list[UserStats]]:
+def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Steps[list[UserStats]]:
     if not user_ids:
         return []
-    records = yield Read([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
-    return [_stats(user, record) for user, record in zip(user_ids, records, strict=True)]
+    reads = [("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids]
+    # The engine's time, which never goes back.
+    time, clock, *records = yield Read([("TIME",), ("HGET", commands.keys("stats"), "clock"), *reads])
+    moment = to_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
+    at = max(moment, int(clock or 0))
+    return [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
 
 
-def _stats(user_id: str, record: Mapping[bytes, bytes]) -> UserStats:
+def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:
     def number(field: str) -> float:
         return float(record.get(field.encode(), 0))
 
@@ -158,6 +165,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes]) -> UserStats:
         busy_seconds=number("busy") / 1e6,
         waited_seconds=number("waited") / 1e6,
         expected_seconds=number("mean") / 1e6 if b"mean" in record else None,
+        last_hour=last_hour(record, now_us),
     )
 
 
@@ -202,8 +210,8 @@ class UserQueue:
         """Cancel everything that waits; returns how many. Running tasks go on."""
         return self._run(purge(self._commands, self.user_id, now))
 
-    def stats(self) -> UserStats:
-        return self._run(user_stats(self._commands, self.user_id))
+    def stats(self, *, now: float | None = None) -> UserStats:
+        return self._run(user_stats(self._commands, self.user_id, now))
 
 
 class AsyncUserQueue:
@@ -237,5 +245,5 @@ class AsyncUserQueue:
     async def purge(self, *, now: float | None = None) -> int:
         return await self._run(purge(self._commands, self.user_id, now))
 
-    async def stats(self) -> UserStats:
-        return await self._run(user_stats(self._commands, self.user_id))
+    async def stats(self, *, now: float | None = None) -> UserStats:
+        return await self._run(user_stats(self._commands, self.user_id, now))

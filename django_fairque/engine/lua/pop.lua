@@ -6,7 +6,7 @@
 -- REPLY   now (us), look (us: when something is due next), virtual time, 1 if there are new messages for other shards,
 --         then 18 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; the same for any number of users
--- include base user task deps maintain fetch
+-- include base user lately task deps maintain fetch
 local limit = tonumber(ARGV[A])
 
 start_due_if_needed()

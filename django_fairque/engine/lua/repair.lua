@@ -11,7 +11,7 @@
 --         mirror id '' (of a task on another shard)
 -- REPLY   one digit each: 0 nothing to mend, 1 mended, 2 can't be mended by a program
 -- COST    25 commands each
--- include base user task deps
+-- include base user lately task deps
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
 local mend = {}
 

@@ -142,8 +142,8 @@ def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool)
     return (yield from walk(shards, limit, cursor, read))
 
 
-def user_stats(shards: Shards, user_ids: Sequence[str]) -> Steps[list[UserStats]]:
-    return (yield from users.users_stats(shards.across(), user_ids))
+def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Steps[list[UserStats]]:
+    return (yield from users.users_stats(shards.across(), user_ids, now))
 
 
 def workers(shards: Shards) -> Steps[list[WorkerRecord]]:

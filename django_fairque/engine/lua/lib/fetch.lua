@@ -125,6 +125,7 @@ local function take(limit)
     local t = take_one(u)
     if t then
       t.cost = charge(u)
+      note_wait(u, math.max(0, now - t.ready))
       taken[#taken + 1] = t
     else
       set(u, 'tag', u.tag) -- to be saved

@@ -149,6 +149,7 @@ local function end_lease(u, t, took, is_run)
   srem(leases_key(t.raw.worker), t.id)
   took = took or math.max(0, now - (t.started or now))
   settle_charge(u, t.cost or 0, took, is_run)
+  note_work(u, took)
   if is_run then
     local waited = math.max(0, (t.started or now) - t.ready)
     add(u, 'waited', waited)

@@ -1,0 +1,49 @@
+-- What a user had lately: figures of two hours by the clock, this one and the one before, in its record.
+--
+-- `hour` is the hour that the record was last added to, `lately:0` and `lately:1` the worker time of even and odd
+-- hours, `lately:0:7` how many tasks started in an even hour after a wait of bucket 7. When the hour turns, what
+-- stands at its place is two hours old and begins at 0 again: set, not removed, which would be one more command.
+-- Python reads them (lately.py).
+
+local HOUR = 3600e6
+local FIRST_WAIT = 10e3 -- bucket 0: shorter than 10 ms; each of the next is three times as wide
+local LAST_BUCKET = 15  -- 13 hours and more
+
+local WORKED, WAITED = {}, {}
+for half = 0, 1 do
+  WORKED[half], WAITED[half] = 'lately:' .. half, {}
+  for b = 0, LAST_BUCKET do WAITED[half][b] = WORKED[half] .. ':' .. b end
+end
+
+local function empty(u, half)
+  if u[WORKED[half]] then set(u, WORKED[half], 0) end
+  for b = 0, LAST_BUCKET do
+    if u[WAITED[half][b]] then set(u, WAITED[half][b], 0) end
+  end
+end
+
+local function this_half(u)
+  local hour = math.floor(now / HOUR)
+  local half = hour % 2
+  if u.hour ~= hour then
+    empty(u, half)
+    if u.hour and hour - u.hour > 1 then empty(u, 1 - half) end
+    set(u, 'hour', hour)
+  end
+  return half
+end
+
+local function note_work(u, us)
+  if us == 0 then return end
+  local field = WORKED[this_half(u)]
+  set(u, field, (u[field] or 0) + us)
+end
+
+local function note_wait(u, us)
+  local b, edge = 0, FIRST_WAIT
+  while us >= edge and b < LAST_BUCKET do
+    b, edge = b + 1, edge * 3
+  end
+  local field = WAITED[this_half(u)][b]
+  set(u, field, (u[field] or 0) + 1)
+end
