@@ -1,4 +1,6 @@
-"""Who got how much of the workers, against what was fair; who asks for far more than the others, and how those fare."""
+"""Who got how much of the workers in the last hour, against what was fair; who asks for far more than the others, and
+how those fare.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from django_fairque.engine.lately import together
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ TIMES_OTHERS = 10
 """How many times the others' median of waiting tasks are far above it."""
 BEHIND, AHEAD = 0.9, 1.1
 """Parts of the fair share within which a share is fair."""
+PROMPT = 1.0
+"""Seconds of waiting (p95) within which nobody suffers."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Row:
 
     @property
     def fair_text(self) -> str:
-        return share(self.fair)
+        """A dash for who asked for nothing."""
+        return share(self.fair) if self.fair else "–"
 
     @property
     def received_percent(self) -> int:
@@ -59,12 +65,19 @@ class Row:
 
     @property
     def worked_text(self) -> str:
-        return duration(self.stats.busy_seconds)
+        return duration(self.stats.last_hour.busy_seconds)
 
     @property
-    def wait_text(self) -> str:
-        """The mean of its tasks' waits; a dash before any has started."""
-        return duration(self.stats.waited_seconds / self.stats.started) if self.stats.started else "–"
+    def wait_p50(self) -> str:
+        return self._wait(self.stats.last_hour.wait.p50)
+
+    @property
+    def wait_p95(self) -> str:
+        return self._wait(self.stats.last_hour.wait.p95)
+
+    def _wait(self, seconds: float) -> str:
+        """A dash when nothing has started in the last hour."""
+        return duration(seconds) if self.stats.last_hour.wait.count else "–"
 
     @property
     def limits(self) -> list[str]:
@@ -85,11 +98,11 @@ class Row:
         if stats.paused:
             return _("paused")
         if not self.waiting:
-            return _("got all it asked for") if stats.started else _("has asked for nothing")
+            return _("got all it asked for") if self.fair else _("has asked for nothing")
         if stats.max_running is not None and stats.sizes.running >= stats.max_running:
             return _("waits for its own running tasks")
         if self.received < BEHIND * self.fair:
-            return _("less than its share so far")
+            return _("less than its share")
         return _("more than its share: others left it") if self.received > AHEAD * self.fair else _("has its share")
 
 
@@ -99,14 +112,27 @@ def waiting(stats: UserStats) -> int:
 
 
 def rows(users: Sequence[UserStats]) -> list[Row]:
-    """These users beside each other: their shares are of what all of them got, fair ones follow from their weights."""
-    busy = sum(each.busy_seconds for each in users)
-    weights = sum(each.weight for each in users)
+    """These users beside each other: their shares are of what all of them got in the last hour.
+
+    Fair ones follow from the weights of those who asked for something in it.
+    """
+    busy = sum(each.last_hour.busy_seconds for each in users)
+    weights = sum(each.weight for each in users if _has_asked(each))
     noisy = _noisy(users)
     return [
-        Row(each, each.busy_seconds / busy if busy else 0.0, each.weight / weights, each.user_id in noisy)
+        Row(
+            each,
+            each.last_hour.busy_seconds / busy if busy else 0.0,
+            each.weight / weights if _has_asked(each) else 0.0,
+            each.user_id in noisy,
+        )
         for each in users
     ]
+
+
+def _has_asked(stats: UserStats) -> bool:
+    lately = stats.last_hour
+    return bool(stats.sizes.total or lately.wait.count or lately.busy_seconds)
 
 
 def _noisy(users: Sequence[UserStats]) -> set[str]:
@@ -121,29 +147,34 @@ def _noisy(users: Sequence[UserStats]) -> set[str]:
 
 def remarks(table: Sequence[Row]) -> list[str]:
     """A sentence or two about each noisy user, and whether the quiet ones suffered."""
-    noisy = [row for row in table if row.is_noisy]
-    quiet = [row.stats for row in table if not row.is_noisy]
+    quiet = [row.stats for row in table if not row.is_noisy and not _is_held_back(row.stats)]
     total = sum(row.waiting for row in table)
     return [
         _("User %(user)s has %(waiting)s tasks waiting, %(part)s of what waits here.")
         % {"user": row.user_id, "waiting": number(row.waiting), "part": share(row.waiting / total)}
         + " "
         + _fate(row.stats, quiet)
-        for row in noisy
+        for row in table
+        if row.is_noisy
     ]
 
 
+def _is_held_back(stats: UserStats) -> bool:
+    """Whether it may wait for its own limits rather than for others."""
+    return stats.paused or stats.max_running is not None or stats.rate is not None
+
+
 def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
-    started = sum(each.started for each in quiet)
-    if not (started and loud.started):
+    served = [each.last_hour for each in quiet if each.last_hour.wait.count]
+    theirs, own = together(served).wait, loud.last_hour.wait
+    if not (theirs.count and own.count):
         return _("How long the others wait beside it is not known yet.")
-    theirs = sum(each.waited_seconds for each in quiet) / started
-    own = loud.waited_seconds / loud.started
-    facts = {"count": len(quiet), "theirs": duration(theirs), "own": duration(own)}
+    facts = {"count": len(served), "theirs": duration(theirs.p95), "own": duration(own.p95)}
     beside = ngettext(
-        "%(count)d other user waited %(theirs)s for a start on average, this one %(own)s:",
-        "%(count)d other users waited %(theirs)s for a start on average, this one %(own)s:",
-        len(quiet),
+        "In the last hour 95 %% of the tasks of %(count)d other user started within %(theirs)s, of this one's within %(own)s:",
+        "In the last hour 95 %% of the tasks of %(count)d other users started within %(theirs)s, of this one's within %(own)s:",
+        len(served),
     )
-    verdict = _("they did not suffer from it.") if theirs <= own else _("they wait longer than it does.")
+    suffered = theirs.p95 > max(own.p95, PROMPT)
+    verdict = _("they wait longer than it does.") if suffered else _("they did not suffer from it.")
     return f"{beside % facts} {verdict}"

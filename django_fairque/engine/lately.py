@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .histograms import Percentiles, percentiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 HOUR = 3_600_000_000
 """In microseconds."""
@@ -22,12 +22,13 @@ BUCKETS = 16
 class LastHour:
     """``busy_seconds`` of worker time, of attempts that ended in it; ``wait`` of the tasks that started in it.
 
-    The percentiles are right to a factor of 1.8 and of waits between 10 ms and 13 hours; ``wait.count`` is how many
-    tasks started.
+    ``wait.count`` is how many tasks started. The percentiles, of waits between 10 ms and 13 hours, are right to a
+    factor of 1.8. ``waits`` is what they follow from: starts by bucket.
     """
 
     busy_seconds: float = 0.0
     wait: Percentiles = field(default_factory=Percentiles)
+    waits: dict[int, float] = field(default_factory=dict, repr=False)
 
 
 def middle(bucket: int) -> float:
@@ -45,4 +46,18 @@ def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
             busy += part * int(record.get(b"lately:%d" % (at % 2), 0)) / 1_000_000
             for bucket in waits:
                 waits[bucket] += part * int(record.get(b"lately:%d:%d" % (at % 2, bucket), 0))
-    return LastHour(busy, percentiles(waits, middle))
+    return _of(busy, waits)
+
+
+def together(hours: Iterable[LastHour]) -> LastHour:
+    """What several users had."""
+    busy, waits = 0.0, dict.fromkeys(range(BUCKETS), 0.0)
+    for each in hours:
+        busy += each.busy_seconds
+        for bucket, count in each.waits.items():
+            waits[bucket] += count
+    return _of(busy, waits)
+
+
+def _of(busy: float, waits: dict[int, float]) -> LastHour:
+    return LastHour(busy, percentiles(waits, middle), {bucket: count for bucket, count in waits.items() if count})

@@ -95,6 +95,11 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"{'times':8} {duration(user.busy_seconds)} of worker time, {duration(user.waited_seconds / started)} waited and "
         f"{duration(user.busy_seconds / started)} run on the average"
     )
+    lately = user.last_hour
+    yield (
+        f"{'lately':8} {duration(lately.busy_seconds)} of worker time, {number(lately.wait.count)} started, half of them "
+        f"within {duration(lately.wait.p50)} and 95 % within {duration(lately.wait.p95)} (last hour)"
+    )
 
 
 def top_lines(top: TopUsers) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.histograms import Percentiles
-from django_fairque.engine.lately import LastHour, middle
+from django_fairque.engine.lately import LastHour, middle, together
 from tests.counting import commands
 
 from .conftest import task
@@ -127,6 +127,9 @@ def test_each_user_has_its_own(queue: FairQueue) -> None:
     work(queue, 1, took=9, user="bob")
     found = queue.user_stats(["ann", "bob"], now=NINE + 2)
     assert [each.last_hour.busy_seconds for each in found] == [5, 9]
+    assert together([]) == LastHour()
+    both = together(each.last_hour for each in found)
+    assert (both.busy_seconds, both.waits) == (14, {0: 2})
 
 
 def test_a_reader_whose_clock_is_behind_reads_as_of_the_engine_s_time(queue: FairQueue) -> None:
