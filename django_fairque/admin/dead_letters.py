@@ -8,7 +8,7 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine.dlq import MOST_LOOKED_AT
+from django_fairque.engine.dlq_looking import COUNTED
 
 from .bulk import Slice, done_to_all, done_to_some
 from .dead_letter_filters import Wanted, fields, wanted
@@ -91,13 +91,13 @@ class DeadLetters(Page):
         return self.request.GET.get("show") == "letters" or "fingerprint" in known.written
 
     def _groups(self, queue: FairQueue, known: Wanted) -> dict[str, Any]:
-        look_at = MOST_LOOKED_AT if self.request.GET.get("look") == "more" else LOOK_AT
+        look_at = COUNTED if self.request.GET.get("look") == "more" else LOOK_AT
         found = queue.dlq.groups(look_at, **known.filters)
         return {
             "groups": [self._group(group, known) for group in found.groups],
             "looked_at": found.looked_at,
             "is_whole": found.is_whole,
-            "more": "" if look_at == MOST_LOOKED_AT else self.url(self.name, look="more", **known.written),
+            "more": "" if look_at == COUNTED else self.url(self.name, look="more", **known.written),
         }
 
     def _group(self, group: DLQGroup, known: Wanted) -> dict[str, Any]:

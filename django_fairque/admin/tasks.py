@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import messages
@@ -130,11 +131,12 @@ class Tasks(ConfirmingPage):
         """A slice of all that match, once its count was confirmed; then the question whether to go on."""
         posted = request.POST.get("done", "0")
         before = int(posted) if posted.isdecimal() and len(posted) < 10 else 0
-        ids, is_whole = matching(queue, search)
+        found = queue.matching(replace(search, look_at=MOST_LOOKED_AT))
+        ids = found.task_ids
         if not ids and not before:
             raise ValueError(_("No task matches (any more)."))
         if not self.is_confirmed(request):
-            raise Question(_how_many(search, len(ids), is_whole=is_whole), yes, {"done": "0"})
+            raise Question(_how_many(search, len(ids), is_whole=found.is_whole), yes, {"done": "0"})
         done = act(ids[:AT_ONCE])
         left = len(ids) - min(len(ids), AT_ONCE)
         total = before + done
@@ -155,19 +157,6 @@ class Tasks(ConfirmingPage):
         "cancel_all": Action("change_task", cancel_all, _subject),
         "run_all_now": Action("change_task", run_all_now, _subject),
     }
-
-
-def matching(queue: FairQueue, search: Search) -> tuple[list[str], bool]:
-    """The ids of what matches in the next 10,000 records, and whether there are no more records."""
-    ids: list[str] = []
-    cursor, looked_at = None, 0
-    while looked_at < MOST_LOOKED_AT:
-        found = queue.find(search, LOOK_AT, cursor)
-        ids += [task.task_id for task in found.tasks]
-        cursor, looked_at = found.cursor, looked_at + found.looked_at
-        if cursor is None:
-            break
-    return ids, cursor is None
 
 
 def canceled_by(request: HttpRequest) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .activity import Activity
     from .dependencies import Blockers, DependencyGraph, DependencyView
-    from .finding import Found, Search
+    from .finding import Found, Matching, Search
     from .listing import Page, Sizes, WorkerRecord
     from .lookup import Progress
     from .models import Task
@@ -46,6 +46,9 @@ class AsyncReading:
 
     async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
         return await self._run(reading.find(self._shards, search, limit, cursor))
+
+    async def matching(self, search: Search) -> Matching:
+        return await self._run(reading.matching(self._shards, search))
 
     async def get_task(self, task_id: str) -> Task:
         return await self._run(reading.get_task(self._shards, task_id))

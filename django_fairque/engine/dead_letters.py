@@ -63,7 +63,7 @@ class DeadLetters:
         return self._run(routed.letters_page(self._shards, limit, cursor, Filter.create(filters), now))
 
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
-        """How many match, before something is done to all of them; looks at the 10,000 oldest."""
+        """How many match, before something is done to all of them; looks at the 4,000 oldest."""
         return self._run(routed.matching(self._shards, Filter.create(filters), now))
 
     def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:

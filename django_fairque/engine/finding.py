@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from .commands import Commands
     from .records import TaskState
 
-SLICE = 200
+SLICE = 500
 MOST_LOOKED_AT = 10_000
 FIELDS = (
     *("state", "user", "name", "priority", "created", "due", "expires", "ready", "started", "ended", "worker"),
     *("retries", "max_retries", "deliveries", "run"),
 )
 """What is read of a task: neither payload nor result, which may be large."""
+ASKED = ("state", "user", "name")
+"""What is read to tell whether a task is meant: a fifth of the work of reading `FIELDS` and making a task of them."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,11 @@ class Search:
     def is_filtered(self) -> bool:
         return self.user_id is not None or self.name is not None
 
-    def matches(self, task: Task) -> bool:
-        return task.state is self.state and self.user_id in (None, task.user_id) and self.name in (None, task.name)
+    def matches(self, state: bytes | None, user: bytes | None, name: bytes | None) -> bool:
+        """Whether a task's fields of `ASKED` are those of one that is meant."""
+        is_user = self.user_id is None or (user or b"") == self.user_id.encode()
+        is_name = self.name is None or (name or b"") == self.name.encode()
+        return state == self.state.value.encode() and is_user and is_name
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,14 @@ class Found:
     tasks: tuple[Task, ...]
     looked_at: int
     cursor: str | None
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The ids of all that match; unless ``is_whole`` only of the first ``look_at`` records."""
+
+    task_ids: list[str]
+    is_whole: bool
 
 
 def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
@@ -66,15 +79,40 @@ def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> 
         size = min(SLICE if search.is_filtered else limit - len(found), search.look_at - looked_at)
         (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
         names = [task_id.decode() for task_id in ids]
-        for task_id, task in zip(names, (yield from _records(commands, names)), strict=True):
+        meant = (yield from _meant(commands, search, names)) if search.is_filtered else names
+        records = dict(zip(meant, (yield from _records(commands, meant)), strict=True))
+        for task_id in names:
             looked_at, index = looked_at + 1, index + 1
-            if task is not None and search.matches(task):
+            task = records.get(task_id)
+            if task is not None and task.state is search.state:
                 found.append(task)
                 if len(found) == limit:
                     return Found(tuple(found), looked_at, f"{index}:{task_id}")
         if len(ids) < size:
             return Found(tuple(found), looked_at, None)
     return Found(tuple(found), looked_at, f"{index}:{names[-1]}")
+
+
+def matching(commands: Commands, search: Search) -> Steps[Matching]:
+    """Of the tasks nothing is read but what is asked about: nothing at all when every task of the state is meant."""
+    key, index = commands.keys.state(search.state.value), 0
+    found: list[str] = []
+    while index < search.look_at:
+        size = min(SLICE, search.look_at - index)
+        (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
+        names = [task_id.decode() for task_id in ids]
+        found += (yield from _meant(commands, search, names)) if search.is_filtered else names
+        if len(names) < size:
+            return Matching(found, is_whole=True)
+        index += size
+    return Matching(found, is_whole=False)
+
+
+def _meant(commands: Commands, search: Search, task_ids: list[str]) -> Steps[list[str]]:
+    if not task_ids:
+        return []
+    reply = yield Read([("HMGET", commands.keys.task(task_id), *ASKED) for task_id in task_ids])
+    return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
 
 
 def _start(key: str, cursor: str | None) -> Steps[int]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .activity import Activity
     from .dependencies import Blockers, DependencyGraph, DependencyView
-    from .finding import Found, Search
+    from .finding import Found, Matching, Search
     from .listing import Page, Sizes, WorkerRecord
     from .lookup import Progress
     from .models import Task
@@ -48,6 +48,10 @@ class Reading:
     def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
         """Tasks without payloads and results that match, of the next ``look_at`` ones in the state's registry."""
         return self._run(reading.find(self._shards, search, limit, cursor))
+
+    def matching(self, search: Search) -> Matching:
+        """The ids of all tasks that match among the first ``look_at`` ones in the state's registry."""
+        return self._run(reading.matching(self._shards, search))
 
     def get_task(self, task_id: str) -> Task:
         return self._run(reading.get_task(self._shards, task_id))

@@ -12,6 +12,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin import bulk, dead_letters
+from django_fairque.engine import dlq_looking
 from django_fairque.engine.models import Task
 from django_fairque.engine.records import TaskState
 
@@ -279,9 +280,7 @@ class TestAllThatMatch:
 def test_of_very_many_the_oldest_are_meant(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django_fairque.engine import dlq
-
-    monkeypatch.setattr(dlq, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(dlq_looking, "COUNTED", 2)
     monkeypatch.setattr(dead_letters, "LOOK_AT", 2)
     entries = [bury(queue) for _ in range(3)]
     asks = post(admin_client, url(user_id="acme"), action="discard_all")

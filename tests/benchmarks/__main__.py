@@ -1,4 +1,5 @@
-"""One command for all figures: ``python -m tests.benchmarks [--quick] [engine pushing database worker peers kills imports]``."""
+"""One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [engine pushing database worker
+peers kills imports admin]``."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import argparse
 import os
 import platform
 
-from . import database, engine, imports, kills, peers, pushing, worker
+from . import admin, database, engine, imports, kills, peers, pushing, worker
 from .table import Table
 
 PARTS = {
@@ -17,6 +18,7 @@ PARTS = {
     "peers": peers,
     "kills": kills,
     "imports": imports,
+    "admin": admin,
 }
 
 
@@ -24,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="PART", help="of the admin's million tasks: 0.01")
     options = parser.parse_args()
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:
@@ -33,7 +36,8 @@ def main() -> None:
     )
     for name in options.parts or PARTS:
         table = Table(name)
-        PARTS[name].run(table, quick=options.quick)
+        more = {"scale": options.scale} if name == "admin" else {}
+        PARTS[name].run(table, quick=options.quick, **more)
         table.print()
 
 

@@ -23,6 +23,10 @@ class Table:
         self._rows.append((what, f"{_short(median)} {unit}".strip(), spread, target))
         return median
 
+    def row(self, what: str, figure: str, spread: str = "", target: str = "") -> None:
+        """Add a row as it stands."""
+        self._rows.append((what, figure, spread, target))
+
     def print(self) -> None:
         header = (f"{self.title} (load {os.getloadavg()[0]:.1f})", "median", "spread", "target")
         widths = [max(len(row[i]) for row in [header, *self._rows]) for i in range(4)]

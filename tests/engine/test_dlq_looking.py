@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine import dlq, dlq_looking
+from django_fairque.engine import dlq_looking
 from django_fairque.engine.aio import AsyncFairQueue
 
 from .conftest import NOW, MakeQueue
@@ -83,7 +83,7 @@ def test_what_matches_is_counted_and_pinned(queue: FairQueue) -> None:
 
 
 def test_of_very_many_the_oldest_are_counted(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dlq, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(dlq_looking, "COUNTED", 2)
     for number in range(3):
         bury(queue, at=NOW + number)
     some = queue.dlq.matching(user_id="u", now=NOW + 10)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.errors import TaskNotFoundError, TaskValidationError
-from django_fairque.engine.finding import Search
+from django_fairque.engine.finding import Matching, Search
 from django_fairque.engine.records import TaskState
-from tests.counting import counted
+from tests.counting import commands, counted
 
 from .conftest import NOW, push_many, task
 
@@ -129,6 +129,17 @@ class TestFind:
         assert (found.tasks, found.looked_at) == ((), 300)
         found = queue.find(rare, cursor=found.cursor)
         assert (len(found.tasks), found.looked_at, found.cursor) == (1, 201, None)
+
+    def test_all_that_match_by_their_ids(self, queue: FairQueue, redis: Redis) -> None:
+        others, mine = push_many(queue, "u", 700), push_many(queue, "me", 20)
+        assert queue.matching(Search(TaskState.QUEUED)) == Matching([*others, *mine], is_whole=True)
+        assert queue.matching(Search(TaskState.QUEUED, "me")) == Matching(mine, is_whole=True)
+        assert queue.matching(Search(TaskState.QUEUED, "me", look_at=705)) == Matching(mine[:5], is_whole=False)
+        assert queue.matching(Search(TaskState.QUEUED, look_at=720)) == Matching([*others, *mine], is_whole=False)
+        assert queue.matching(Search(TaskState.QUEUED, "me", "other")).task_ids == []
+        assert queue.matching(Search(TaskState.SCHEDULED, "me")) == Matching([], is_whole=True)
+        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED))) == 2
+        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED, "me"))) == 722
 
     def test_of_a_running_task(self, queue: FairQueue) -> None:
         push_many(queue, "u", 1)

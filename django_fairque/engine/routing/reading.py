@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import delivering, dependencies, finding, listing, lookup, maintenance, runs, users, waiting
 from django_fairque.engine import standing as standings
 from django_fairque.engine.activity import activity
-from django_fairque.engine.finding import Found, Search
+from django_fairque.engine.finding import Found, Matching
 from django_fairque.engine.health import health
 from django_fairque.engine.invariants import check_invariants as check_one
 from django_fairque.engine.listing import Page, WorkerRecord
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.commands import Commands
+    from django_fairque.engine.finding import Search
     from django_fairque.engine.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.listing import Sizes
     from django_fairque.engine.lookup import Progress
@@ -52,7 +54,7 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Step
     tasks: list[Task] = []
     looked_at = 0
     for number in range(at, len(shards)):
-        left = Search(search.state, search.user_id, search.name, search.look_at - looked_at)
+        left = replace(search, look_at=search.look_at - looked_at)
         found = yield from finding.find(shards.all[number], left, limit - len(tasks), inner)
         tasks += found.tasks
         looked_at += found.looked_at
@@ -62,6 +64,17 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Step
             return Found(tuple(tasks), looked_at, cursor_of(shards, number + 1, None))
         inner = None
     return Found(tuple(tasks), looked_at, None)
+
+
+def matching(shards: Shards, search: Search) -> Steps[Matching]:
+    """Each shard's part of ``look_at``."""
+    found: list[str] = []
+    is_whole = True
+    for shard in shards:
+        part = yield from finding.matching(shard, replace(search, look_at=max(1, search.look_at // len(shards))))
+        found += part.task_ids
+        is_whole = is_whole and part.is_whole
+    return Matching(found, is_whole)
 
 
 def get_task(shards: Shards, task_id: str) -> Steps[Task]:

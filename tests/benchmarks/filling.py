@@ -1,0 +1,102 @@
+"""A queue that holds as much as a large site's: for measuring the admin, and for the test of what its pages cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.worker.identity import worker_info
+from django_fairque.worker.options import WorkerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.queue import FairQueue
+
+SLICE = 3000
+LEASE = 1e6
+GRAPH = 1000
+"""Tasks of the one run, at full scale."""
+NOISY = "noisy"
+PAYLOAD = {"order": 7, "text": "x" * 100}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of each; `of` makes a smaller one, with at least a few of each."""
+
+    queued: int = 1_000_000
+    users: int = 100_000
+    dead: int = 100_000
+    noisy: int = 20_000
+    some: int = 5_000
+    """Scheduled, deferred, started, finished and canceled tasks each."""
+    few: int = 200
+    """Schedules and workers each."""
+
+    @classmethod
+    def of(cls, part: float) -> Scale:
+        return cls(**{name: max(10, round(getattr(cls, name) * part)) for name in cls.__dataclass_fields__})
+
+
+def fill(queue: FairQueue, scale: Scale) -> None:
+    """Through the public surface; what ends is pushed first, so that it is what is popped."""
+    push(queue, (task(f"lost{n % 1000:03}", n, name=f"shop.{n % 40}", max_retries=0) for n in range(scale.dead)))
+    work(queue, scale.dead, _fail)
+    push(queue, (task(f"done{n % 100}", n) for n in range(scale.some)))
+    work(queue, scale.some, lambda lease, _: Outcome.finish(lease, "done", took=0.5))
+    ids = push(queue, (task(f"gone{n % 100}", n) for n in range(scale.some)))
+    queue.cancel_many(ids)
+    push(queue, (task(f"slow{n % 100}", n) for n in range(scale.some)))
+    for first in range(0, scale.some, 1000):
+        queue.pop_batch(min(1000, scale.some - first), "worker-0", lease=LEASE)
+    push(queue, (task(NOISY, n, name="shop.bulk") for n in range(scale.noisy)))
+    push(queue, (task(f"user{n % scale.users:06}", n) for n in range(scale.queued - scale.noisy)))
+    push(queue, (task(f"later{n % 100}", n, execute_after=4e9 + n) for n in range(scale.some)))
+    queue.push(task(NOISY, 0, task_id="awaited"))
+    push(queue, (task(f"waits{n % 100}", n, depends_on=["awaited"]) for n in range(scale.some)))
+    _graph(queue, min(GRAPH, scale.some))
+    for n in range(scale.few):
+        queue.schedules.add(f"schedule{n:03}", task=task("cron", n), cron=f"{n % 60} 3 * * *")
+        options = WorkerOptions(f"worker-{n}", queues=("default",), users=("ann", "bob"), slots=4)
+        queue.heartbeat(f"worker-{n}", worker_info(options, done=n, running=2, status="working"), ttl=LEASE)
+
+
+def task(user: str, n: int, *, name: str = "shop.send", **options: Any) -> Task:
+    return Task.create(user, 1 + n % 6, PAYLOAD, name=name, **options)
+
+
+def push(queue: FairQueue, tasks: Iterable[Task]) -> list[str]:
+    ids: list[str] = []
+    some: list[Task] = []
+    for each in tasks:
+        some.append(each)
+        if len(some) == SLICE:
+            ids += [result.task_id for result in queue.push_batch(some)]
+            some = []
+    return ids + [result.task_id for result in queue.push_batch(some)]
+
+
+def work(queue: FairQueue, count: int, outcome: Callable[[Lease, int], Outcome]) -> None:
+    """Start and end so many tasks."""
+    leases = queue.pop_batch(min(1000, count), "worker-0")
+    done = 0
+    while leases:
+        outcomes = [outcome(lease, done + n) for n, lease in enumerate(leases)]
+        done += len(outcomes)
+        leases = queue.settle(outcomes, min(1000, count - done), worker="worker-0").leases
+
+
+def _fail(lease: Lease, n: int) -> Outcome:
+    return Outcome.fail(lease, f"ConnectionError: shop {n % 50} can't be reached", delay=None)
+
+
+def _graph(queue: FairQueue, size: int) -> None:
+    """A run: layers of ten, each task waiting for one of the layer before."""
+    tasks = [
+        task("graph", n, task_id=f"graph{n}", depends_on=[f"graph{n - 10}"] if n >= 10 else []) for n in range(size)
+    ]
+    queue.push_graph(tasks, "the-run")

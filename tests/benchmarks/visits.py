@@ -1,0 +1,94 @@
+"""Every page of the admin as somebody looks at it: with filters, second pages, details, and questions before an act."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.utils import quote
+from django.urls import reverse
+
+from django_fairque.engine.finding import Search
+from django_fairque.engine.records import TaskState
+
+from .filling import NOISY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.test import Client
+
+    from django_fairque.engine.queue import FairQueue
+
+
+@dataclass(frozen=True)
+class Visit:
+    """``page`` is the name of a page; ``posted`` asks about an act and does nothing."""
+
+    page: str
+    what: str
+    url: str
+    posted: dict[str, str] | None = None
+
+    def pay(self, client: Client) -> Any:
+        answer = client.get(self.url) if self.posted is None else client.post(self.url, self.posted)
+        if answer.status_code != 200 or answer.context.get("trouble"):
+            raise AssertionError(f"{self} answered {answer.status_code}: {answer.content[:500]!r}")
+        return answer
+
+
+def visits(queue: FairQueue, client: Client) -> Iterator[Visit]:
+    """All that there are, to a queue that was filled."""
+    yield from _lists(client)
+    for state in TaskState:
+        yield from _with_next(client, "tasks", state.value, state=state.value)
+        found = queue.find(Search(state), 1).tasks
+        yield Visit("task", state.value, url("task", quote(found[0].task_id)))
+    yield Visit("tasks", "of one user", url("tasks", user="user000007"))
+    yield Visit("tasks", "of one name", url("tasks", name="shop.bulk"))
+    yield Visit("tasks", "nothing matches", url("tasks", user="nobody", name="none"))
+    yield Visit("tasks", "cancel all?", url("tasks", user=NOISY), {"action": "cancel_all"})
+    yield from _dead_letters(queue, client)
+    yield from _with_next(client, "dependencies", "")
+    yield Visit("dependencies", "of one with many dependents", url("dependencies", task="awaited"))
+    yield Visit("dependencies", "a run", url("dependencies", run="the-run"))
+
+
+def _lists(client: Client) -> Iterator[Visit]:
+    yield Visit("overview", "", url("overview"))
+    yield Visit("overview", "24 hours", url("overview", hours="24"))
+    yield Visit("queues", "", url("queues"))
+    yield from _with_next(client, "users", "")
+    yield Visit("users", "page 1000", url("users", cursor="0:50000"))
+    yield Visit("users", "one", url("users", user=NOISY))
+    yield from _with_next(client, "schedules", "")
+    yield Visit("schedules", "edit", url("schedules", edit="schedule007"))
+    yield from _with_next(client, "workers", "")
+    yield Visit("model_events", "", url("model_events"))
+
+
+def _dead_letters(queue: FairQueue, client: Client) -> Iterator[Visit]:
+    yield Visit("dead_letters", "groups", url("dead_letters"))
+    yield Visit("dead_letters", "groups of 10,000", url("dead_letters", look="more"))
+    yield from _with_next(client, "dead_letters", "letters", show="letters")
+    yield Visit("dead_letters", "of one user", url("dead_letters", show="letters", user_id="lost007"))
+    yield Visit("dead_letters", "nothing matches", url("dead_letters", show="letters", user_id="nobody"))
+    yield Visit("dead_letters", "requeue all?", url("dead_letters"), {"action": "requeue_all"})
+    yield Visit(
+        "dead_letters", "requeue all of a user?", url("dead_letters", user_id="lost007"), {"action": "requeue_all"}
+    )
+    (letter,) = queue.dlq.letters(1).items
+    yield Visit("dead_letter", "", url("dead_letter", quote(letter.entry_id)))
+
+
+def _with_next(client: Client, page: str, what: str, **query: str) -> Iterator[Visit]:
+    """A list and, where there is one, its second page."""
+    first = Visit(page, what, url(page, **query))
+    yield first
+    following = first.pay(client).context.get("next")
+    if following:
+        yield Visit(page, f"{what} page 2".strip(), following)
+
+
+def url(page: str, *args: str, **query: str) -> str:
+    return reverse(f"admin:django_fairque_{page}", args=args, query=query)
