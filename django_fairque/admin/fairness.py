@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOISY = 20
 """Waiting tasks below which nobody is noisy."""
 TIMES_OTHERS = 10
-"""How many times the others' median of waiting tasks are far above it."""
+"""How many times the median of waiting tasks, of the others who have some, are far above it."""
 BEHIND, AHEAD = 0.9, 1.1
 """Parts of the fair share within which a share is fair."""
 PROMPT = 1.0
@@ -136,11 +136,12 @@ def _has_asked(stats: UserStats) -> bool:
 
 
 def _noisy(users: Sequence[UserStats]) -> set[str]:
-    """Those with far more waiting than half of the others."""
+    """Those with far more waiting than half of the others who have anything waiting."""
     found = set()
     for each in users:
         others = [waiting(other) for other in users if other is not each]
-        if others and waiting(each) >= max(NOISY, TIMES_OTHERS * median(others)):
+        usual = median([count for count in others if count] or [0])
+        if others and waiting(each) >= max(NOISY, TIMES_OTHERS * usual):
             found.add(each.user_id)
     return found
 
@@ -171,8 +172,10 @@ def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
         return _("How long the others wait beside it is not known yet.")
     facts = {"count": len(served), "theirs": duration(theirs.p95), "own": duration(own.p95)}
     beside = ngettext(
-        "In the last hour 95 %% of the tasks of %(count)d other user started within %(theirs)s, of this one's within %(own)s:",
-        "In the last hour 95 %% of the tasks of %(count)d other users started within %(theirs)s, of this one's within %(own)s:",
+        "In the last hour 95 %% of the tasks of %(count)d other user started within about %(theirs)s, "
+        "of this one's within about %(own)s:",
+        "In the last hour 95 %% of the tasks of %(count)d other users started within about %(theirs)s, "
+        "of this one's within about %(own)s:",
         len(served),
     )
     suffered = theirs.p95 > max(own.p95, PROMPT)

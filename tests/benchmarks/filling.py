@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.lease import Lease
     from django_fairque.engine.queue import FairQueue
 
-SLICE = 3000
+SLICE = 2000
+"""As many as may be pushed at once if they depend on others."""
 LEASE = 1e6
-GRAPH = 1000
-"""Tasks of the one run, at full scale."""
 NOISY = "noisy"
 PAYLOAD = {"order": 7, "text": "x" * 100}
 
@@ -36,6 +35,8 @@ class Scale:
     """Scheduled, deferred, started, finished and canceled tasks each."""
     few: int = 200
     """Schedules and workers each."""
+    run: int = 1_000
+    """Tasks of the one run."""
 
     @classmethod
     def of(cls, part: float) -> Scale:
@@ -58,7 +59,7 @@ def fill(queue: FairQueue, scale: Scale) -> None:
     push(queue, (task(f"later{n % 100}", n, execute_after=4e9 + n) for n in range(scale.some)))
     queue.push(task(NOISY, 0, task_id="awaited"))
     push(queue, (task(f"waits{n % 100}", n, depends_on=["awaited"]) for n in range(scale.some)))
-    _graph(queue, min(GRAPH, scale.some))
+    _graph(queue, scale.run)
     for n in range(scale.few):
         queue.schedules.add(f"schedule{n:03}", task=task("cron", n), cron=f"{n % 60} 3 * * *")
         options = WorkerOptions(f"worker-{n}", queues=("default",), users=("ann", "bob"), slots=4)

@@ -1,0 +1,64 @@
+"""What pages cost does not grow with what a queue holds: every list, filter, second page and question, at two sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.admin import dead_letters, tasks
+from django_fairque.engine import dlq_looking
+from tests.benchmarks.admin import cost
+from tests.benchmarks.filling import Scale, fill
+from tests.benchmarks.visits import visits
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+SMALL = Scale(queued=800, users=150, dead=250, noisy=100, some=250, few=110, run=100)
+GROWING = ("queued", "users", "dead", "noisy", "some")
+MOST = {"overview 24 hours": 1760, "users": 140, "task": 160, "dependencies of one with many dependents": 420}
+"""Server commands; those in a script count too."""
+OTHERS = 330
+TRIPS = 20
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that a small queue reaches."""
+    for module, name in (
+        *((tasks, "LOOK_AT"), (tasks, "MOST_LOOKED_AT"), (dead_letters, "LOOK_AT")),
+        *((dead_letters, "COUNTED"), (dlq_looking, "COUNTED"), (dlq_looking, "LOOKED_AT")),
+    ):
+        monkeypatch.setattr(module, name, 200)
+
+
+def costs(redis: Redis, queue: FairQueue, client: Client) -> dict[str, tuple[int, int]]:
+    return {
+        f"{visit.page} {visit.what}".strip(): cost(redis, lambda visit=visit: visit.pay(client))  # type: ignore[misc]
+        for visit in list(visits(queue, client))
+    }
+
+
+@pytest.mark.usefixtures("few_at_once")
+def test_twice_as_much_costs_the_same(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+    fill(queue, SMALL)
+    once = costs(redis, queue, admin_client)
+    redis.flushdb()
+    fill(queue, replace(SMALL, **{name: 2 * getattr(SMALL, name) for name in GROWING}))
+    twice = costs(redis, queue, admin_client)
+    assert twice.keys() == once.keys()
+    grown = {what: (once[what], twice[what]) for what in once if twice[what][0] > once[what][0] + 10}
+    assert grown == {}, "a minute may begin in between, no more"
+    dear = {what: found for what, found in twice.items() if found[0] > most(what) or found[1] > TRIPS}
+    assert dear == {}
+
+
+def most(what: str) -> int:
+    return MOST.get(what, MOST.get(what.partition(" ")[0], OTHERS))
