@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redis import Redis
+
     from tests.conftest import MakeServer
     from tests.servers import Server
 
@@ -52,3 +54,16 @@ def _is_whole(server: Server) -> bool:
 
 def _node(make_server: MakeServer, port: int, *args: str) -> Server:
     return make_server("--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", *args)
+
+
+def make_replica(make_server: MakeServer, primary: Server, *args: str) -> Server:
+    """A replica of a primary that has a port, in step with it."""
+    with primary.client() as client:
+        replica = make_server("--replicaof", f"127.0.0.1 {client.config_get('port')['port']}", *args)
+        wait_for(partial(_has_it, client))
+    return replica
+
+
+def _has_it(client: Redis) -> bool:
+    client.set("written", "and waited for")  # without a write there is nothing to confirm, and all do
+    return bool(client.wait(1, 100))

@@ -42,6 +42,7 @@ _NUMBERS = {
     "eviction": ("fairque.E013", "Set maxmemory-policy noeviction: any other throws tasks away when memory is short."),
     "unsupported": ("fairque.E014", _OLD),
     "version": ("fairque.W005", _OLD),
+    "hole": ("fairque.W010", "Upgrade within its line; until then let nobody connect who may not run code there."),
 }
 
 

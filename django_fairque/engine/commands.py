@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_BATCH = 1000
 """The most tasks, leases or outcomes in one script call."""
 
+CONFIRMED = ("push", "deliver")
+"""Scripts that accept tasks: what they acknowledge may have to be confirmed by replicas."""
+
 NEVER = 9_000_000_000_000_000
 """The scripts' moment that does not come (``NEVER`` in lua/lib/base.lua)."""
 
@@ -58,7 +61,10 @@ class Commands:
                 for name in declared[len(base) :]
             ),
         ]
-        return Call(script, keys, ["" if now is None else to_us(now), *self._options, *args])
+        arguments = ["" if now is None else to_us(now), *self._options, *args]
+        if script in CONFIRMED and self.config.replicas_to_confirm:
+            return Call(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
+        return Call(script, keys, arguments)
 
     def unknown(self, task_id: str) -> TaskNotFoundError:
         return TaskNotFoundError(

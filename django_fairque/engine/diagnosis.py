@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from .servers import holes, mode, name_and_version, numbers, stranger
 from .transport import FAILURES, MINIMUM, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Kind = Literal["replica", "disk", "persistence", "snapshot", "eviction", "unsupported", "version", "memory"]
+Kind = Literal["replica", "disk", "persistence", "snapshot", "eviction", "unsupported", "version", "hole", "memory"]
 
-REFUSALS: tuple[Kind, ...] = ("replica", "disk")
-"""With these nothing can be written."""
+REFUSALS: tuple[Kind, ...] = ("replica", "disk", "unsupported")
+"""With these nothing can be written, or nothing is sent."""
+
+LOSES = "the append-only file is off: a restart of the server loses what came since its last snapshot"
 
 SECTIONS = ("server", "memory", "persistence", "replication")
 """Of INFO: all that `findings` looks at."""
@@ -36,13 +39,6 @@ def server_infos(client: Any) -> dict[str, Mapping[str, Any]]:
     return {"": reply} if "redis_version" in reply else reply  # as it is also for the only primary of a cluster
 
 
-def name_and_version(info: Mapping[str, Any]) -> tuple[str, str]:
-    """``("Valkey", "9.0.1")``. Valkey calls itself Redis 7.2.4 as well."""
-    if "valkey_version" in info:
-        return "Valkey", str(info["valkey_version"])
-    return "Redis", str(info.get("redis_version") or "0")
-
-
 def findings(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
     """Each danger, as a sentence."""
     yield from _refusals(info)
@@ -55,7 +51,7 @@ def findings(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
 
 def _refusals(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
     # A cluster's client asks any node of it, and sends what it writes to the right one.
-    if info.get("role") == "slave" and "cluster" not in (info.get("redis_mode"), info.get("server_mode")):
+    if info.get("role") == "slave" and mode(info) != "cluster":
         yield "replica", "the server is a read-only replica; connect to the primary"
     if info.get("aof_last_write_status", "ok") != "ok":
         yield "disk", "the server could not write its append-only file and refuses changes; look at its disk"
@@ -63,8 +59,7 @@ def _refusals(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
 
 def _losses(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
     if not info.get("aof_enabled"):
-        text = "the append-only file is off: a restart of the server loses what came since its last snapshot"
-        yield "persistence", text
+        yield "persistence", LOSES
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
         text = "the server could not write its last snapshot, and may refuse changes until it can; look at its disk"
         yield "snapshot", text
@@ -75,9 +70,14 @@ def _losses(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
 
 def _age(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
     name, version = name_and_version(info)
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-    if numbers < MINIMUM:
+    if who := stranger(info):
+        yield "unsupported", who
+        return
+    if numbers(version) < MINIMUM:
         yield "unsupported", f"{name} {version} is too old; upgrade to 7.2 or newer"
-    elif numbers < _WITH_FLOATS[name]:
+    elif numbers(version) < _WITH_FLOATS[name]:
         newer = ".".join(map(str, _WITH_FLOATS[name]))
         yield "version", f"{name} {version} writes some integers as 3e+8 inside scripts; upgrade to {newer} or newer"
+    if found := dict(holes(name, version)):
+        newer = max(found.values(), key=numbers)
+        yield "hole", f"{name} {version} has holes that are known ({', '.join(found)}); upgrade to {newer} or newer"

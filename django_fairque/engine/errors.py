@@ -12,6 +12,8 @@
     ├── DependencyCycleError        a task would wait for itself
     ├── RedisConnectionError        the server can't be reached, or refuses to work now
     │   ├── ServerRefusedError      it answered, and the answer is a definite no (read-only, full, ...)
+    │   │   └── NotPermittedError   this user's rights do not suffice; names the command
+    │   ├── NotReplicatedError      too few replicas confirmed in time: whether it lasts is unknown
     │   └── UnsupportedServerError  it is too old, or set up to throw data away (a ConfigurationError too)
     └── LuaScriptError              a script failed in a way that has no better name
 """
@@ -82,6 +84,27 @@ class RedisConnectionError(FairQueueError):
 
 class ServerRefusedError(RedisConnectionError):
     """The server answered with a definite no: read-only, loading, out of memory, no permission."""
+
+
+class NotPermittedError(ServerRefusedError):
+    """The server's rules for this user forbid what was asked; ``command`` is which, empty when it is about a key."""
+
+    def __init__(self, message: str, command: str = "") -> None:
+        super().__init__(message)
+        self.command = command
+
+
+class NotReplicatedError(RedisConnectionError):
+    """The primary has taken the tasks, and fewer replicas than ``wanted`` have confirmed it in time.
+
+    Whether the tasks outlive a failover is unknown, whether they run is not: they will, unless one comes soon. Pushing
+    them again under the same ids is safe.
+    """
+
+    def __init__(self, message: str, confirmed: int = 0, wanted: int = 0) -> None:
+        super().__init__(message)
+        self.confirmed = confirmed
+        self.wanted = wanted
 
 
 class UnsupportedServerError(ConfigurationError, RedisConnectionError):

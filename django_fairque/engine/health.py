@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .commands import NEVER, Commands
-from .diagnosis import REFUSALS, SECTIONS, findings, name_and_version
+from .diagnosis import REFUSALS, SECTIONS, findings
+from .servers import mode, name_and_version
 from .steps import Steps, read_each
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def health(shards: Sequence[Commands]) -> Steps[Health]:
     server = {
         "name": name,
         "version": version,
+        "mode": mode(info),
+        "role": "replica" if info.get("role") == "slave" else "primary",
+        "replicas": int(info.get("connected_slaves") or 0),
         "memory_used": info.get("used_memory"),
         "memory_limit": info.get("maxmemory") or None,
         "eviction": info.get("maxmemory_policy"),

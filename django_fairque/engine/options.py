@@ -249,6 +249,8 @@ class QueueConfig(Options):
     )
     pipeline_batch_size: Whole = whole(300, least=1, most=1000)
     pipeline_timeout: Number = seconds(10, least=0)
+    replicas_to_confirm: Whole = whole(0, least=0, most=10)
+    replication_timeout: Number = seconds(1)
     sweep_batch_size: Whole = whole(100, least=1, most=1000)
     queue_cleanup_interval: Number = seconds(1)
     stats_minutes_ttl: Number = seconds(90000, least=60)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MINUTES = 60
-INTERNAL = {"clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"}
+INTERNAL = {
+    *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
+    *("epoch", "confirmations"),
+}
 """What the stats hash holds beside totals."""
 NO_TOTALS = ("depth:", "lying:", "wait:", "run:")
 """How what is no total begins: what is there now, and histograms."""

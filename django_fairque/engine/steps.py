@@ -20,6 +20,9 @@ class Call:
     script: str
     keys: Sequence[str]
     args: Sequence[Any]
+    replicas: int = 0
+    """How many must confirm what it wrote before it counts as done, within ``replication_timeout`` seconds."""
+    replication_timeout: float = 0.0
 
 
 @dataclass(frozen=True)

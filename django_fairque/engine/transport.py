@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redis import exceptions as redis_errors
 
+from . import replication
 from .errors import (
     FairQueueError,
     LuaScriptError,
+    NotPermittedError,
     RedisConnectionError,
     ServerRefusedError,
     UnsupportedServerError,
 )
 from .scripts import Script, load
+from .servers import name_and_version, numbers, stranger
 from .steps import Block, Call, Read, Request, Scan
 from .wire import Wire
 
@@ -44,7 +48,6 @@ REFUSALS = {
     "MISCONF": "the server can't write to its disk and refuses changes; free space or mend its persistence",
     "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write asks for",
     "READONLY": "the server is a read-only replica; connect to the primary",
-    "NOPERM": "this user may not run what the queue needs; see its ACL rules",
     "NOAUTH": "the server asks for a password; set REDIS's USERNAME and PASSWORD",
     "WRONGPASS": "the server refused the user name or password",
 }
@@ -123,6 +126,8 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
     }
     text = str(error)
     code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _code(text))
+    if code == "NOPERM":
+        return not_permitted(text)
     if code in REFUSALS:
         return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
     if isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError)):
@@ -135,6 +140,21 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
     return LuaScriptError(what, text)
 
 
+_COMMAND = re.compile(r"'([\w|]+)' command")
+
+
+def not_permitted(text: str) -> NotPermittedError:
+    """What the server says of a user's rights: of a command outside of scripts or inside them, or of a key."""
+    found = _COMMAND.search(text)
+    command = found[1].replace("|", " ").upper() if found else ""
+    what = f"run {command}" if command else "use these keys"
+    return NotPermittedError(
+        f"the server does not permit this user to {what} (it said: {text}); manage.py fairque_acl prints what a producer, "
+        f"a worker and a viewer need",
+        command,
+    )
+
+
 def _code(text: str) -> str:
     """The word with which an answer begins: LOADING, ERR."""
     return text.split(" ", 1)[0].rstrip(":")
@@ -142,10 +162,10 @@ def _code(text: str) -> str:
 
 def check_server(info: Mapping[str, Any]) -> None:
     """Raise `UnsupportedServerError` unless ``INFO`` describes a server that keeps tasks safe."""
-    name = "Valkey" if "valkey_version" in info else "Redis"
-    version = str(info.get("valkey_version") or info.get("redis_version") or "0")
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < MINIMUM:
+    if who := stranger(info):
+        raise UnsupportedServerError(who)
+    name, version = name_and_version(info)
+    if numbers(version) < MINIMUM:
         raise UnsupportedServerError(f"{name} 7.2 or newer is needed, this server is {name} {version}; upgrade it")
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys") and int(info.get("maxmemory", 0)) > 0:
@@ -243,11 +263,20 @@ class Transport:
         elif patience.loads and not calls.use_functions(patience):
             self.client.script_load(script.source)
         try:
-            return self._wire.call(calls.command(request, script, patience), **RAW)
+            return self._execute(request, calls.command(request, script, patience))
         except redis_errors.ResponseError as error:
             if not calls.is_without_functions(error):
                 raise
-        return self._wire.call(calls.command(request, script, patience), **RAW)
+        return self._execute(request, calls.command(request, script, patience))
+
+    def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
+        if not request.replicas:
+            return self._wire.call(command, **RAW)
+        replication.check_client(self.client)
+        with self.client.pipeline(transaction=False) as pipe:
+            for each in replication.commands(request, command):
+                pipe.execute_command(*each, **RAW)
+            return replication.confirmed(request, pipe.execute(raise_on_error=False))
 
     def _read(self, request: Read) -> list[Any]:
         if len(request.commands) == 1:
@@ -299,11 +328,20 @@ class AsyncTransport:
         elif patience.loads and not calls.use_functions(patience):
             await self.client.script_load(script.source)
         try:
-            return await self.client.execute_command(*calls.command(request, script, patience), **RAW)
+            return await self._execute(request, calls.command(request, script, patience))
         except redis_errors.ResponseError as error:
             if not calls.is_without_functions(error):
                 raise
-        return await self.client.execute_command(*calls.command(request, script, patience), **RAW)
+        return await self._execute(request, calls.command(request, script, patience))
+
+    async def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
+        if not request.replicas:
+            return await self.client.execute_command(*command, **RAW)
+        replication.check_client(self.client)
+        async with self.client.pipeline(transaction=False) as pipe:
+            for each in replication.commands(request, command):
+                pipe.execute_command(*each, **RAW)
+            return replication.confirmed(request, await pipe.execute(raise_on_error=False))
 
     async def _read(self, request: Read) -> list[Any]:
         if len(request.commands) == 1:

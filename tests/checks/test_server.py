@@ -87,7 +87,9 @@ def test_a_database_that_is_not_there(check: Check, fit: Server) -> None:
     assert "DB index is out of range" in message.msg
 
 
-@pytest.mark.parametrize(("version", "found"), [(b"7.1.9", ["E014"]), (b"7.2.4", ["W005"]), (b"7.2.9", [])])
+@pytest.mark.parametrize(
+    ("version", "found"), [(b"7.1.9", ["E014"]), (b"7.2.4", ["W005", "W010"]), (b"7.2.9", ["W010"])]
+)
 def test_an_old_server(check: Check, fit: Server, version: bytes, found: list[str]) -> None:
     """Old servers are not to be had: a proxy changes only the version in what a current one says."""
     with Aged(fit, version) as url:

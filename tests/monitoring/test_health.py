@@ -137,8 +137,8 @@ def test_reasons(
 
 def test_a_disk_that_is_full() -> None:
     """Which a test can't bring about: from what the server would tell."""
-    assert [kind for kind, _ in findings({"aof_enabled": 1, "redis_version": "8.2.0"})] == []
-    ((kind, text),) = findings({"aof_enabled": 1, "redis_version": "8.2.0", "aof_last_write_status": "err"})
+    assert [kind for kind, _ in findings({"aof_enabled": 1, "redis_version": "8.2.6"})] == []
+    ((kind, text),) = findings({"aof_enabled": 1, "redis_version": "8.2.6", "aof_last_write_status": "err"})
     assert (kind in REFUSALS, "could not write its append-only file" in text) == (True, True)
 
 
@@ -146,11 +146,12 @@ def test_a_disk_that_is_full() -> None:
     ("versions", "kinds"),
     [
         ({"redis_version": "7.0.15"}, ["unsupported"]),
-        ({"redis_version": "7.2.4"}, ["version"]),
-        ({"redis_version": "7.2.5"}, []),
-        ({"redis_version": "7.2.4", "valkey_version": "7.2.5"}, ["version"]),
-        ({"redis_version": "7.2.4", "valkey_version": "7.2.6"}, []),
-        ({"redis_version": "7.2.4", "valkey_version": "9.0.0"}, []),
+        ({"redis_version": "7.2.4"}, ["version", "hole"]),
+        ({"redis_version": "7.2.5"}, ["hole"]),
+        ({"redis_version": "7.2.11"}, []),
+        ({"redis_version": "7.2.4", "valkey_version": "7.2.5"}, ["version", "hole"]),
+        ({"redis_version": "7.2.4", "valkey_version": "7.2.6"}, ["hole"]),
+        ({"redis_version": "7.2.4", "valkey_version": "9.0.4"}, []),
     ],
 )
 def test_the_age_of_a_server(versions: dict[str, str], kinds: list[str]) -> None:
@@ -158,13 +159,14 @@ def test_the_age_of_a_server(versions: dict[str, str], kinds: list[str]) -> None
 
 
 def test_an_old_server_is_told_what_to_become() -> None:
-    ((_, text),) = findings({"aof_enabled": 1, "redis_version": "7.2.4"})
-    assert text == "Redis 7.2.4 writes some integers as 3e+8 inside scripts; upgrade to 7.2.5 or newer"
+    (_, floats), (_, hole) = findings({"aof_enabled": 1, "redis_version": "7.2.4"})
+    assert floats == "Redis 7.2.4 writes some integers as 3e+8 inside scripts; upgrade to 7.2.5 or newer"
+    assert hole == "Redis 7.2.4 has holes that are known (CVE-2025-49844); upgrade to 7.2.11 or newer"
 
 
 @pytest.mark.parametrize("name", ["redis_mode", "server_mode"])
 def test_any_node_of_a_cluster_may_answer(name: str) -> None:
-    assert list(findings({"aof_enabled": 1, "redis_version": "8.2.0", "role": "slave", name: "cluster"})) == []
+    assert list(findings({"aof_enabled": 1, "redis_version": "8.2.6", "role": "slave", name: "cluster"})) == []
 
 
 def test_a_worker_that_lives_is_enough(queue: FairQueue) -> None:

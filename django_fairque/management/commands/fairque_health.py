@@ -11,8 +11,8 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.health import Health
 from django_fairque.management.base import QueueCommand
+from django_fairque.monitoring.doctor import examined
 from django_fairque.monitoring.formatting import size
-from django_fairque.monitoring.health import judged
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -21,7 +21,10 @@ EXIT = {"good": 0, "degraded": 1, "down": 2}
 
 
 class Command(QueueCommand):
-    help = "Say whether a queue is good (exit 0), degraded (1) or down (2, no task is accepted), and why."
+    help = (
+        "Say whether a queue is good (exit 0), degraded (1) or down (2, no task is accepted), and why; "
+        "and what its server is, can do, and keeps, found by trying."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -29,7 +32,7 @@ class Command(QueueCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            health = judged(get_queue(options["queue"]))
+            health = examined(get_queue(options["queue"]))
         except FairQueueError as error:
             health = Health("down", [str(error)], {})
         if options["json"]:
@@ -45,4 +48,16 @@ class Command(QueueCommand):
 
 def _server(server: dict[str, Any]) -> str:
     limit = f" of {size(server['memory_limit'])}" if server["memory_limit"] else ""
-    return f"{server['name']} {server['version']}, {size(server['memory_used'])}{limit} of memory used"
+    parts = [
+        f"{server['name']} {server['version']}",
+        f"{server['mode']} ({server['role']}, {server['replicas']} replicas)",
+        f"{size(server['memory_used'])}{limit} of memory used",
+        f"eviction {server['eviction'] or 'unknown'}",
+    ]
+    if "durability" in server:
+        parts += [
+            f"durability {server['durability']}",
+            f"functions {server['functions']}",
+            f"scripts {server['scripts']}",
+        ]
+    return ", ".join(parts)

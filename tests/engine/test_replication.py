@@ -1,0 +1,103 @@
+"""Pushes that count only when replicas have them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.errors import ConfigurationError, NotReplicatedError, RedisConnectionError
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+from tests.topologies import free_port, make_cluster, make_replica, wait_for
+
+from .conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5)
+
+
+@pytest.fixture
+def primary(make_server: MakeServer) -> Server:
+    return make_server("--port", str(free_port()), "--bind", "127.0.0.1")
+
+
+@pytest.fixture
+def client(primary: Server) -> Iterator[Redis]:
+    with primary.client() as client:
+        yield client
+
+
+@pytest.fixture
+def replica(primary: Server, make_server: MakeServer) -> Server:
+    return make_replica(make_server, primary)
+
+
+def test_what_is_acknowledged_is_on_a_replica(client: Redis, replica: Server) -> None:
+    queue = FairQueue(client, config=SAFE)
+    ids = [queue.push(task(), now=NOW).task_id, *(each.task_id for each in queue.push_batch([task(), task()], now=NOW))]
+    with replica.client() as there:
+        assert all(there.exists(f"fq:{{default:0}}:task:{task_id}") for task_id in ids)
+    assert queue.check_invariants() == []
+    assert "confirmations" not in queue.get_stats().totals
+
+
+async def test_so_it_is_for_coroutines(primary: Server, replica: Server) -> None:
+    async with primary.async_client() as client:
+        pushed = await AsyncFairQueue(client, config=SAFE).push(task(), now=NOW)
+        with replica.client() as there:
+            assert there.exists(f"fq:{{default:0}}:task:{pushed.task_id}")
+        os.kill(replica.pid, signal.SIGSTOP)
+        with pytest.raises(NotReplicatedError):
+            await AsyncFairQueue(client, config=SAFE).push(task(), now=NOW)
+
+
+def test_too_few_replicas_are_an_error_of_its_own(client: Redis, replica: Server) -> None:
+    queue = FairQueue(client, config=SAFE)
+    queue.push(task(task_id="before"), now=NOW)
+    os.kill(replica.pid, signal.SIGSTOP)
+    again = task(task_id="t")
+    for _ in range(2):  # the second writes no task: it must not count as confirmed either
+        with pytest.raises(
+            NotReplicatedError, match=r"0 of 1 replicas .* whether it outlives a failover is unknown"
+        ) as no:
+            queue.push(again, now=NOW)
+        assert (no.value.confirmed, no.value.wanted) == (0, 1)
+        assert isinstance(no.value, RedisConnectionError)
+    os.kill(replica.pid, signal.SIGCONT)
+    wait_for(lambda: bool(client.wait(1, 100)))
+    assert queue.push(again, now=NOW).status == "duplicate"
+    assert [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW)] == ["before", "t"]
+
+
+def test_nobody_is_asked_unless_it_is_wanted(client: Redis) -> None:
+    client.config_resetstat()
+    FairQueue(client).push(task(), now=NOW)
+    assert "cmdstat_wait" not in client.info("commandstats")
+
+
+def test_what_the_primary_refuses_stays_what_it_is(client: Redis, replica: Server) -> None:
+    client.set("fq:{default:0}:users", "squatter")
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        FairQueue(client, config=SAFE).push(task(), now=NOW)
+
+
+def test_a_cluster_is_a_mistake_in_the_configuration(make_server: MakeServer) -> None:
+    import redis
+
+    ((port, _),) = make_cluster(make_server, 1)
+    with (
+        redis.RedisCluster(host="127.0.0.1", port=port, protocol=2) as client,
+        pytest.raises(ConfigurationError, match="expected 0 with a cluster"),
+    ):
+        FairQueue(client, config=SAFE).push(task(), now=NOW)

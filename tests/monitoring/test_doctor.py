@@ -1,0 +1,176 @@
+"""What a server can do and keeps, found by trying it on real ones."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import call_command
+
+from django_fairque.conf import close_queues
+from django_fairque.engine.diagnosis import findings
+from django_fairque.engine.doctor import examine
+from django_fairque.engine.errors import RedisConnectionError, UnsupportedServerError
+from django_fairque.engine.servers import holes
+from django_fairque.engine.transport import check_server
+from django_fairque.monitoring.doctor import is_memorydb
+from tests.topologies import free_port, make_cluster, make_replica
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+    from redis import Redis
+
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+KEY = "fq:{default:0}:probe"
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    close_queues()
+
+
+def doctor(settings: Settings, redis: dict[str, Any], **sections: Any) -> tuple[int, dict[str, Any]]:
+    """The exit code of the command, and what it says."""
+    settings.FAIRQUE = {"REDIS": redis, **sections}
+    out = StringIO()
+    with pytest.raises(SystemExit) as stop:
+        call_command("fairque_health", "--json", stdout=out)
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, json.loads(out.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("options", "durability"),
+    [
+        ((), "memory"),
+        (("--appendonly", "yes"), "aof-everysec"),
+        (("--appendonly", "yes", "--appendfsync", "always"), "aof-always"),
+        (("--appendonly", "yes", "--appendfsync", "no"), "aof-no"),
+    ],
+)
+def test_how_safe_a_write_is_is_tried(make_server: MakeServer, options: tuple[str, ...], durability: str) -> None:
+    with make_server(*options).client() as client:
+        found = examine(client, KEY)
+        assert found.durability == durability
+        assert (found.functions, found.scripts, found.undeclared_keys, found.refusals) == ("yes", "yes", "yes", [])
+        assert client.keys() == ([KEY.encode()] if options else [])
+        assert client.pttl(KEY) <= 10_000
+        assert client.ttl(KEY) != -1
+
+
+def test_replicas_that_confirm(make_server: MakeServer, settings: Settings) -> None:
+    primary = make_server("--appendonly", "yes", "--port", str(free_port()), "--bind", "127.0.0.1")
+    wants = {"QUEUE": {"REPLICAS_TO_CONFIRM": 1}}
+    code, said = doctor(settings, {"URL": primary.url}, **wants)
+    assert code == 2
+    assert said["reasons"][0].startswith("0 of the 1 replicas")
+    with primary.client() as client:
+        replica = make_replica(make_server, primary)
+        assert examine(client, KEY, replicas=1).durability == "replicated(1)"
+    assert doctor(settings, {"URL": primary.url}, **wants)[1]["server"]["durability"] == "replicated(1)"
+    code, said = doctor(settings, {"URL": replica.url})
+    assert (code, said["server"]["role"]) == (2, "replica")
+    assert "read-only replica; connect to the primary" in said["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected", "refuses"),
+    [
+        (["-eval", "-evalsha"], ("yes", "not permitted", "not permitted"), False),
+        (["-fcall"], ("not permitted", "yes", "yes"), False),
+        (["-fcall", "-eval", "-evalsha"], ("not permitted", "not permitted", "not permitted"), True),
+    ],
+)
+def test_functions_and_scripts(
+    server: Server, redis: Redis, rules: list[str], expected: tuple[str, ...], refuses: bool
+) -> None:
+    redis.execute_command("ACL", "SETUSER", "patient", "on", "nopass", "~*", "+@all", *rules)
+    try:
+        with server.client(username="patient", password="x") as client:
+            found = examine(client, KEY)
+    finally:
+        redis.acl_deluser("patient")
+    assert (found.functions, found.scripts, found.undeclared_keys) == expected
+    assert any("neither functions (not permitted) nor scripts" in each for each in found.refusals) == refuses
+
+
+def test_a_cluster(make_server: MakeServer, settings: Settings) -> None:
+    ((port, _),) = make_cluster(make_server, 1, "--appendonly", "yes")
+    code, said = doctor(settings, {"URL": f"redis://127.0.0.1:{port}", "CLUSTER": True})
+    server = said["server"]
+    assert (code, server["mode"], server["durability"], server["undeclared_keys"]) == (
+        0,
+        "cluster",
+        "aof-everysec",
+        "yes",
+    )
+
+
+def test_who_is_asked_is_named_in_words(make_server: MakeServer, settings: Settings) -> None:
+    server = make_server("--appendonly", "yes")
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("fairque_health", stdout=out, no_color=True)
+    line = out.getvalue().splitlines()[-1]
+    for words in (
+        "standalone (primary, 0 replicas)",
+        "eviction noeviction",
+        "durability aof-everysec",
+        "functions yes",
+    ):
+        assert words in line
+
+
+def test_a_server_that_is_gone_is_told_as_that() -> None:
+    import redis
+
+    with (
+        redis.Redis(unix_socket_path="/nonexistent/s.sock") as client,
+        pytest.raises(RedisConnectionError, match="can't be reached"),
+    ):
+        examine(client, KEY)
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        ({"redis_version": "7.4.0", "dragonfly_version": "df-v1.21"}, "Dragonfly (df-v1.21) is not supported"),
+        ({"redis_version": "6.3.4", "executable": "/data/keydb-server"}, "KeyDB (6.3.4) has no functions"),
+    ],
+)
+def test_who_only_speaks_like_redis_is_refused(info: dict[str, Any], words: str) -> None:
+    """From what they say of themselves: none of them is to be had as a test's server."""
+    with pytest.raises(UnsupportedServerError) as refused:
+        check_server(info)
+    assert str(refused.value).startswith(words)
+    assert ("unsupported", str(refused.value)) in list(findings({"aof_enabled": 1, **info}))
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "found"),
+    [
+        ("Redis", "7.2.4", {"CVE-2025-49844": "7.2.11"}),
+        ("Redis", "7.4.5", {"CVE-2025-49844": "7.4.6", "CVE-2026-23479": "7.4.9"}),
+        ("Redis", "8.2.6", {}),
+        ("Redis", "9.0.0", {}),
+        ("Valkey", "8.1.3", {"CVE-2025-49844": "8.1.4", "CVE-2026-23479": "8.1.7"}),
+        ("Valkey", "9.0.0", {"CVE-2026-23479": "9.0.4"}),
+        ("Valkey", "9.1.0", {}),
+    ],
+)
+def test_known_holes(name: str, version: str, found: dict[str, str]) -> None:
+    assert dict(holes(name, version)) == found
+
+
+def test_what_is_known_by_its_name_only() -> None:
+    assert is_memorydb("clustercfg.mail.abc123.memorydb.eu-central-1.amazonaws.com")
+    assert not is_memorydb("mail.abc123.clustercfg.euc1.cache.amazonaws.com")
+    assert not is_memorydb("x.memorydb.example.org")
