@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 BINARY_VARIABLE = "FAIRQUE_TEST_SERVER_BIN"
+ROLE_VARIABLE = "FAIRQUE_TEST_ROLE"
+"""``functions`` or ``scripts``: the engine's tests then use queues as a worker's user does who has no more rights than
+`fairque_acl` prints for this mode."""
 START_TIMEOUT = 20.0
 POLL_INTERVAL = 0.005
 

@@ -86,7 +86,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
 
 def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
     args = fetch.to_lua_args(commands.config.lease_seconds)
-    reply = yield commands.call("pop", args, now, reply=new_nonce())
+    reply = yield commands.call("pop", args, now, reply=new_nonce(), leases=fetch.worker)
     return _leases(commands, reply, 4, fetch.worker)
 
 
@@ -97,7 +97,7 @@ def settle(commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: f
     for outcome in outcomes:
         args += outcome.to_lua_args()
     args += fetch.to_lua_args(commands.config.lease_seconds)
-    reply = yield commands.call("settle", args, now, reply=new_nonce())
+    reply = yield commands.call("settle", args, now, reply=new_nonce(), leases=fetch.worker)
     look = int(reply[1])
     return Settled(
         [STATUSES[code - 0x30] for code in reply[4]],

@@ -93,7 +93,7 @@ _SHAPES: dict[str, Callable[[Any], Any]] = {
 }
 _OWNERLESS = (
     *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
-    *("delivered", "events", "outbox", "shards"),
+    *("delivered", "events", "outbox", "probe", "shards"),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
 

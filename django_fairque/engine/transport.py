@@ -126,7 +126,7 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
     }
     text = str(error)
     code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _code(text))
-    if code == "NOPERM":
+    if code == "NOPERM" or text.startswith("ACL failure in script"):
         return not_permitted(text)
     if code in REFUSALS:
         return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
@@ -148,11 +148,10 @@ def not_permitted(text: str) -> NotPermittedError:
     found = _COMMAND.search(text)
     command = found[1].replace("|", " ").upper() if found else ""
     what = f"run {command}" if command else "use these keys"
-    return NotPermittedError(
-        f"the server does not permit this user to {what} (it said: {text}); manage.py fairque_acl prints what a producer, "
-        f"a worker and a viewer need",
-        command,
-    )
+    hint = "manage.py fairque_acl prints the rules that a producer, a worker and a viewer need"
+    if command in ("EVAL", "EVALSHA", "SCRIPT LOAD", "FUNCTION LOAD"):
+        hint += "; without scripts, manage.py fairque_functions must have loaded this version's functions"
+    return NotPermittedError(f"the server does not permit this user to {what} (it said: {text}); {hint}", command)
 
 
 def _code(text: str) -> str:
@@ -212,9 +211,13 @@ class Calls:
         return (*how, len(request.keys), *request.keys, *request.args)
 
     def not_loaded(self, error: Exception, patience: Patience) -> None:
-        """A function can't be loaded: this call goes as a script. A server that is full still drains so."""
+        """A function can't be loaded: this call goes as a script. A server that is full still drains so.
+
+        Who may call functions and not load them will find them when a deployment has loaded them: they are tried again.
+        """
         patience.as_script, patience.loads_function, patience.loads = True, False, 0
-        self.is_without_functions(error)
+        if not isinstance(error, redis_errors.NoPermissionError):
+            self.is_without_functions(error)
 
     def is_without_functions(self, error: Exception) -> bool:
         """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
@@ -265,7 +268,7 @@ class Transport:
         try:
             return self._execute(request, calls.command(request, script, patience))
         except redis_errors.ResponseError as error:
-            if not calls.is_without_functions(error):
+            if patience.as_script or not calls.is_without_functions(error):
                 raise
         return self._execute(request, calls.command(request, script, patience))
 
@@ -330,7 +333,7 @@ class AsyncTransport:
         try:
             return await self._execute(request, calls.command(request, script, patience))
         except redis_errors.ResponseError as error:
-            if not calls.is_without_functions(error):
+            if patience.as_script or not calls.is_without_functions(error):
                 raise
         return await self._execute(request, calls.command(request, script, patience))
 

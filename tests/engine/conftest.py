@@ -1,17 +1,24 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import os
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pytest
 
+from django_fairque.engine import scripts
+from django_fairque.engine.access import rules
 from django_fairque.engine.models import Task
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
+from tests.servers import ROLE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redis import Redis
+
+    from django_fairque.engine.access import Mode
+    from tests.servers import Server
 
 NOW = 2_000_000_000.0
 """When the tests' time begins: after any real clock, so that it is the engine's time."""
@@ -22,12 +29,27 @@ class MakeQueue(Protocol):
 
 
 @pytest.fixture
-def make_queue(redis: Redis) -> Iterator[MakeQueue]:
+def client(server: Server, redis: Redis) -> Iterator[Redis]:
+    """The client of the tests' queues: all-mighty, or of a user with a worker's rights."""
+    mode = os.environ.get(ROLE_VARIABLE)
+    if not mode:
+        yield redis
+        return
+    redis.execute_command("ACL", "SETUSER", "w", "reset", "on", ">w", *rules("worker", cast("Mode", mode)))
+    if mode == "functions":
+        for name in scripts.names():
+            redis.function_load(scripts.load(name).library, replace=True)
+    with server.client(username="w", password="w") as client:
+        yield client
+
+
+@pytest.fixture
+def make_queue(client: Redis) -> Iterator[MakeQueue]:
     """Queues with options of their own; after the test each must keep every invariant."""
     made: list[FairQueue] = []
 
     def make(**options: Any) -> FairQueue:
-        made.append(FairQueue(redis, f"q{len(made)}" if made else "default", QueueConfig(**options)))
+        made.append(FairQueue(client, f"q{len(made)}" if made else "default", QueueConfig(**options)))
         return made[-1]
 
     yield make

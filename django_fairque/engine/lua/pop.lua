@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Lease up to `limit` tasks to a worker: the next users in the ring, each one's most urgent task.
 --
--- KEYS    base reply
+-- KEYS    base reply leases
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), users ('*' or n and n ids), steal (the same)
 -- REPLY   now (us), look (us: when something is due next), virtual time, 1 if there are new messages for other shards,
 --         then 18 values per lease (`LEASE_FIELDS`)

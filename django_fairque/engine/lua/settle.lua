@@ -4,7 +4,7 @@
 -- An outcome counts only with the task's current token. One that was reported before (the reply was lost) is
 -- recognised by its token and answered as the first time; any other old token is stale and changes nothing.
 --
--- KEYS    base reply
+-- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
 --         limit (0..1000), worker, lease (us), woken (0/1), users, steal (as pop)
 --         kind: finish fail later discard release crash poison

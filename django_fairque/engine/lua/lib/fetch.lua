@@ -243,7 +243,7 @@ local function fetch(reply, limit, at)
   set_stat('token', stat.token + #taken)
   for _, t in ipairs(taken) do
     zadd(K['state:started'], lease_end, t.id)
-    sadd(leases_key(worker), t.id)
+    sadd(K.leases, t.id)
   end
   flush()
   for i, t in ipairs(taken) do

@@ -1,0 +1,113 @@
+"""The least that a producer, a worker and a viewer must be permitted on the server, as its own rules.
+
+A server checks what a script or function calls against the rights of who called it, so each role needs the commands that are
+used inside too. Rules know commands and keys but no functions: that a producer takes no task is by the keys of leases, which
+are used before anything is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["functions", "scripts"]
+
+CONNECT = ("ping", "select", "info", "time", "client|setinfo", "client|setname")
+CLUSTER = (
+    "cluster|slots",
+    "cluster|shards",
+    "cluster|nodes",
+    "cluster|myid",
+    "command",
+    "asking",
+    "readonly",
+    "readwrite",
+)
+"""What a cluster's client asks."""
+
+READ = (
+    *("exists", "get", "hget", "hgetall", "hkeys", "hlen", "hmget", "llen", "lpos", "lrange", "mget", "pttl"),
+    *("scard", "sismember", "smembers", "srandmember"),
+    *("zcard", "zcount", "zmscore", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
+)
+WRITE = (
+    *(
+        "del",
+        "hdel",
+        "hincrby",
+        "hset",
+        "lpop",
+        "lpush",
+        "lrem",
+        "ltrim",
+        "mset",
+        "pexpire",
+        "rpush",
+        "sadd",
+        "set",
+        "setnx",
+    ),
+    *("spop", "srem", "zadd", "zrem"),
+)
+CONFIRM = ("wait", "waitaof")
+"""That replicas, or the disk, have what was written."""
+WORK = ("bzpopmin", "scan")
+"""To wait for work, and to look through a queue for what is not right (`fairque_check`)."""
+LOAD = ("function|load",)
+CALL: dict[Mode, tuple[str, ...]] = {"functions": ("fcall",), "scripts": ("evalsha", "eval", "script|load")}
+
+PUSHED = (
+    *(
+        "stats",
+        "stats:*",
+        "ring",
+        "wake",
+        "users",
+        "user:*",
+        "throttled",
+        "queue:user:*",
+        "state:*",
+        "task:*",
+        "payload:*",
+    ),
+    *("history:*", "deps:*", "resolving", "run:*", "xcom:*", "alerts", "schedules", "schedules:*", "unique:*"),
+    *("delivered:*", "events", "reply:*", "revoked:*", "probe"),
+)
+"""A shard's keys that pushing, looking and canceling may write: all but leases and workers."""
+SEEN = ("workers", "worker:*")
+
+
+@dataclass(frozen=True)
+class Role:
+    """Commands, and for keys their patterns behind the shard's prefix: ``""`` stands for every key."""
+
+    about: str
+    commands: tuple[str, ...]
+    writes: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    calls: bool = True
+
+
+ROLES = {
+    "producer": Role("enqueues, looks and cancels what has not begun", (*READ, *WRITE, *CONFIRM), PUSHED, SEEN),
+    "worker": Role("does everything that queues do", (*READ, *WRITE, *CONFIRM, *WORK), ("",)),
+    "viewer": Role("looks, and changes nothing", READ, reads=("",), calls=False),
+    "deployer": Role("loads the functions (manage.py fairque_functions), and sees no task", LOAD, calls=False),
+}
+
+
+def rules(role: str, mode: Mode = "functions", prefix: str = "fq", *, cluster: bool = False) -> list[str]:
+    """The rules of a role, as they follow a user's name in ``ACL SETUSER`` or in a file of users."""
+    wanted = ROLES[role]
+    commands = [*CONNECT, *(CLUSTER if cluster else ()), *wanted.commands, *(CALL[mode] if wanted.calls else ())]
+    return [
+        *("resetkeys", "resetchannels"),
+        *(f"~{_pattern(prefix, each)}" for each in wanted.writes),
+        *(f"%R~{_pattern(prefix, each)}" for each in wanted.reads),
+        "-@all",
+        *(f"+{command}" for command in commands),
+    ]
+
+
+def _pattern(prefix: str, key: str) -> str:
+    return f"{prefix}:{{*}}:{key}" if key else f"{prefix}:*"

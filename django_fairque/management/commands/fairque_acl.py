@@ -1,0 +1,61 @@
+"""``manage.py fairque_acl``: the server's rules for those who use the queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_fairque.conf import get_config
+from django_fairque.engine.access import ROLES, rules
+from django_fairque.engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+
+class Command(BaseCommand):
+    help = (
+        "Print rules of least privilege for the users of the server: ACL SETUSER commands, or lines of an aclfile. "
+        "The users have no password, and so can't log in, until you give them one (ACL SETUSER NAME >PASSWORD)."
+    )
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        for name, role in ROLES.items():
+            parser.add_argument(f"--{name}", action="append_const", dest="roles", const=name, help=role.about)
+        parser.add_argument(
+            "--mode",
+            choices=("functions", "scripts"),
+            default="functions",
+            help="functions (the default): nobody but the deployer can bring code to the server; scripts: everybody "
+            "brings their own, for servers without functions",
+        )
+        parser.add_argument("--prefix", help="of the keys (default: as configured)")
+        parser.add_argument("--name", default="fairque-{role}", help="of the user (default: fairque-{role})")
+        parser.add_argument(
+            "--cluster", action="store_true", help="with what a cluster's client asks (default: as configured)"
+        )
+        parser.add_argument("--aclfile", action="store_true", help="lines of a file of users, not commands")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            config = get_config()
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
+        mode = options["mode"]
+        usual = [name for name in ROLES if name != "deployer" or mode == "functions"]
+        for role in options["roles"] or usual:
+            name = _name(options["name"], role)
+            words = rules(
+                role, mode, options["prefix"] or config.queue.prefix, cluster=options["cluster"] or config.redis.cluster
+            )
+            start = f"user {name} on" if options["aclfile"] else f"ACL SETUSER {name} on"
+            self.stdout.write(f"{start} {' '.join(words)}")
+
+
+def _name(pattern: str, role: str) -> str:
+    name = pattern.replace("{role}", role)
+    if not name or any(each.isspace() for each in name):
+        raise CommandError(f"--name must have no spaces, got {pattern!r}")
+    return name

@@ -1,0 +1,31 @@
+"""``manage.py fairque_functions``: load this version's functions, as part of a deployment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.scripts import load, names
+from django_fairque.engine.transport import FAILURES, explained
+
+
+class Command(BaseCommand):
+    help = (
+        "Load the functions of this version into the server, for users who may only call them (fairque_acl). "
+        "They stay beside those of other versions; run it before the new version's processes start."
+    )
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            client = get_queue().client
+            for name in names():
+                client.function_load(load(name).library, replace=True)
+        except FairQueueError as error:
+            raise CommandError(str(error)) from error
+        except FAILURES as error:
+            raise CommandError(str(explained(error, "FUNCTION LOAD"))) from error
+        self.stdout.write(f"{len(names())} functions are loaded")

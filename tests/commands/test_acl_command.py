@@ -1,0 +1,93 @@
+"""Rules for the server's users, as commands and as lines of a file, on a real server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError
+
+from django_fairque.conf import close_queues, get_queue
+from django_fairque.engine.errors import NotPermittedError
+from django_fairque.engine.models import Task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+    from .conftest import Run
+
+
+def test_what_is_printed_is_taken_by_the_server(queue: FairQueue, redis: Redis, run: Run) -> None:
+    printed = run("fairque_acl").splitlines()
+    assert [line.split()[2] for line in printed] == [
+        f"fairque-{role}" for role in ("producer", "worker", "viewer", "deployer")
+    ]
+    for line in printed:
+        assert redis.execute_command(*line.split()) in (True, b"OK")
+    users = str(redis.acl_users())
+    redis.acl_deluser(*(line.split()[2] for line in printed))
+    assert all(line.split()[2] in users for line in printed)
+
+
+def test_a_file_of_users(run: Run, queue: FairQueue, make_server: MakeServer, tmp_path: Path) -> None:
+    file = tmp_path / "users.acl"
+    file.write_text(f"user default on nopass ~* &* +@all\n{run('fairque_acl', '--aclfile', '--worker', '--viewer')}")
+    with make_server("--aclfile", str(file)).client() as client:
+        assert "fairque-worker" in str(client.acl_users())
+
+
+def test_prefix_name_and_cluster(run: Run, queue: FairQueue, settings: Settings, server: Server) -> None:
+    assert "%R~fq:*" in run("fairque_acl", "--viewer")
+    (line,) = run("fairque_acl", "--viewer", "--prefix", "mail", "--name", "mail-{role}", "--cluster").splitlines()
+    assert line.startswith("ACL SETUSER mail-viewer on resetkeys resetchannels %R~mail:* -@all +ping")
+    assert "+cluster|slots" in line
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"PREFIX": "other"}}
+    assert "~other:{*}:stats " in run("fairque_acl", "--producer")
+
+
+def test_modes(run: Run, queue: FairQueue) -> None:
+    assert "+fcall" in run("fairque_acl", "--worker")
+    assert "eval" not in run("fairque_acl", "--worker", "--producer")
+    scripts = run("fairque_acl", "--mode", "scripts")
+    assert "+evalsha +eval +script|load" in scripts
+    assert "fcall" not in scripts
+    assert "deployer" not in scripts
+    with pytest.raises(CommandError, match="no spaces"):
+        run("fairque_acl", "--name", "a b")
+
+
+def test_a_deployment_from_the_beginning(
+    run: Run, queue: FairQueue, redis: Redis, settings: Settings, server: Server
+) -> None:
+    """As the documentation has it: users, passwords, functions, and then a producer."""
+    for line in run("fairque_acl").splitlines():
+        redis.execute_command(*line.split(), ">secret")
+    redis.function_flush("SYNC")
+    try:
+        as_user(settings, server, "producer")
+        with pytest.raises(NotPermittedError, match="fairque_functions"):
+            get_queue().push(Task.create("u", 3, None))
+        with pytest.raises(CommandError, match=r"FUNCTION LOAD.*fairque_acl"):
+            run("fairque_functions")
+        as_user(settings, server, "deployer")
+        assert "functions are loaded" in run("fairque_functions")
+        as_user(settings, server, "producer")
+        assert get_queue().push(Task.create("u", 3, None)).status == "accepted"
+        as_user(settings, server, "viewer")
+        assert "queued 1" in run("fairque_stats")
+        with pytest.raises(CommandError, match="does not permit this user to run"):
+            run("fairque_user", "pause", "u")
+    finally:
+        close_queues()
+        redis.acl_deluser(*(f"fairque-{role}" for role in ("producer", "worker", "viewer", "deployer")))
+
+
+def as_user(settings: Settings, server: Server, role: str) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url, "USERNAME": f"fairque-{role}", "PASSWORD": "secret"}}
