@@ -16,6 +16,7 @@ signal               when, and where it is sent                                 
 ``sla_at_risk``      it must start soon to keep its promise                                  ``alert``
 ``sla_violated``     it started later than promised                                          ``alert``
 ``task_promoted``    it waited so long that it moved up a class                              ``alert``
+``data_lost``        a worker noticed that the server came back empty, or without its last changes    ``alert``
 ``worker_started``   a worker process can take tasks                                         ``worker_id``, ``queues``
 ``worker_stopped``   it has settled everything and ends                                      ``worker_id``, ``queues``
 ===================  ======================================================================  ==============================
@@ -32,6 +33,7 @@ from typing import Any
 from django.dispatch import Signal
 
 __all__ = [
+    "data_lost",
     "sla_at_risk",
     "sla_violated",
     "task_canceled",
@@ -88,6 +90,7 @@ task_failed = NamedSignal()
 task_retried = NamedSignal()
 task_dead = NamedSignal()
 task_canceled = NamedSignal()
+data_lost = NamedSignal()
 sla_at_risk = NamedSignal()
 sla_violated = NamedSignal()
 task_promoted = NamedSignal()

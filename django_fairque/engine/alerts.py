@@ -1,4 +1,4 @@
-"""What people should hear of: promises at risk or broken, tasks that starvation moved up. Each is handed out once."""
+"""What people should hear of: promises at risk or broken, tasks that starvation moved up, lost data. Each is told once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .commands import Commands
     from .steps import Steps
 
-Kind = Literal["at_risk", "violated", "promoted"]
+Kind = Literal["at_risk", "violated", "promoted", "emptied", "went_back"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
@@ -22,7 +22,9 @@ class Alert:
     """Something about one task. ``at`` and ``deadline`` in seconds since the epoch.
 
     ``kind``: ``at_risk`` (its promise to start ends at ``deadline`` and it has not started), ``violated`` (it started
-    after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``).
+    after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``). And about
+    none (``task_id`` is empty), from a worker: ``emptied`` (the server has lost everything), ``went_back`` (the last changes,
+    among them so many ``leases``).
     """
 
     kind: Kind
@@ -34,8 +36,16 @@ class Alert:
     priority: Priority
     deadline: float | None = None
     promoted_from: Priority | None = None
+    leases: int = 0
 
     def __str__(self) -> str:
+        if self.kind == "emptied":
+            return "the server has lost the queue's data: it came back empty; what was waiting or running is gone"
+        if self.kind == "went_back":
+            return (
+                f"the server has lost its last changes, among them {self.leases} leases: tasks that were pushed lately may be "
+                f"missing, and others run again"
+            )
         task = f"task {self.task_id} ({self.name or 'no name'}, {self.priority.name}) of user {self.user_id!r}"
         if self.kind == "promoted" and self.promoted_from is not None:
             return f"{task} waited so long that it was moved up from {self.promoted_from.name}"

@@ -17,6 +17,7 @@ from django_fairque.engine.errors import ConfigurationError
 
 from .aio_desk import Desk
 from .budget import Budget
+from .coroutines import cancel_all
 from .herald import Herald
 from .identity import status_of, worker_info
 from .log import logger
@@ -81,7 +82,7 @@ class AsyncWorker:
         try:
             await self._ended(pullers)
         finally:
-            await _cancel([*pullers, *helpers, *(task for desk in self._desks for task in desk.all_tasks())])
+            await cancel_all([*pullers, *helpers, *(task for desk in self._desks for task in desk.all_tasks())])
             threads.shutdown(wait=False)
             for desk in self._desks:
                 await desk.leave()
@@ -155,9 +156,3 @@ class AsyncWorker:
             running=sum(len(desk.running) for desk in self._desks),
             status=status_of(is_quiet=self._is_quiet, is_stopping=self._is_stopping),
         )
-
-
-async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

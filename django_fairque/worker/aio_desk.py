@@ -16,6 +16,7 @@ from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.tasks.execution import aexecute, arun_batch, execute, prepare, run_batch
 
 from . import database
+from .epochs import Epochs
 from .keeper import MOST_ALERTS, RECORD_TTL, pause_after
 from .lane import Lane
 from .limits import Guard, TaskRevoked, guarded
@@ -63,6 +64,7 @@ class Desk:
         self._threads = threads
         self._outage = Outage()
         self._wishes = Wishes()
+        self._epochs = Epochs()
         self._reporter = Reporter()
         self._revoked: set[str] = set()
         self._watcher: asyncio.Task[None] | None = None
@@ -154,6 +156,10 @@ class Desk:
                 await asyncio.sleep(self._outage.met(error))
                 continue
             self._revoke(beat.revoked)
+            if loss := self._epochs.heard(self.queue.label, beat):
+                self._worker.herald.announce([loss])
+                if loss.kind == "emptied":
+                    self._revoke([each.task_id for each in self.running.values() if not isinstance(each, list)])
             if wish := self._wishes.heard(self.queue.label, beat.wish):
                 self._worker.follow(wish)
             await asyncio.sleep(self._options.renew_every)

@@ -18,7 +18,13 @@ from django_fairque.conf import aclose_queues
 from . import database
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+
+
+async def cancel_all(tasks: Sequence[asyncio.Future[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Interrupted(Exception):  # noqa: N818 - says what was done to it

@@ -34,6 +34,8 @@ ALERTS: dict[str, Signal] = {
     "at_risk": signals.sla_at_risk,
     "violated": signals.sla_violated,
     "promoted": signals.task_promoted,
+    "emptied": signals.data_lost,
+    "went_back": signals.data_lost,
 }
 ENDS: dict[str, tuple[Signal, ...]] = {
     "finished": (signals.task_finished,),
@@ -134,8 +136,9 @@ def tell(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> 
     """Log, signal, call, mail. Whatever fails is logged, and the rest goes on."""
     call = _imported(handler) if handler else None
     for alert in alerts:
-        logger.warning("queue %s: %s", alert.queue, alert)
-        send(ALERTS[alert.kind], alert.name, alert=alert)
+        if alert.task_id:
+            logger.warning("queue %s: %s", alert.queue, alert)
+        send(ALERTS[alert.kind], alert.name or alert.queue, alert=alert)
         if call is not None:
             attempt(f"the alert handler {handler}", call, alert)
     if email:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import FairQueueError
 
+from .epochs import Epochs
 from .log import logger
 from .wishes import Wishes
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.outcomes import Outcome
     from django_fairque.engine.queue import FairQueue
 
+    from .board import Running
     from .options import WorkerOptions
     from .outage import Outage
 
@@ -49,6 +51,8 @@ class Member:
     worker_id: str
     info: Callable[[], Mapping[str, str]]
     on_revoked: Callable[[Sequence[str]], object]
+    running: Callable[[], Sequence[Running]] = tuple
+    """What it runs."""
     due: float = 0.0
     confirmed: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when the last renewal that worked was sent (`time.monotonic()`)."""
@@ -92,6 +96,7 @@ class Keeper(threading.Thread):
         self._members: dict[str, Member] = {}
         self._returns: deque[Return] = deque()
         self._sweep_due = dict.fromkeys(self._queues, 0.0)
+        self._epochs = Epochs()
         self._not_before = 0.0
         self._ended = False
         self._busy = False
@@ -199,6 +204,21 @@ class Keeper(threading.Thread):
             member.on_revoked(beat.revoked)
         if wish := member.wishes.heard(name, beat.wish):
             self._on_wish(wish)
+        if loss := self._epochs.heard(name, beat):
+            self._lost(loss)
+
+    def _lost(self, loss: Alert) -> None:
+        """Tell of it. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
+        is given up, as nothing keeps it from running twice."""
+        self._on_alerts([loss])
+        if loss.kind != "emptied":
+            return
+        lane = list(self._queues).index(loss.queue)
+        for member in list(self._members.values()):
+            dropped = [name for each in member.running() if each.lane == lane for _, _, name in each.tasks]
+            if dropped:
+                logger.critical("queue %s: %d running tasks are given up", loss.queue, len(dropped))
+                member.on_revoked(dropped)
 
     def _sweep(self, name: str) -> None:
         queue = self._queues[name]

@@ -30,7 +30,14 @@ def heartbeat(
     revoked = [task_id for beat in beats for task_id in beat.revoked]
     wishes = [beat.wish for beat in beats if beat.wish is not None]
     wish = max(wishes, key=lambda each: each.at, default=None)
-    return leasing.Heartbeat(sum(beat.renewed for beat in beats), revoked, wish)
+    return leasing.Heartbeat(
+        sum(beat.renewed for beat in beats),
+        revoked,
+        wish,
+        max(beat.epoch for beat in beats),
+        sum(beat.token for beat in beats),
+        max(beat.at for beat in beats),
+    )
 
 
 def tell_worker(shards: Shards, worker: str, wish: str, now: float | None) -> Steps[bool]:
