@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TaskSerializationError,
         TaskValidationError,
         UnsupportedServerError,
+        UntrustedServerError,
     )
     from .engine.lease import Lease
     from .engine.models import Task
@@ -99,6 +100,7 @@ __all__ = [
     "TaskValidationError",
     "TaskWaitTimeoutError",
     "UnsupportedServerError",
+    "UntrustedServerError",
     "Worker",
     "__version__",
     "acurrent_user_id",
@@ -120,7 +122,7 @@ _MODULES = {
         *("BacklogFullError", "ConfigurationError", "DependencyCycleError", "FairQueueError", "LuaScriptError"),
         *("NotPermittedError", "NotReplicatedError", "QueueNotDrainedError", "RedisConnectionError"),
         *("ServerRefusedError", "StaleLeaseError", "TaskNotFoundError"),
-        *("TaskSerializationError", "TaskValidationError", "UnsupportedServerError"),
+        *("TaskSerializationError", "TaskValidationError", "UnsupportedServerError", "UntrustedServerError"),
     ),
     "engine.lease": ("Lease",),
     "engine.models": ("Task",),

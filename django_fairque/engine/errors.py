@@ -13,6 +13,7 @@
     ├── RedisConnectionError        the server can't be reached, or refuses to work now
     │   ├── ServerRefusedError      it answered, and the answer is a definite no (read-only, full, ...)
     │   │   └── NotPermittedError   this user's rights do not suffice; names the command
+    │   ├── UntrustedServerError    its certificate is not one that was expected
     │   ├── NotReplicatedError      too few replicas confirmed in time: whether it lasts is unknown
     │   └── UnsupportedServerError  it is too old, or set up to throw data away (a ConfigurationError too)
     └── LuaScriptError              a script failed in a way that has no better name
@@ -92,6 +93,10 @@ class NotPermittedError(ServerRefusedError):
     def __init__(self, message: str, command: str = "") -> None:
         super().__init__(message)
         self.command = command
+
+
+class UntrustedServerError(RedisConnectionError):
+    """The server's certificate is not one to trust: another authority's, expired, or for another name. Nothing was sent."""
 
 
 class NotReplicatedError(RedisConnectionError):

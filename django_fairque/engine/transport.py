@@ -24,6 +24,7 @@ from .errors import (
     RedisConnectionError,
     ServerRefusedError,
     UnsupportedServerError,
+    UntrustedServerError,
 )
 from .scripts import Script, load
 from .servers import name_and_version, numbers, stranger
@@ -39,6 +40,9 @@ RAW = {"NEVER_DECODE": True}
 MINIMUM = (7, 2)
 PASSING = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
 """Answers that mean "not now": nothing was executed, and it may be different soon."""
+
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""In the text of an error of the encryption library."""
 
 FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException)
 """What the client raises; its cluster's error is no `RedisError`."""
@@ -108,7 +112,7 @@ class Patience:
                 error, (redis_errors.ReadOnlyError, redis_errors.ClusterError, redis_errors.RedisClusterException)
             )
         )
-        if isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError)):
+        if isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError)) or UNTRUSTED in text:
             passing = False
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
         if passing and time.monotonic() + pause < self.deadline:
@@ -130,6 +134,11 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
         return not_permitted(text)
     if code in REFUSALS:
         return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
+    if UNTRUSTED in text:
+        return UntrustedServerError(
+            f"the server's certificate is not trusted: {text}; REDIS's SSL_CA_CERTS names the authority, and the host must be "
+            "named as in the certificate"
+        )
     if isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError)):
         return RedisConnectionError(
             f"the server can't be reached: {text or type(error).__name__} ({attempts} attempts); "
