@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import redis
 
-    from redis import Redis
+from tests.servers import server_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.conftest import MakeServer
     from tests.servers import Server
 
 DEADLINE = 20.0
+SERVICE = "main"
+"""What sentinels call the primary."""
 
 
 def free_port() -> int:
@@ -64,6 +71,44 @@ def make_replica(make_server: MakeServer, primary: Server, *args: str) -> Server
     return replica
 
 
-def _has_it(client: Redis) -> bool:
+def _has_it(client: redis.Redis) -> bool:
     client.set("written", "and waited for")  # without a write there is nothing to confirm, and all do
     return bool(client.wait(1, 100))
+
+
+@contextmanager
+def sentinels(directory: Path, primary: int, number: int = 3, replicas: int = 0) -> Iterator[list[int]]:
+    """Sentinels of the primary at this port, as `SERVICE`, and their ports. They know each other and its replicas.
+
+    Start them when the replicas are in step: otherwise they find them ten seconds later.
+    """
+    ports = [free_port() for _ in range(number)]
+    processes = [_sentinel(directory / f"sentinel-{port}.conf", port, primary, number // 2 + 1) for port in ports]
+    try:
+        for port in ports:
+            wait_for(partial(_knows, port, replicas, number - 1))
+        yield ports
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _sentinel(file: Path, port: int, primary: int, quorum: int) -> subprocess.Popen[bytes]:
+    lines = [
+        *(f"port {port}", "bind 127.0.0.1", f"dir {file.parent}"),
+        f"sentinel monitor {SERVICE} 127.0.0.1 {primary} {quorum}",
+        f"sentinel down-after-milliseconds {SERVICE} 500",
+        f"sentinel failover-timeout {SERVICE} 3000",
+    ]
+    file.write_text("\n".join([*lines, ""]))
+    return subprocess.Popen([server_binary(), file, "--sentinel"], stdout=subprocess.DEVNULL)
+
+
+def _knows(port: int, replicas: int, others: int) -> bool:
+    try:
+        with redis.Redis(port=port, protocol=2) as client:
+            known = client.sentinel_masters().get(SERVICE, {})
+    except redis.ConnectionError:
+        return False
+    return bool(known) and (int(known["num-slaves"]), int(known["num-other-sentinels"])) == (replicas, others)

@@ -42,7 +42,8 @@ class Heartbeat:
     """``renewed`` leases were lengthened; the tasks in ``revoked`` were canceled and should be stopped.
 
     ``wish`` is the last one, told again with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
-    handed out, never falls, unless the server loses data. ``at`` and ``epoch`` in seconds since the epoch.
+    handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a failover. ``at`` and
+    ``epoch`` in seconds since the epoch.
     """
 
     renewed: int
@@ -51,6 +52,7 @@ class Heartbeat:
     epoch: float = 0.0
     token: int = 0
     at: float = 0.0
+    server: str = ""
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,11 @@ def heartbeat(
     pairs = [text for pair in info.items() for text in pair]
     args = [worker, length, to_us(duration(ttl, "ttl")), len(info), *pairs]
     reply = yield commands.call("heartbeat", args, now, worker=worker, leases=worker, revoked=worker)
-    renewed, kind, told, epoch, token, at, *revoked = reply
+    renewed, kind, told, epoch, token, at, server, *revoked = reply
     wish = Wish(kind.decode(), int(told) / 1_000_000) if kind else None
     ids = [task_id.decode() for task_id in revoked]
-    return Heartbeat(int(renewed), ids, wish, int(epoch) / 1_000_000, int(token), int(at) / 1_000_000)
+    moments = int(epoch) / 1_000_000, int(at) / 1_000_000
+    return Heartbeat(int(renewed), ids, wish, moments[0], int(token), moments[1], server.decode())
 
 
 def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:

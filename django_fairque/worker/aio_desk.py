@@ -156,6 +156,7 @@ class Desk:
                 await asyncio.sleep(self._outage.met(error))
                 continue
             self._revoke(beat.revoked)
+            self.lane.is_suspect |= self._epochs.has_moved(self.queue.label, beat)
             if loss := self._epochs.heard(self.queue.label, beat):
                 self._worker.herald.announce([loss])
                 if loss.kind == "emptied":

@@ -23,7 +23,7 @@ server waits longer for its turn than for the server."""
 
 READY, RETIRING, DONE = "ready", "retiring", "done"
 """What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(DONE,)`` when all that is left is to exit. It is told
-``("stop",)``, ``("quiet", whether)``, ``("revoked", ids)`` and ``("alerts", alerts)``."""
+``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", ids)`` and ``("alerts", alerts)``."""
 
 UNUSABLE = 3
 """Exit code of a child that could not begin, and said why."""
@@ -76,6 +76,8 @@ def _listen(line: Connection, core: Core) -> None:
             core.stop()
         elif message[0] == "quiet":
             core.be_quiet(is_quiet=message[1])
+        elif message[0] == "suspect":
+            core.suspect(message[1])
         elif message[0] == "alerts":
             core.herald.announce(message[1])
         else:

@@ -128,6 +128,12 @@ class Core:
         """Stop these tasks if they run here: they were canceled."""
         self._crew.revoke(task_ids)
 
+    def suspect(self, lane: int) -> None:
+        """Another server answers there: as soon as nothing is held, give back what it thinks this worker has."""
+        puller = self._pullers[lane]
+        puller.lane.is_suspect = True
+        puller.bell.ring()
+
     def join(self, give_up: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything is settled, or ``give_up`` says so; then end the threads that are idle."""
         while any(puller.is_alive() for puller in self._pullers) and not give_up():

@@ -19,6 +19,13 @@ class Epochs:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}
+        self._servers: dict[str, str] = {}
+
+    def has_moved(self, queue: str, beat: Heartbeat) -> bool:
+        """Whether another server, or the same one after a restart, answers since the last heartbeat. It may lack what the last
+        one acknowledged: leases that were settled there would be renewed for ever, as the worker's own."""
+        before, self._servers[queue] = self._servers.get(queue, beat.server), beat.server
+        return before != beat.server
 
     def heard(self, queue: str, beat: Heartbeat) -> Alert | None:
         """What has been lost since the last heartbeat; None, nearly always, for nothing."""

@@ -53,6 +53,8 @@ class Member:
     on_revoked: Callable[[Sequence[str]], object]
     running: Callable[[], Sequence[Running]] = tuple
     """What it runs."""
+    on_moved: Callable[[int], object] = lambda _: None
+    """Called with the lane when another server answers: what it knows of this worker's leases must be compared."""
     due: float = 0.0
     confirmed: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when the last renewal that worked was sent (`time.monotonic()`)."""
@@ -204,6 +206,11 @@ class Keeper(threading.Thread):
             member.on_revoked(beat.revoked)
         if wish := member.wishes.heard(name, beat.wish):
             self._on_wish(wish)
+        if self._epochs.has_moved(name, beat):
+            logger.warning("queue %s: another server answers, or the same one after a restart", name)
+            lane = list(self._queues).index(name)
+            for each in list(self._members.values()):
+                each.on_moved(lane)
         if loss := self._epochs.heard(name, beat):
             self._lost(loss)
 

@@ -112,6 +112,10 @@ class ChildProcess:
         for first in range(0, len(task_ids), 100):
             self.tell("revoked", list(task_ids[first : first + 100]))
 
+    def suspect(self, lane: int) -> None:
+        """Have it compare what it holds with what the server thinks it does."""
+        self.tell("suspect", lane)
+
     def announce(self, alerts: Sequence[Alert]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
         for first in range(0, len(alerts), 20):

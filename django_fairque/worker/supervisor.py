@@ -221,7 +221,7 @@ class Supervisor:
             child.start()
             if self._is_quiet:
                 child.be_quiet(is_quiet=True)
-            member = Member(child.worker_id, child.info, child.revoke, child.board.running)
+            member = Member(child.worker_id, child.info, child.revoke, child.board.running, child.suspect)
             self._children.append(child)
             self._members[child.worker_id] = member
             self._keeper.add(member)

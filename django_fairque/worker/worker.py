@@ -64,7 +64,9 @@ class Worker:
         """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
         logger.debug("worker %s serves users %s", self.options.worker_id, names(self.options.users))
         self._keeper.start()
-        self._keeper.add(Member(self.options.worker_id, self._info, self._core.revoke, self._core.board.running))
+        self._keeper.add(
+            Member(self.options.worker_id, self._info, self._core.revoke, self._core.board.running, self._core.suspect)
+        )
         self._core.start()
         try:
             self._core.join(self._is_late)

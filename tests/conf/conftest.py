@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import redis
 
 from django_fairque.conf import get_config, reset_config, set_overrides
 from django_fairque.engine.errors import ConfigurationError
-from tests.servers import BINARY_VARIABLE, server_binary
-from tests.topologies import free_port, make_cluster, wait_for
+from tests.servers import BINARY_VARIABLE
+from tests.topologies import free_port, make_cluster, sentinels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,23 +68,7 @@ def cluster(make_server: MakeServer) -> int:
 @pytest.fixture
 def sentinel(make_server: MakeServer, tmp_path: Path) -> Iterator[int]:
     """The port of a sentinel that knows a primary as "main"."""
-    primary, port = free_port(), free_port()
+    primary = free_port()
     make_server("--port", str(primary), "--bind", "127.0.0.1")
-    file = tmp_path / "sentinel.conf"
-    lines = [f"port {port}", "bind 127.0.0.1", f"dir {tmp_path}", f"sentinel monitor main 127.0.0.1 {primary} 1"]
-    file.write_text("\n".join([*lines, ""]))
-    process = subprocess.Popen([server_binary(), file, "--sentinel"], stdout=subprocess.DEVNULL)
-    try:
-        with redis.Redis(port=port, protocol=2) as client:
-            wait_for(lambda: knows_primary(client))
+    with sentinels(tmp_path, primary, 1) as (port,):
         yield port
-    finally:
-        process.kill()
-        process.wait()
-
-
-def knows_primary(client: redis.Redis) -> bool:
-    try:
-        return "main" in client.sentinel_masters()
-    except redis.ConnectionError:
-        return False

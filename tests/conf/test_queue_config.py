@@ -45,6 +45,8 @@ def test_the_defaults() -> None:
         "starvation": {"VERY_LOW": 86400, "LOW": 86400, "NORMAL": 14400},
         "pipeline_batch_size": 300,
         "pipeline_timeout": 10,
+        "replicas_to_confirm": 0,
+        "replication_timeout": 1,
         "sweep_batch_size": 100,
         "queue_cleanup_interval": 1,
         "stats_minutes_ttl": 90000,

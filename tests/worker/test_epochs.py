@@ -62,6 +62,29 @@ def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, t
         worker.close()
 
 
+def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
+    """As after a failover to a replica that was behind: the task had ended, and the server has it running again."""
+    server = make_server()
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")
+    try:
+        worker.wait_ready()
+        with server.client() as client:
+            queue = FairQueue(client)
+            push(queue, "nap", 1.0)
+            eventually(lambda: told(client, STARTED))
+            client.save()
+            eventually(lambda: queue.get_stats().states["finished"])
+            server.kill()
+            server.start()
+            assert queue.get_stats().states["started"] == 1
+            eventually(lambda: queue.get_stats().states["finished"])
+            assert len(told(client, STARTED)) == 2
+            assert queue.check_invariants() == []
+        assert "another server answers" in worker.log
+    finally:
+        worker.close()
+
+
 def push(queue: FairQueue, name: str, *args: object) -> None:
     from django_fairque.engine.models import Task
 

@@ -4,8 +4,8 @@
 -- KEYS    base workers worker leases revoked
 -- ARGV    options, worker, lease (us), how long its record is kept (us), n, then n × (field, value)
 -- REPLY   leases renewed, the last wish ('' for none) and when it was told (us), the shard's epoch (us: when its first
---         heartbeat was), the last token, now (us), then the canceled ids (at most 1000 a call)
--- COST    10 commands; its leases are as many as the worker asked for
+--         heartbeat was), the last token, now (us), the server's run id, then the canceled ids (at most 1000 a call)
+-- COST    11 commands; its leases are as many as the worker asked for
 -- include base
 local worker, lease, ttl = ARGV[A], tonumber(ARGV[A + 1]), tonumber(ARGV[A + 2])
 local ids = redis.call('SMEMBERS', K.leases)
@@ -15,6 +15,7 @@ if not epoch then
   epoch = now_text -- of data that is gone nothing is known, so another one means that they are
   set_stat('epoch', now)
 end
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
 local revoked = redis.call('SPOP', K.revoked, CHUNK)
 for first = 1, #ids, CHUNK do
   local moments = redis.call('ZMSCORE', K['state:started'], unpack(ids, first, math.min(first + CHUNK - 1, #ids)))
@@ -29,4 +30,4 @@ for i = 1, 2 * tonumber(ARGV[A + 3]) do fields[6 + i] = ARGV[A + 3 + i] end
 redis.call('HSET', K.worker, unpack(fields))
 redis.call('PEXPIRE', K.worker, exact(math.ceil(ttl / 1000)))
 flush_stats()
-return { #ids, wish[1] or '', wish[2] or '0', epoch, exact(stat.token), now_text, unpack(revoked) }
+return { #ids, wish[1] or '', wish[2] or '0', epoch, exact(stat.token), now_text, server, unpack(revoked) }

@@ -37,6 +37,7 @@ def heartbeat(
         max(beat.epoch for beat in beats),
         sum(beat.token for beat in beats),
         max(beat.at for beat in beats),
+        " ".join(beat.server for beat in beats),
     )
 
 
