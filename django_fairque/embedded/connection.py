@@ -12,7 +12,6 @@ from django_fairque.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     import os
-    import socket
 
 
 class _Embedded:
@@ -31,36 +30,37 @@ class EmbeddedConnection(_Embedded, UnixDomainSocketConnection):
     """
 
     def connect(self) -> None:
-        if self._sock is None:
-            # Before the first try and not after its failure: this also waits for a server that is loading, and refuses
-            # the socket of a stranger.
-            self._embedded.ensure()
+        self._ensure()
         super().connect()  # type: ignore[no-untyped-call]
 
-    def _connect(self) -> socket.socket:
+    def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
         # redis-py 8 comes here directly to reconnect for a command.
-        try:
-            return super()._connect()  # type: ignore[no-any-return, no-untyped-call]
-        except (FileNotFoundError, ConnectionRefusedError):
+        self._ensure()
+        super().connect_check_health(*args, **kwargs)
+
+    def _ensure(self) -> None:
+        """Before a connection is tried and not after its failure: this also waits for a server that is loading, refuses
+        the socket of a stranger, and is not taken in by one that has been killed and whose socket still takes connections.
+        """
+        if self._sock is None:
             self._embedded.ensure()
-            return super()._connect()  # type: ignore[no-any-return, no-untyped-call]
 
 
 class AsyncEmbeddedConnection(_Embedded, AsyncUnixDomainSocketConnection):
     """As `EmbeddedConnection`, for coroutines: the server is looked after in a thread."""
 
     async def connect(self) -> None:
-        if not self.is_connected:
-            # Not in _connect, whose every error redis-py turns into its own and retries.
-            await asyncio.to_thread(self._embedded.ensure)
+        await self._ensure()
         await super().connect()  # type: ignore[no-untyped-call]
 
-    async def _connect(self) -> None:
-        try:
-            await super()._connect()  # type: ignore[no-untyped-call]
-        except (FileNotFoundError, ConnectionRefusedError):
+    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        await self._ensure()
+        await super().connect_check_health(*args, **kwargs)
+
+    async def _ensure(self) -> None:
+        # Not in _connect, whose every error redis-py turns into its own and retries.
+        if not self.is_connected:
             await asyncio.to_thread(self._embedded.ensure)
-            await super()._connect()  # type: ignore[no-untyped-call]
 
 
 def connection_pool_kwargs(

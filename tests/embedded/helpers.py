@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +18,7 @@ import psutil
 from django_fairque.embedded import EmbeddedServer, find_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -58,6 +60,27 @@ def kill(directory: Path) -> int:
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: pid not in servers_of(directory))
     return pid
+
+
+@contextlib.contextmanager
+def closing_socket(path: str) -> Iterator[threading.Thread]:
+    """What a killed server leaves for a moment, whose connections may close before the socket on which it listens: one
+    can connect, to nobody. The thread ends once somebody has."""
+    Path(path).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        Path(path).chmod(0o600)
+        listener.listen()
+
+        def end() -> None:
+            listener.accept()[0].close()
+            listener.close()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        yield thread
+        thread.join(15)
+        assert not thread.is_alive(), "nobody connected"
 
 
 def clean_up(embedded: EmbeddedServer) -> None:

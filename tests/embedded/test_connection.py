@@ -16,7 +16,7 @@ from redis.retry import Retry
 
 from django_fairque.embedded import EmbeddedServer, connection_pool_kwargs, probe
 from django_fairque.engine.errors import ConfigurationError
-from tests.embedded.helpers import kill, only_server_of, program, servers_of, starts_in_log, wait_until
+from tests.embedded.helpers import closing_socket, kill, only_server_of, program, servers_of, starts_in_log, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -68,6 +68,18 @@ class TestSync:
             before = kill(embedded.directory)
             assert redis_.get("k") == b"v"
         assert only_server_of(embedded.directory) != before
+
+    def test_a_socket_about_to_close_is_not_taken_for_the_server(self, embedded: EmbeddedServer) -> None:
+        with client(embedded, retries=1) as consumer, client(embedded) as producer:
+            popped: list[object] = []
+            thread = threading.Thread(target=lambda: popped.append(consumer.blpop(["jobs"], timeout=30)))
+            thread.start()
+            wait_until(lambda: producer.info("clients")["blocked_clients"] == 1)
+            with closing_socket(embedded.socket):
+                kill(embedded.directory)
+            producer.rpush("jobs", "job")
+            thread.join(30)
+        assert popped == [(b"jobs", b"job")]
 
     def test_a_waiting_consumer_gets_what_is_pushed_after_the_crash(self, embedded: EmbeddedServer) -> None:
         with client(embedded, retries=1) as consumer, client(embedded, retries=1) as producer:
@@ -131,6 +143,17 @@ class TestAsync:
             before = kill(embedded.directory)
             assert await client.get("k") == b"v"
         assert only_server_of(embedded.directory) != before
+
+    async def test_a_socket_about_to_close_is_not_taken_for_the_server(self, embedded: EmbeddedServer) -> None:
+        async with async_client(embedded, retries=1) as consumer:
+            waiting = asyncio.ensure_future(consumer.blpop(["jobs"], timeout=30))
+            with client(embedded) as producer:
+                await asyncio.to_thread(wait_until, lambda: producer.info("clients")["blocked_clients"] == 1)
+                with closing_socket(embedded.socket) as end:
+                    await asyncio.to_thread(kill, embedded.directory)
+                    await asyncio.to_thread(end.join, 15)
+                producer.rpush("jobs", "job")
+            assert await waiting == (b"jobs", b"job")
 
     async def test_errors_are_those_of_the_queue(self, embedded: EmbeddedServer, place: Path) -> None:
         async with async_client(embedded, binary=place / "gone") as client:
