@@ -13,10 +13,10 @@ from django_fairque.engine import payload as json_payload
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.models import Undecodable
 from django_fairque.monitoring.formatting import size
+from django_fairque.monitoring.redaction import as_text, redacted
 
 from .moments import moment
 from .page import Action, Page
-from .redaction import as_text, redacted
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.engine.dlq_looking import COUNTED
+from django_fairque.monitoring.redaction import redacted_text
 
 from .bulk import Slice, done_to_all, done_to_some
 from .dead_letter_filters import Wanted, fields, wanted
@@ -126,7 +127,7 @@ class DeadLetters(Page):
             "letter": letter,
             "url": self.url("dead_letter", quote(letter.entry_id)),
             "died": moment(letter.moved_at),
-            "error": letter.reason.strip().partition("\n")[0][:200],
+            "error": redacted_text(letter.reason).strip().partition("\n")[0][:200],
         }
 
     def _question(self, queue: FairQueue, known: Wanted) -> dict[str, Any]:

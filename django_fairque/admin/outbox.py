@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from django.contrib import admin, messages
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from django_fairque.engine import payload as json_payload
+from django_fairque.engine.models import Undecodable
 from django_fairque.models import OutboxEntry
+from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
 from django_fairque.outbox.relay import relay
 
 if TYPE_CHECKING:
@@ -24,7 +28,12 @@ else:
 class OutboxEntryAdmin(Base):
     """Nothing here is written by hand: rows come from transactions and go to queues."""
 
-    list_display = ("__str__", "task_id", "created_at", "attempts", "is_stuck", "retry_at", "last_error")
+    list_display = ("__str__", "task_id", "created_at", "attempts", "is_stuck", "retry_at", "shown_error")
+    fields = (
+        *("queue", "user_id", "name", "task_id", "shown_tasks", "created_at"),
+        *("attempts", "shown_error", "retry_at", "is_stuck"),
+    )
+    readonly_fields = fields
     list_filter = ("is_stuck", "queue")
     search_fields = ("user_id", "name", "task_id")
     show_full_result_count = False
@@ -39,6 +48,21 @@ class OutboxEntryAdmin(Base):
     def has_relay_permission(self, request: HttpRequest) -> bool:
         """Whoever may change rows may have them tried again."""
         return request.user.has_perm("django_fairque.change_outboxentry")
+
+    @admin.display(description=_("last error"), ordering="last_error")
+    def shown_error(self, entry: OutboxEntry) -> str:
+        return redacted_text(entry.last_error)
+
+    @admin.display(description=_("tasks"))
+    def shown_tasks(self, entry: OutboxEntry) -> str:
+        """With everything that is sent, but for secrets."""
+        try:
+            tasks = [
+                {**each, "payload": json_payload.loads(each["payload"].encode())} for each in json.loads(entry.tasks)
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return as_text(Undecodable(entry.tasks.encode(), str(error)))
+        return as_text(redacted(tasks))
 
     @admin.action(description=_("Try again now"), permissions=["relay"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxEntry]) -> None:

@@ -10,12 +10,12 @@ from django.utils.translation import gettext_lazy
 
 from django_fairque.engine.records import TaskState
 from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.redaction import as_text, redacted
 from django_fairque.monitoring.waiting import reasons
 
 from .confirming import ConfirmingPage
 from .moments import moment
 from .page import Action
-from .redaction import as_text, redacted
 from .tasks import canceled_by
 
 if TYPE_CHECKING:

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import translation
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     from django_fairque.engine.queue import FairQueue
+
+
+def plain(text: str) -> str:
+    """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 class QueueCommand(BaseCommand):
@@ -21,9 +29,17 @@ class QueueCommand(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queue", default="default", metavar="NAME", help="the queue (default: %(default)s)")
 
+    @staticmethod
+    def add_unredacted(parser: ArgumentParser) -> None:
+        """For what shows payloads, results or errors."""
+        parser.add_argument(
+            "--unredacted", action="store_true", help="as they are: hide no passwords, tokens and keys (REDACT)"
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            self.run(get_queue(options["queue"]), options)
+            with translation.override(None):  # what commands say is for logs and scripts too: it is the same everywhere
+                self.run(get_queue(options["queue"]), options)
         except (FairQueueError, ValueError) as error:
             raise CommandError(str(error)) from error
 

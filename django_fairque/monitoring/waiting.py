@@ -13,6 +13,7 @@ from django.utils.translation import ngettext
 from django_fairque.engine.records import FailureType, TaskState
 
 from .formatting import duration, number
+from .redaction import redacted_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ def _dead(queue: FairQueue, task: Task, _standing: Standing) -> Iterator[Reason]
         yield Reason("expired", _("It expired before it was started, and is a dead letter: it waits for a requeue."))
         return
     text = _("It is a dead letter and waits for someone to requeue or discard it: %(error)s")
-    yield Reason("dead", text % {"error": error or kind})
+    yield Reason("dead", text % {"error": redacted_text(error) or kind})
 
 
 def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:

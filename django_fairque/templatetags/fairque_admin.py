@@ -9,7 +9,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from django_fairque.monitoring import formatting
+from django_fairque.monitoring import formatting, redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,12 @@ def moment(value: Any) -> str:
     value = value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
     text = f"{value:%Y-%m-%d %H:%M:%S}"
     return format_html('<time datetime="{}">{}</time>', value.isoformat(timespec="seconds"), text)
+
+
+@register.filter
+def redacted(text: Any) -> str:
+    """An error, a traceback: what is said to be a secret in it is hidden."""
+    return redaction.redacted_text(str(text or ""))
 
 
 @register.inclusion_tag("admin/django_fairque/chart_line.html")

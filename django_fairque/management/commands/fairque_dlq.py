@@ -12,14 +12,17 @@ from django_fairque.engine import payload as json_payload
 from django_fairque.engine.dlq import KEEP, MOST_LOOKED_AT, SLICE
 from django_fairque.engine.dlq_filter import Filters
 from django_fairque.engine.records import FailureType
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import QueueCommand, plain
 from django_fairque.monitoring.ages import read_age
+from django_fairque.monitoring.redaction import HIDDEN, as_line, redacted_text
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Callable
 
     from django.core.management.base import CommandParser
 
+    from django_fairque.engine.models import Task
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.records import DLQEntry, DLQGroup
 
@@ -42,14 +45,12 @@ def when(moment: float) -> str:
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def plain(text: str) -> str:
-    """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+def written(task: Task) -> str:
+    return task.payload_bytes.decode("utf-8", "backslashreplace")
 
 
-def as_json(payload: bytes) -> str:
+def escaped(text: str) -> str:
     """A payload on a terminal, such that it can be copied, edited and given to ``--payload``."""
-    text = payload.decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
@@ -69,7 +70,10 @@ class Command(QueueCommand):
         listing.add_argument("--json", action="store_true", help="as one JSON object per line")
         show = actions.add_parser("show", help="one entry with its payload and history")
         show.add_argument("entry", help="the entry's id")
+        self.add_unredacted(show)
+        self.add_unredacted(listing)
         groups = actions.add_parser("groups", help="what they died of: letters with the same error together")
+        self.add_unredacted(groups)
         actions.add_parser("count", help="how many there are, by type")
         requeue = actions.add_parser("requeue", help="another chance with a fresh retry budget")
         requeue.add_argument("--payload", metavar="JSON", help="run it with this payload instead")
@@ -90,11 +94,11 @@ class Command(QueueCommand):
         getattr(self, f"_{options['action']}")(queue, options)
 
     def _list(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        cursor, shown = None, 0
+        cursor, shown, said = None, 0, _said(options)
         while shown < options["limit"]:
             page = queue.dlq.list(min(SLICE, options["limit"]), cursor, **_filters(options))
             for entry in page.items[: options["limit"] - shown]:
-                self.stdout.write(json.dumps(_fields(entry)) if options["json"] else _line(entry))
+                self.stdout.write(json.dumps(_fields(entry, said)) if options["json"] else _line(entry, said))
                 shown += 1
             cursor = page.cursor
             if cursor is None:
@@ -104,29 +108,30 @@ class Command(QueueCommand):
 
     def _show(self, queue: FairQueue, options: dict[str, Any]) -> None:
         entry = queue.dlq.get(options["entry"])
-        task = entry.original_task
+        task, said = entry.original_task, _said(options)
         for name, value in (
             ("entry", plain(entry.entry_id)),
             ("task", plain(task.task_id)),
             ("user", plain(task.user_id)),
             ("name", plain(task.name) or "-"),
             ("type", f"{entry.failure_type.value} (fingerprint {entry.fingerprint})"),
-            ("reason", plain(entry.reason)),
+            ("reason", plain(said(entry.reason))),
             ("died", when(entry.moved_at)),
-            ("payload", as_json(task.payload_bytes)),
+            ("payload", escaped(written(task) if options["unredacted"] else as_line(task))),
         ):
             self.stdout.write(f"{name:8} {value}")
         for attempt in entry.retry_history:
-            line = f"- {when(attempt.at)}  {attempt.kind}  {plain(attempt.worker)}  {plain(attempt.error)}"
+            line = f"- {when(attempt.at)}  {attempt.kind}  {plain(attempt.worker)}  {plain(said(attempt.error))}"
             self.stdout.write(line.rstrip())
-            for line in attempt.traceback.splitlines():
+            for line in said(attempt.traceback).splitlines():
                 self.stdout.write(f"    {plain(line)}")
 
     def _groups(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        said = _said(options)
         found = queue.dlq.groups(MOST_LOOKED_AT, **_filters(options))
         for group in found.groups:
             head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {plain(group.name) or '-'}"
-            self.stdout.write(f"{head}  {plain(group.error)[:100]}  ({_span(group)})")
+            self.stdout.write(f"{head}  {plain(said(group.error))[:100]}  ({_span(group)})")
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
@@ -208,14 +213,19 @@ def _span(group: DLQGroup) -> str:
     return f"{when(group.oldest)} to {when(group.newest)}, such as {plain(group.example)}"
 
 
-def _line(entry: DLQEntry) -> str:
+def _said(options: dict[str, Any]) -> Callable[[str], str]:
+    """How errors are shown."""
+    return str if options["unredacted"] else redacted_text
+
+
+def _line(entry: DLQEntry, said: Callable[[str], str]) -> str:
     task = entry.original_task
-    reason = plain(entry.reason.splitlines()[0] if entry.reason else "")
+    reason = plain(said(entry.reason).splitlines()[0] if entry.reason else "")
     head = f"{plain(entry.entry_id)}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
     return f"{head}  {plain(task.user_id)}  {plain(task.name) or '-'}  {reason}"
 
 
-def _fields(entry: DLQEntry) -> dict[str, Any]:
+def _fields(entry: DLQEntry, said: Callable[[str], str]) -> dict[str, Any]:
     task = entry.original_task
     return {
         "entry": entry.entry_id,
@@ -224,13 +234,15 @@ def _fields(entry: DLQEntry) -> dict[str, Any]:
         "name": task.name,
         "type": entry.failure_type.value,
         "fingerprint": entry.fingerprint,
-        "reason": entry.reason,
+        "reason": said(entry.reason),
         "died": entry.moved_at,
         "attempts": len(entry.retry_history),
     }
 
 
 def _json(text: str) -> Any:
+    if HIDDEN in text:
+        raise ValueError(f"--payload has {HIDDEN} in it, where a secret was hidden: copy what show --unredacted prints")
     try:
         return json_payload.loads(text.encode(), what="it")
     except ValueError as error:

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 from django_fairque.conf import get_queue
 from django_fairque.events.overview import overview
 from django_fairque.monitoring.formatting import number, table
+from django_fairque.monitoring.redaction import redacted_text
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -78,7 +79,7 @@ def _about(event: EventFacts) -> dict[str, Any]:
         "fired": count.fired,
         "coalesced": count.coalesced,
         "failed": count.failed,
-        "error": count.error,
+        "error": redacted_text(count.error),
         "last": last,
         "problems": list(event.problems),
     }

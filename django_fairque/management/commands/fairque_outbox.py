@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_fairque.conf import get_config
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.formatting import duration, number, table
+from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.outbox.relay import outboxes, relay
 
 if TYPE_CHECKING:
@@ -74,7 +75,14 @@ class Command(BaseCommand):
         failing = entries.filter(attempts__gt=0).order_by("id")[:MOST_SHOWN]
         rows: list[tuple[str, ...]] = [("task", "queue", "user", "id", "attempts", "last error")]
         rows += [
-            (each.name or "-", each.queue, each.user_id, each.task_id, number(each.attempts), each.last_error)
+            (
+                each.name or "-",
+                each.queue,
+                each.user_id,
+                each.task_id,
+                number(each.attempts),
+                redacted_text(each.last_error),
+            )
             for each in failing
         ]
         for line in table(rows) if len(rows) > 1 else ():

@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.records import TaskState
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import QueueCommand, plain
+from django_fairque.monitoring.redaction import as_line, redacted, redacted_text
 from django_fairque.monitoring.waiting import reasons
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ class Command(QueueCommand):
             ("cancel-run", "cancel what has not ended of a run"),
             ("xcom", "the values that the tasks of a run have passed on"),
         ):
-            actions.add_parser(name, help=text).add_argument("id", help="its id")
+            action = actions.add_parser(name, help=text)
+            action.add_argument("id", help="its id")
+            if name in ("show", "xcom"):
+                self.add_unredacted(action)
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         action = options["action"]
@@ -48,8 +52,10 @@ class Command(QueueCommand):
             lines = iter(["canceled" if queue.cancel(options["id"]) else "it had ended before"])
         elif action == "cancel-run":
             lines = iter([f"{queue.cancel_run(options['id']):,} tasks canceled"])
+        elif action == "run":
+            lines = _run(queue, options["id"])
         else:
-            lines = {"show": _task, "run": _run, "xcom": _values}[action](queue, options["id"])
+            lines = {"show": _task, "xcom": _values}[action](queue, options["id"], redacts=not options["unredacted"])
         for line in lines:
             self.stdout.write(line)
 
@@ -67,12 +73,13 @@ def _listed(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:
     yield f"{shown:,} shown" + ("; there are more" if cursor is not None else "")
 
 
-def _task(queue: FairQueue, task_id: str) -> Iterator[str]:
+def _task(queue: FairQueue, task_id: str, *, redacts: bool) -> Iterator[str]:
     task = queue.get_task(task_id)
+    payload = as_line(task) if redacts else task.payload_bytes.decode("utf-8", "replace")
     for name, value in (
         ("task", task.task_id),
         ("state", task.state.value),
-        ("user", ascii(task.user_id)[1:-1]),
+        ("user", plain(task.user_id)),
         ("name", task.name or "-"),
         ("priority", task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")),
         ("created", _when(task.created_at)),
@@ -83,18 +90,19 @@ def _task(queue: FairQueue, task_id: str) -> Iterator[str]:
         ("retries", f"{task.retry_count} of {task.max_retries}"),
         ("run", task.run_id),
         ("trace", task.traceparent),
-        ("payload", ascii(task.payload_bytes.decode("utf-8", "replace"))[1:-1]),
-        ("result", "" if task.result is None else ascii(json.dumps(task.result))[1:-1]),
+        ("payload", plain(payload)),
+        ("result", "" if task.result is None else _json(task.result, redacts=redacts)),
     ):
         if value:
             yield f"{name:9} {value}"
     for reason in reasons(queue, task_id):
-        yield f"why       {ascii(reason.text)[1:-1]}"
+        yield f"why       {plain(reason.text)}"
     view = queue.dependencies(task_id)
     yield from _named("waits for", view.blocked, view.blocked_count, view.graph.nodes)
     yield from _named("waited for by", view.waiting, view.waiting_count, view.graph.nodes)
     for attempt in queue.history(task_id):
-        yield f"- {_when(attempt.at)}  {attempt.kind}  {attempt.worker}  {ascii(attempt.error)[1:-1]}".rstrip()
+        error = redacted_text(attempt.error) if redacts else attempt.error
+        yield f"- {_when(attempt.at)}  {attempt.kind}  {attempt.worker}  {plain(error)}".rstrip()
 
 
 def _named(what: str, ids: tuple[str, ...], count: int, nodes: dict[str, Any]) -> Iterator[str]:
@@ -117,16 +125,21 @@ def _run(queue: FairQueue, run_id: str) -> Iterator[str]:
         yield _line(task)
 
 
-def _values(queue: FairQueue, run_id: str) -> Iterator[str]:
+def _values(queue: FairQueue, run_id: str, *, redacts: bool) -> Iterator[str]:
     found = queue.xcom(run_id).items()
     for key, value in found.items():
-        yield f"{ascii(key)[1:-1]}  {ascii(json.dumps(value))[1:-1]}"
+        (shown,) = redacted({key: value}).values() if redacts else (value,)
+        yield f"{plain(key)}  {_json(shown, redacts=redacts)}"
     yield f"{len(found):,} values"
+
+
+def _json(value: Any, *, redacts: bool) -> str:
+    return plain(json.dumps(redacted(value) if redacts else value, ensure_ascii=False))
 
 
 def _line(task: Task) -> str:
     head = f"{task.task_id}  {task.state.value:9}  {task.priority.name:9}  {_when(task.created_at)}"
-    return f"{head}  {ascii(task.user_id)[1:-1]}  {task.name or '-'}"
+    return f"{head}  {plain(task.user_id)}  {task.name or '-'}"
 
 
 def _when(moment: float) -> str:

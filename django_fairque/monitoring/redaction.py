@@ -1,0 +1,106 @@
+"""Payloads, results and errors as people are shown them: without secrets, and never longer than a page can bear."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext as _
+
+from django_fairque.conf import get_config
+from django_fairque.engine.models import Undecodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django_fairque.engine.models import Task
+
+HIDDEN = "••••••"
+MOST_CHARACTERS = 20_000
+DEEPEST = 50
+"""Levels that are looked through; what lies deeper is hidden, because nobody looked at its keys."""
+
+_LOGIN = re.compile(r"(?<=://)[^\s/\"'<>]*(?=@)")
+"""Of a URL: a name, a password, or a token in their place."""
+_BEARER = re.compile(r"(?i)(\bBearer[ \t]+)[\w.~+/=-]{6,}")
+_VALUE = r"""(?x: \\(["']).*?\\\2                                 # a text within a text that was quoted itself
+    | [bru]{0,2} "(?:\\.|[^"\\\n])* "? | [bru]{0,2} '(?:\\.|[^'\\\n])* '?
+    | \{[^{}]*\}? | \[[^\[\]]*\]? | \([^()]*\)?
+    | (?:bearer|basic|token|negotiate|apikey) [ ]+ [^\s,;"']+ | digest [ ] [^\n]*
+    | [^\s,;&"'<>()\[\]{}]+ )"""
+
+
+def redacted(value: Any, patterns: Iterable[str] | None = None) -> Any:
+    """A JSON value in its shape, with `HIDDEN` for the value of each key that has one of the words in it.
+
+    Args:
+        patterns: the words, in any case; those of ``FAIRQUE["REDACT"]`` when None.
+    """
+    words = get_config().redact if patterns is None else patterns
+    return _redacted(value, tuple(word.casefold() for word in words), DEEPEST)
+
+
+def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if not levels:
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN if _is_secret(key, words) else _redacted(each, words, levels - 1) for key, each in value.items()
+        }
+    return [_redacted(each, words, levels - 1) for each in value]
+
+
+def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
+    """A sentence, an error or a traceback with `HIDDEN` for what is said to be a secret: what follows one of the words
+    (``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``), the login in a URL, a bearer's token.
+
+    Args:
+        patterns: as for `redacted`; with none, nothing is hidden.
+    """
+    words = tuple(get_config().redact if patterns is None else patterns)
+    if not words:
+        return text
+    text = _named(words).sub(rf"\1{HIDDEN}", text)
+    return _BEARER.sub(rf"\1{HIDDEN}", _LOGIN.sub(HIDDEN, text))
+
+
+@lru_cache(maxsize=8)
+def _named(words: tuple[str, ...]) -> re.Pattern[str]:
+    """What names a value, and the value. With a colon the word must end its name: ``KeyError: 'size'`` is no secret."""
+    any_word = "|".join(map(re.escape, words))
+    name = r"""(?:[\w.-]{0,40}\\?["'][ \t]{0,3}[:=]|[\w.-]{0,40}[ \t]{0,3}=(?!=)|s?[ \t]{0,3}:(?!:))>?[ \t]{0,3}"""
+    return re.compile(f"((?:{any_word}){name}){_VALUE}", re.IGNORECASE)
+
+
+def _is_secret(key: object, words: tuple[str, ...]) -> bool:
+    name = str(key).casefold()
+    return any(word in name for word in words)
+
+
+def as_line(task: Task) -> str:
+    """A task's payload on one line: as it was sent, unless something in it is hidden or it is no JSON."""
+    shown = redacted(task.payload)
+    if isinstance(shown, Undecodable):
+        return as_text(shown)
+    if shown == task.payload:
+        return task.payload_bytes.decode("utf-8", "backslashreplace")
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+
+
+def as_text(value: Any) -> str:
+    """A redacted value as indented JSON, of which at most `MOST_CHARACTERS` are shown, with a note that there is more.
+
+    Of a payload that is no JSON only its length and what is wrong with it: there are no keys to redact by.
+    """
+    if isinstance(value, Undecodable):
+        return _("%(bytes)d bytes that are not shown: %(error)s") % {"bytes": len(value.raw), "error": value.error}
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    note = _("… and %(count)d characters more") % {"count": len(text) - MOST_CHARACTERS}
+    return f"{text[:MOST_CHARACTERS]}\n{note}"

@@ -1,0 +1,73 @@
+"""What commands print has no secrets in it, unless they are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError
+
+from django_fairque.engine.models import Task
+from django_fairque.monitoring.redaction import HIDDEN
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Bury, Run
+
+ERROR = "refused: password=swordfish, redis://ann:swordfish@db/0"
+
+
+@pytest.fixture
+def entry(bury: Bury) -> str:
+    try:
+        raise ConnectionError(ERROR)  # noqa: TRY301 - an error with a traceback
+    except ConnectionError as error:
+        return bury(error, payload={"token": "swordfish", "order": 4711})
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "{}"), ("list",), ("list", "--json"), ("groups",)], ids=["show", "list", "json", "groups"]
+)
+def test_of_dead_letters(run: Run, entry: str, words: tuple[str, ...]) -> None:
+    words = ("fairque_dlq", *(word.format(entry) for word in words))
+    assert "swordfish" not in run(*words)
+    assert "refused: password=" in run(*words)
+    assert "swordfish" in run(*words, "--unredacted")
+
+
+def test_of_a_task(run: Run, queue: FairQueue, entry: str) -> None:
+    words = ("fairque_task", "show", entry[:-2])
+    shown = run(*words)
+    assert "swordfish" not in shown
+    assert f'payload   {{"token":"{HIDDEN}","order":4711}}' in shown
+    assert 'payload   {"token":"swordfish","order":4711}' in run(*words, "--unredacted")
+
+
+def test_of_results_and_values_that_are_passed_on(run: Run, queue: FairQueue) -> None:
+    queue.push_graph([Task.create("acme", 3, {}, task_id="a")], "r1")
+    queue.xcom("r1").push("api_key", "swordfish")
+    lease = queue.pop("w")
+    assert lease is not None
+    queue.finish(lease, {"secret": "swordfish", "rows": 3})
+    assert f'result    {{"secret": "{HIDDEN}", "rows": 3}}' in run("fairque_task", "show", "a")
+    assert run("fairque_task", "xcom", "r1") == f'api_key  "{HIDDEN}"\n1 values\n'
+    assert run("fairque_task", "xcom", "r1", "--unredacted") == 'api_key  "swordfish"\n1 values\n'
+
+
+def test_a_payload_with_something_hidden_is_not_taken_back(run: Run, queue: FairQueue, entry: str) -> None:
+    with pytest.raises(CommandError, match="show --unredacted"):
+        run("fairque_dlq", "requeue", entry, "--payload", f'{{"token": "{HIDDEN}"}}')
+    assert queue.dlq.count() == 1
+
+
+def test_of_a_payload_that_is_no_json(run: Run, queue: FairQueue, entry: str, redis: object) -> None:
+    from redis import Redis
+
+    assert isinstance(redis, Redis)
+    redis.set(f"fq:{{default:0}}:payload:{entry[:-2]}", b'{"token": "swordfish')
+    for words in (("fairque_dlq", "show", entry), ("fairque_task", "show", entry[:-2])):
+        shown = run(*words)
+        assert "20 bytes that are not shown" in shown
+        assert "swordfish" not in shown
+        assert '{"token": "swordfish' in run(*words, "--unredacted")
