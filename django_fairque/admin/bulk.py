@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_fairque.monitoring.formatting import number
+
+from .confirming import Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from django.http import QueryDict
 
     from django_fairque.engine.dlq_filter import Filters
+    from django_fairque.engine.records import DLQMatching
 
 AT_ONCE = 1000
 """Letters of one request; the engine moves them a hundred at a time."""
@@ -51,15 +55,54 @@ class Slice:
     def is_unfinished(self) -> bool:
         return not self.is_over and self.done < self.total
 
-    @property
-    def until_text(self) -> str:
-        return f"{self.until:.6f}"
+    def question(self, sentence: str) -> Question:
+        """Whether to go on."""
+        fields = {"total": str(self.total), "until": f"{self.until:.6f}", "done": str(self.done)}
+        return Question(sentence, _("Continue"), fields, title=_("Go on?"), progress=(self.done, self.total))
 
     def say(self, sentence: str) -> str:
         said = sentence % {"done": number(self.done), "total": number(self.total)}
         if self.is_over and self.done < self.total:
             return _("%(said)s; the others were not there any more") % {"said": said}
         return said
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What is said of an action on all that match: what is asked, what it means, the button, and what was done."""
+
+    how_many: Callable[[int], str]
+    meaning: str
+    yes: str
+    done: str
+
+
+def requeue_how_many(count: int) -> str:
+    text = ngettext("Requeue %(count)s dead letter?", "Requeue %(count)s dead letters?", count)
+    return text % {"count": number(count)}
+
+
+def discard_how_many(count: int) -> str:
+    text = ngettext("Discard %(count)s dead letter?", "Discard %(count)s dead letters?", count)
+    return text % {"count": number(count)}
+
+
+def gone_for_good() -> str:
+    return _("Their tasks are canceled, and what waits for them. This can’t be undone.")
+
+
+def asked_about(found: DLQMatching, filters: str, sentences: Sentences) -> Question:
+    """What is about to be done to all that match, and to how many."""
+    if not found.count:
+        raise ValueError(_("There is nothing to do: no dead letter matches. Nothing was changed."))
+    some = _("So many of the %(looked)s oldest match; there are more letters, which are left for the next time.")
+    text = [
+        _("All that match: %(filters)s") % {"filters": filters},
+        "" if found.is_whole else some % {"looked": number(found.looked_at)},
+        sentences.meaning,
+    ]
+    fields = {"total": str(found.count), "until": f"{found.until:.6f}"}
+    return Question(text, sentences.yes, fields, title=sentences.how_many(found.count))
 
 
 def done_to_all(act: Callable[..., int], filters: Filters, now: Slice) -> Slice:

@@ -12,24 +12,51 @@ from django_fairque.models import Queue
 from .page import APP, Page
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from django.http import HttpRequest, HttpResponse
 
 
 class Question(Exception):  # noqa: N818 - it is no error
-    """Raised by an action's method in place of acting: what is asked, and what a "yes" posts beside ``confirm=yes``."""
+    """Raised by an action's method in place of acting: what is asked, and what a "yes" posts beside ``confirm=yes``.
 
-    def __init__(self, text: str, yes: str, fields: Mapping[str, str]) -> None:
-        super().__init__(text)
-        self.text, self.yes, self.fields = text, yes, fields
+    Args:
+        text: a paragraph, or several of which empty ones are left out.
+        yes: what the button says.
+        fields: what is posted, a value or several of a name.
+        progress: how many are done already, and of how many.
+    """
+
+    def __init__(
+        self,
+        text: str | Sequence[str],
+        yes: str,
+        fields: Mapping[str, str | Sequence[str]],
+        *,
+        title: str = "",
+        progress: tuple[int, int] | None = None,
+    ) -> None:
+        self.paragraphs = [text] if isinstance(text, str) else [each for each in text if each]
+        super().__init__(*self.paragraphs)
+        self.title, self.yes, self.fields, self.progress = title, yes, fields, progress
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Of the form."""
+        values = {name: [value] if isinstance(value, str) else value for name, value in self.fields.items()}
+        return [(name, each) for name, several in values.items() for each in several]
 
 
-def ask_first(request: HttpRequest, text: str, yes: str) -> None:
+def is_confirmed(request: HttpRequest) -> bool:
+    return request.POST.get("confirm") == "yes"
+
+
+def ask_first(request: HttpRequest, text: str | Sequence[str], yes: str, title: str = "") -> None:
     """Raise a `Question` that posts the same again, unless this is its answer."""
-    if request.POST.get("confirm") != "yes":
+    if not is_confirmed(request):
         own = ("csrfmiddlewaretoken", "action", "confirm")
-        raise Question(text, yes, {name: str(value) for name, value in request.POST.items() if name not in own})
+        fields = {name: [str(each) for each in values] for name, values in request.POST.lists() if name not in own}
+        raise Question(text, yes, fields, title=title)
 
 
 class ConfirmingPage(Page):
@@ -40,10 +67,6 @@ class ConfirmingPage(Page):
             return super().post(request, **kwargs)
         except Question as question:
             return self._ask(request, question)
-
-    @staticmethod
-    def is_confirmed(request: HttpRequest) -> bool:
-        return request.POST.get("confirm") == "yes"
 
     def _ask(self, request: HttpRequest, question: Question) -> HttpResponse:
         request.current_app = self.model_admin.admin_site.name

@@ -15,8 +15,9 @@ from django_fairque.engine.models import Undecodable
 from django_fairque.monitoring.formatting import size
 from django_fairque.monitoring.redaction import as_text, redacted
 
+from .confirming import ConfirmingPage, ask_first
 from .moments import moment
-from .page import Action, Page
+from .page import Action
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -33,7 +34,7 @@ def _about(page: DeadLetter, request: HttpRequest) -> str:
     return page.entry_id
 
 
-class DeadLetter(Page):
+class DeadLetter(ConfirmingPage):
     """Its payload is shown redacted; whoever may requeue it can ask to edit it, and sees what it is. That is logged."""
 
     name = "dead_letter"
@@ -56,9 +57,6 @@ class DeadLetter(Page):
         return unquote(self.kwargs["key"])
 
     def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        name = request.POST.get("action", "")
-        if name == "discard" and request.POST.get("confirm") != "yes" and self.may(self.actions[name].permission):
-            return self.get(request, **kwargs)
         response = super().post(request, **kwargs)
         return self.get(request, **kwargs) if self.edits else response
 
@@ -83,7 +81,6 @@ class DeadLetter(Page):
             "same": self.url("dead_letters", fingerprint=entry.fingerprint),
             "back": self.url("dead_letters"),
             "here": self.url(self.name, quote(self.entry_id)),
-            "asks": self.request.method == "POST" and not self.edits,
             "problem": self.problem,
             "edit": None,
         }
@@ -123,6 +120,8 @@ class DeadLetter(Page):
         return _("%(entry)s requeued with another payload") % {"entry": self.entry_id}
 
     def _discard(self, queue: FairQueue, request: HttpRequest) -> str:
+        text = _("The task of %(entry)s is canceled, and what waits for it. This can’t be undone.")
+        ask_first(request, text % {"entry": self.entry_id}, _("Yes, discard it"), title=_("Discard this dead letter?"))
         queue.dlq.discard(self.entry_id)
         self.is_gone = True
         return _("%(entry)s discarded") % {"entry": self.entry_id}

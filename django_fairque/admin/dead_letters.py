@@ -11,13 +11,23 @@ from django.utils.translation import gettext_lazy
 from django_fairque.engine.dlq_looking import COUNTED
 from django_fairque.monitoring.redaction import redacted_text
 
-from .bulk import Slice, done_to_all, done_to_some
+from .bulk import (
+    Sentences,
+    Slice,
+    asked_about,
+    discard_how_many,
+    done_to_all,
+    done_to_some,
+    gone_for_good,
+    requeue_how_many,
+)
+from .confirming import ConfirmingPage, ask_first, is_confirmed
 from .dead_letter_filters import Wanted, fields, wanted
 from .moments import moment
-from .page import Action, Page
+from .page import Action
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.dlq_filter import Letter
@@ -27,7 +37,6 @@ if TYPE_CHECKING:
 MOST_SHOWN = 50
 LOOK_AT = 1000
 """Of how many letters groups are made unless more are asked for: each is one read."""
-ASKS_FIRST = ("discard", "requeue_all", "discard_all")
 
 
 def _about_some(page: DeadLetters, request: HttpRequest) -> str:
@@ -38,7 +47,7 @@ def _about_all(page: DeadLetters, request: HttpRequest) -> str:
     return page.wanted.words
 
 
-class DeadLetters(Page):
+class DeadLetters(ConfirmingPage):
     """Groups of the same error; with a filter for one of them, or asked for, the letters themselves."""
 
     name = "dead_letters"
@@ -47,8 +56,6 @@ class DeadLetters(Page):
     permission = "view_deadletter"
     template = "admin/django_fairque/dead_letters.html"
     refreshes = False  # what one has ticked would be gone
-    unfinished: Slice | None = None
-    """What is left to do of "all that match"."""
 
     @property
     def wanted(self) -> Wanted:
@@ -57,15 +64,6 @@ class DeadLetters(Page):
     @property
     def chosen(self) -> list[str]:
         return list(dict.fromkeys(self.request.POST.getlist("entry")))
-
-    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        """What can't be undone is asked about first, with how many it concerns; then done in slices, one a request."""
-        action = self.actions.get(request.POST.get("action", ""))
-        asks = request.POST.get("action") in ASKS_FIRST and request.POST.get("confirm") != "yes"
-        if asks and action is not None and self.may(action.permission):
-            return self.get(request, **kwargs)
-        response = super().post(request, **kwargs)
-        return response if self.unfinished is None else self.get(request, **kwargs)
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
         known = self.wanted
@@ -76,16 +74,11 @@ class DeadLetters(Page):
             ],
             "fields": fields(known.written),
             "problem": known.problem,
-            "asks": None,
-            "unfinished": self.unfinished,
-            "words": known.words,
             "here": self.url(self.name),
             "all_letters": self.url(self.name, show="letters"),
         }
-        if known.problem or self.unfinished is not None:
+        if known.problem:
             return facts
-        if self.request.method == "POST":
-            return {**facts, **self._question(queue, known)}
         return {**facts, **(self._letters(queue, known) if self._shows_letters(known) else self._groups(queue, known))}
 
     def _shows_letters(self, known: Wanted) -> bool:
@@ -130,38 +123,43 @@ class DeadLetters(Page):
             "error": redacted_text(letter.reason).strip().partition("\n")[0][:200],
         }
 
-    def _question(self, queue: FairQueue, known: Wanted) -> dict[str, Any]:
-        """What is about to be done, and to how many."""
-        action = self.request.POST["action"]
-        if not action.endswith("_all"):
-            return {"asks": {"action": action, "count": len(self.chosen), "entries": self.chosen}}
-        found = queue.dlq.matching(**known.filters)
-        return {
-            "asks": {
-                "action": action,
-                "count": found.count,
-                "until": f"{found.until:.6f}",
-                "looked_at": None if found.is_whole else found.looked_at,
-            }
-        }
-
     def _requeue(self, queue: FairQueue, request: HttpRequest) -> str:
         return done_to_some(queue.dlq.requeue_many, self.chosen, _("%(count)s requeued"))
 
     def _discard(self, queue: FairQueue, request: HttpRequest) -> str:
+        if self.chosen:
+            ask_first(request, gone_for_good(), _("Yes, discard them"), title=discard_how_many(len(self.chosen)))
         return done_to_some(queue.dlq.discard_many, self.chosen, _("%(count)s discarded"))
 
     def _requeue_all(self, queue: FairQueue, request: HttpRequest) -> str:
-        return self._all(queue.dlq.requeue_all, request, _("%(done)s of %(total)s dead letters requeued"))
+        sentences = Sentences(
+            requeue_how_many,
+            _("They run again with a fresh retry budget."),
+            _("Yes, requeue them"),
+            _("%(done)s of %(total)s dead letters requeued"),
+        )
+        return self._all(queue, queue.dlq.requeue_all, request, sentences)
 
     def _discard_all(self, queue: FairQueue, request: HttpRequest) -> str:
-        return self._all(queue.dlq.discard_all, request, _("%(done)s of %(total)s dead letters discarded"))
+        sentences = Sentences(
+            discard_how_many,
+            gone_for_good(),
+            _("Yes, discard them"),
+            _("%(done)s of %(total)s dead letters discarded"),
+        )
+        return self._all(queue, queue.dlq.discard_all, request, sentences)
 
-    def _all(self, act: Any, request: HttpRequest, sentence: str) -> str:
-        filters = self.wanted.checked
-        done = done_to_all(act, filters, Slice.read(request.POST))
-        self.unfinished = done if done.is_unfinished else None
-        return done.say(sentence)
+    def _all(self, queue: FairQueue, act: Any, request: HttpRequest, sentences: Sentences) -> str:
+        """A slice of all that match, once their count was confirmed; then the question whether to go on."""
+        known = self.wanted
+        if not is_confirmed(request):
+            raise asked_about(queue.dlq.matching(**known.checked), known.words, sentences)
+        done = done_to_all(act, known.checked, Slice.read(request.POST))
+        sentence = done.say(sentences.done)
+        if not done.is_unfinished:
+            return sentence
+        self.log(known.words, sentence)
+        raise done.question(sentence)
 
     actions: ClassVar[dict[str, Action]] = {
         "requeue": Action("change_deadletter", _requeue, _about_some),

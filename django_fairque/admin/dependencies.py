@@ -13,7 +13,7 @@ from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.finding import Search
 from django_fairque.engine.records import TaskState
 
-from .confirming import ConfirmingPage, Question
+from .confirming import ConfirmingPage, Question, is_confirmed
 from .graph import HEIGHT, MOST_DRAWN, WIDTH, counts, draw, layers, state_of
 from .page import Action
 from .tasks import canceled_by
@@ -127,7 +127,7 @@ class Dependencies(ConfirmingPage):
     def release(self, queue: FairQueue, request: HttpRequest) -> str:
         """It depends on nothing any more, so what it waited for can end as it likes."""
         task_id = self._asked(request)
-        if not self.is_confirmed(request):
+        if not is_confirmed(request):
             count = queue.dependencies(task_id, 1).blocked_count
             text = ngettext(
                 "%(task)s waits for %(count)d task. It is to start without it, and without its result.",
@@ -146,7 +146,7 @@ class Dependencies(ConfirmingPage):
         ids = _open(graph, _descendants(graph, task_id))
         if not ids:
             raise ValueError(_("The task had ended before, and nothing waits for it."))
-        if not self.is_confirmed(request):
+        if not is_confirmed(request):
             text = ngettext(
                 "%(count)d task is canceled: %(task)s, and what depends on it.",
                 "%(count)d tasks are canceled: %(task)s, and what depends on it.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.core.exceptions import PermissionDenied
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -13,11 +12,12 @@ from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import LATELY
 
 from .charts import Sparkline
-from .page import Action, Page
+from .confirming import ConfirmingPage, Question, is_confirmed
+from .page import Action
 from .server import page_queue, queue_names
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.activity import Activity
@@ -57,7 +57,7 @@ class Row:
         return Sparkline(title, [span.finished for span in self.activity.spans[:-1]], per_minute)
 
 
-class Queues(Page):
+class Queues(ConfirmingPage):
     """Every declared queue in one table."""
 
     name = "queues"
@@ -65,13 +65,8 @@ class Queues(Page):
     title: ClassVar[StrOrPromise] = _("Queues")
     permission = "view_queue"
     template = "admin/django_fairque/queues.html"
-    left = 0
-    """What a purge left for another request."""
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        if self._asks_to_purge():
-            count, here = waiting(queue), self.url(self.name)
-            return {"confirming": "purge", "waiting": count, "most": PURGED_AT_ONCE, "here": here}
         names = queue_names()
         after = self.request.GET.get("after", "")
         begin = names.index(after) + 1 if after in names else 0
@@ -79,17 +74,9 @@ class Queues(Page):
         following = self.url(self.name, after=shown[-1]) if names[begin + AT_ONCE :] else ""
         return {"rows": [self._row(name) for name in shown], "next": following}
 
-    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        """A purge that is not confirmed shows what it would do."""
-        if self._asks_to_purge():
-            if not self.may(self.actions["purge"].permission):
-                raise PermissionDenied
-            return self.get(request, **kwargs)
-        return super().post(request, **kwargs)
-
     def back_to(self, request: HttpRequest) -> str:
-        """To the table, or, while a purge has left something, to be asked whether it is to go on."""
-        return self.url(self.name, purge="1") if self.left else self.url(self.name)
+        """To the table."""
+        return self.url(self.name)
 
     def pause(self, queue: FairQueue, request: HttpRequest) -> str:
         queue.pause()
@@ -100,25 +87,36 @@ class Queues(Page):
         return gettext("Queue %(name)s goes on.") % {"name": queue.name}
 
     def purge(self, queue: FairQueue, request: HttpRequest) -> str:
+        if not is_confirmed(request):
+            raise self._question(waiting(queue))
         done = queue.purge(PURGED_AT_ONCE)
         text = ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
-        self.left = waiting(queue) if done >= PURGED_AT_ONCE else 0
-        if self.left:
-            rest = ngettext("%(tasks)s still waits.", "%(tasks)s still wait.", self.left)
-            text += " " + rest % {"tasks": number(self.left)}
+        left = waiting(queue) if done >= PURGED_AT_ONCE else 0
+        if left:
+            self.log("", text)
+            raise self._question(left, text)
         return text
+
+    def _question(self, count: int, *said: str) -> Question:
+        sentence = ngettext(
+            "%(tasks)s task waits: ready, scheduled or for other tasks. It is canceled for good; running tasks go on.",
+            "%(tasks)s tasks wait: ready, scheduled or for other tasks. They are canceled for good; running tasks go on.",
+            count,
+        )
+        most = gettext("At most %(most)s tasks are canceled at once; then you are asked whether to go on.")
+        text = [
+            *said,
+            sentence % {"tasks": number(count)},
+            most % {"most": number(PURGED_AT_ONCE)} if count > PURGED_AT_ONCE else "",
+        ]
+        title = gettext("Purge queue %(name)s?") % {"name": self.queue_name}
+        return Question(text, gettext("Yes, cancel them"), {}, title=title)
 
     actions: ClassVar[dict[str, Action]] = {
         "pause": Action("change_queue", pause),
         "resume": Action("change_queue", resume),
         "purge": Action("delete_queue", purge),
     }
-
-    def _asks_to_purge(self) -> bool:
-        if self.request.method == "POST":
-            asked = self.request.POST
-            return asked.get("action") == "purge" and asked.get("confirm") != "yes"
-        return "purge" in self.request.GET and self.may(self.actions["purge"].permission)
 
     def _row(self, name: str) -> Row:
         queue = page_queue(name)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_fairque.engine.finding import MOST_LOOKED_AT, Search
 from django_fairque.engine.records import TaskState
 
-from .confirming import ConfirmingPage, Question
+from .confirming import ConfirmingPage, Question, is_confirmed
 from .moments import moment
 from .page import Action
 
@@ -135,7 +135,7 @@ class Tasks(ConfirmingPage):
         ids = found.task_ids
         if not ids and not before:
             raise ValueError(_("No task matches (any more)."))
-        if not self.is_confirmed(request):
+        if not is_confirmed(request):
             raise Question(_how_many(search, len(ids), is_whole=found.is_whole), yes, {"done": "0"})
         done = act(ids[:AT_ONCE])
         left = len(ids) - min(len(ids), AT_ONCE)

