@@ -77,7 +77,7 @@ class DeadLetter(ConfirmingPage):
             "is_redacted": shown != task.payload,
             "is_editable": len(task.payload_bytes) <= MOST_EDITED,
             "most_edited": size(MOST_EDITED),
-            "task_url": self._task_url(task.task_id),
+            "task_url": self.link("task", quote(task.task_id)),
             "same": self.url("dead_letters", fingerprint=entry.fingerprint),
             "back": self.url("dead_letters"),
             "here": self.url(self.name, quote(self.entry_id)),
@@ -87,13 +87,6 @@ class DeadLetter(ConfirmingPage):
         if self.edits:
             facts["edit"] = _editable(task) if self.edited is None else self.edited
         return facts
-
-    def _task_url(self, task_id: str) -> str:
-        """Where the task itself is shown, to whoever may see tasks."""
-        from .pages import PAGES
-
-        is_shown = any(page.name == "task" for page in PAGES) and self.may("view_task")
-        return self.url("task", quote(task_id)) if is_shown else ""
 
     def _requeue(self, queue: FairQueue, request: HttpRequest) -> str:
         queue.dlq.requeue(self.entry_id)

@@ -17,6 +17,8 @@ from .charts import Bar, Bars, LineChart, Series
 from .page import Page
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.activity import Activity, Span
@@ -64,7 +66,7 @@ class Overview(Page):
             "hours": hours,
             "choices": [(each, self._said(each), self.url(self.name, hours=str(each))) for each in SPANS],
             "refresh": REFRESH[hours],
-            "tiles": tiles(stats),
+            "tiles": [(title, count, self.link(page, **query)) for title, count, page, query in tiles(stats)],
             "throughput": throughput(activity),
             "waits": waits(activity),
             "priorities": [
@@ -74,7 +76,7 @@ class Overview(Page):
             "late": sum(span.violated for span in activity.spans),
             "moved": sum(span.promoted for span in activity.spans),
             "top": top,
-            "busiest": busiest(top.sizes),
+            "busiest": busiest(top.sizes, lambda user_id: self.link("users", user=user_id)),
             "longest": longest(queue.longest_waits(), activity.spans[-1]),
         }
 
@@ -89,16 +91,16 @@ class Overview(Page):
         return ngettext("last hour", "last %(hours)d hours", hours) % {"hours": hours}
 
 
-def tiles(stats: QueueStats) -> list[tuple[str, int]]:
-    """What there is now, in words and numbers."""
+def tiles(stats: QueueStats) -> list[tuple[str, int, str, dict[str, str]]]:
+    """What there is now, in words and numbers, and the page and its query that say which."""
     states = stats.states
     return [
-        (gettext("Queued"), states["queued"]),
-        (gettext("Running"), states["started"]),
-        (gettext("Scheduled"), states["scheduled"]),
-        (gettext("Deferred"), states["deferred"]),
-        (gettext("Dead letters"), states["failed"]),
-        (gettext("Workers"), stats.workers),
+        (gettext("Queued"), states["queued"], "tasks", {"state": "queued"}),
+        (gettext("Running"), states["started"], "tasks", {"state": "started"}),
+        (gettext("Scheduled"), states["scheduled"], "tasks", {"state": "scheduled"}),
+        (gettext("Deferred"), states["deferred"], "tasks", {"state": "deferred"}),
+        (gettext("Dead letters"), states["failed"], "dead_letters", {}),
+        (gettext("Workers"), stats.workers, "workers", {}),
     ]
 
 
@@ -133,9 +135,9 @@ def waits(activity: Activity) -> LineChart:
     )
 
 
-def busiest(sizes: dict[str, Any]) -> Bars:
+def busiest(sizes: dict[str, Any], url: Callable[[str], str] = lambda user_id: "") -> Bars:  # noqa: ARG005
     """Users by what they have ready."""
-    bars = [Bar(user_id, size.ready) for user_id, size in sizes.items() if size.ready]
+    bars = [Bar(user_id, size.ready, url=url(user_id)) for user_id, size in sizes.items() if size.ready]
     return Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready"))
 
 

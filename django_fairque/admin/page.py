@@ -160,6 +160,13 @@ class Page(View):
         path = reverse(f"admin:{APP}_{name}", args=args, current_app=site)
         return f"{path}?{urlencode({'queue': self.queue_name, **query})}"
 
+    def link(self, name: str, /, *args: Any, **query: str) -> str:
+        """The URL of a page for whoever may see it; empty for the others."""
+        from .pages import PAGES
+
+        (permission,) = (page.permission for page in PAGES if page.name == name)
+        return self.url(name, *args, **query) if self.may(permission) else ""
+
     def menu(self) -> list[dict[str, Any]]:
         """The pages that whoever asks may see."""
         from .pages import PAGES

@@ -62,9 +62,10 @@ class TaskPage(ConfirmingPage):
             "result": as_text(redacted(task.result)) if task.state is TaskState.FINISHED else None,
             "progress": queue.get_progress(task.task_id),
             "others": self._others(queue.dependencies(task.task_id, NAMED)),
-            "graph_url": self._graph(task=task.task_id),
-            "run_url": self._graph(run=task.run_id),
+            "graph_url": self.link("dependencies", task=task.task_id),
+            "run_url": self.link("dependencies", run=task.run_id),
             "user_url": self.url("tasks", state=task.state.value, user=task.user_id),
+            "dead_url": self._dead_letter(queue) if is_dead else "",
             "can_cancel": may_change and not task.state.is_ended,
             "can_run": may_change and task.state is TaskState.SCHEDULED,
             "can_retry": is_dead and self.may("change_deadletter"),
@@ -73,9 +74,9 @@ class TaskPage(ConfirmingPage):
     def _link(self, task_id: str) -> dict[str, str]:
         return {"id": task_id, "url": self.url("task", quote(task_id))}
 
-    def _graph(self, **query: str) -> str:
-        """The URL of a graph, for whoever may see it."""
-        return self.url("dependencies", **query) if self.may("view_dependency") else ""
+    def _dead_letter(self, queue: FairQueue) -> str:
+        entry = queue.dlq.of_task(self.task_id)
+        return "" if entry is None else self.link("dead_letter", quote(entry.entry_id))
 
     def _others(self, view: DependencyView) -> list[dict[str, Any]]:
         """The tasks around this one, as lists with their states."""

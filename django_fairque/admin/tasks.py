@@ -36,7 +36,7 @@ CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskSta
 
 
 class Tasks(ConfirmingPage):
-    """What one looks for stands in the query: ``state``, ``user``, ``name``; ``id`` leads to the task."""
+    """What one looks for stands in the query: ``state``, ``user``, ``name``, ``worker``; ``id`` leads to the task."""
 
     name = "tasks"
     path = "tasks/"
@@ -53,14 +53,14 @@ class Tasks(ConfirmingPage):
 
     def search(self) -> Search:
         """What the query asks for; ``ValueError`` for a state that there is not."""
-        asked = {key: self.request.GET.get(key, "").strip() or None for key in ("state", "user", "name")}
+        asked = {key: self.request.GET.get(key) or None for key in ("state", "user", "name", "worker")}
         state = asked["state"] or TaskState.QUEUED.value
         if state not in {each.value for each in TaskState}:
             known = ", ".join(each.value for each in TaskState)
             raise ValueError(
                 _("There is no state %(state)s: it is one of %(known)s.") % {"state": state, "known": known}
             )
-        return Search(TaskState(state), asked["user"], asked["name"], LOOK_AT)
+        return Search(TaskState(state), asked["user"], asked["name"], LOOK_AT, asked["worker"])
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
         stats = queue.get_stats(0)
@@ -71,7 +71,8 @@ class Tasks(ConfirmingPage):
             messages.error(self.request, str(error))
             search = Search(TaskState.QUEUED)
             found = queue.find(search, ROWS)
-        query = {key: value for key, value in (("user", search.user_id), ("name", search.name)) if value is not None}
+        asked = {"user": search.user_id, "name": search.name, "worker": search.worker}
+        query = {key: value for key, value in asked.items() if value is not None}
         here = {"state": search.state.value, **query}
         return {
             "search": search,
@@ -149,7 +150,7 @@ class Tasks(ConfirmingPage):
 
     def _subject(self, _request: HttpRequest) -> str:
         search = self.search()
-        return ", ".join(each for each in (search.state.value, search.user_id, search.name) if each)
+        return ", ".join(each for each in (search.state.value, search.user_id, search.name, search.worker) if each)
 
     actions: ClassVar[dict[str, Action]] = {
         "cancel": Action("change_task", cancel, lambda _page, request: ", ".join(request.POST.getlist("task"))),

@@ -1,4 +1,4 @@
-"""Looking for tasks of one state by user and name: through a bounded number of records, and saying how many."""
+"""Looking for tasks of one state by user, name and worker: through a bounded number of records, and saying how many."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ FIELDS = (
     *("retries", "max_retries", "deliveries", "run"),
 )
 """What is read of a task: neither payload nor result, which may be large."""
-ASKED = ("state", "user", "name")
+ASKED = ("state", "user", "name", "worker")
 """What is read to tell whether a task is meant: a fifth of the work of reading `FIELDS` and making a task of them."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Tasks of one state, and if given of one user and of one name; ``look_at``: in so many records at most."""
+    """Tasks of one state, and if given of one user, of one name and of one worker (that which had it last);
+    ``look_at``: in so many records at most."""
 
     state: TaskState
     user_id: str | None = None
     name: str | None = None
     look_at: int = 1000
+    worker: str | None = None
 
     def __post_init__(self) -> None:
         if (
@@ -43,13 +45,13 @@ class Search:
 
     @property
     def is_filtered(self) -> bool:
-        return self.user_id is not None or self.name is not None
+        return (self.user_id, self.name, self.worker) != (None, None, None)
 
-    def matches(self, state: bytes | None, user: bytes | None, name: bytes | None) -> bool:
+    def matches(self, state: bytes | None, user: bytes | None, name: bytes | None, worker: bytes | None) -> bool:
         """Whether a task's fields of `ASKED` are those of one that is meant."""
-        is_user = self.user_id is None or (user or b"") == self.user_id.encode()
-        is_name = self.name is None or (name or b"") == self.name.encode()
-        return state == self.state.value.encode() and is_user and is_name
+        wanted = ((self.user_id, user), (self.name, name), (self.worker, worker))
+        is_meant = all(asked is None or (found or b"") == asked.encode() for asked, found in wanted)
+        return state == self.state.value.encode() and is_meant
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,18 @@ def redacted(text: Any) -> str:
     return redaction.redacted_text(str(text or ""))
 
 
+@register.simple_tag(takes_context=True)
+def link(context: dict[str, Any], page: str, text: Any, **query: Any) -> str:
+    """A text that leads to another page, for whoever may see that: ``{% link 'users' user_id user=user_id %}``.
+
+    The query may hold ``queue``; what is empty in it is left out.
+    """
+    if text is None or text == "":
+        return NOTHING
+    url = context["page"].link(page, **{key: str(value) for key, value in query.items() if value not in (None, "")})
+    return format_html('<a href="{}"><bdi>{}</bdi></a>', url, text) if url else format_html("<bdi>{}</bdi>", text)
+
+
 @register.inclusion_tag("admin/django_fairque/chart_line.html")
 def line_chart(chart: LineChart) -> dict[str, Any]:
     """Lines over time, with their figures as a table."""

@@ -88,7 +88,9 @@ def test_the_busiest_and_the_longest_waiting_users_are_named(admin_client: Clien
     assert "User Waits Ready since <i>patient</i> 1.02 h" in said(html)
     longest = [
         each.group(1)
-        for each in re.finditer(r'fq-name"><bdi>([^<]*)</bdi></th><td class="fq-number">[^<]*</td><td><time', html)
+        for each in re.finditer(
+            r'fq-name"><a href="[^"]*"><bdi>([^<]*)</bdi></a></th><td class="fq-number">[^<]*</td><td><time', html
+        )
     ]
     assert longest[:2] == ["&lt;i&gt;patient&lt;/i&gt;", "busy"]
     assert "Of 150 users looked at; there are 312." in html

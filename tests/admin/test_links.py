@@ -1,0 +1,139 @@
+"""What a page names leads to the page that answers for it; to nothing that whoever looks may not see."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
+from django.urls import resolve, reverse
+
+from django_fairque.engine.models import Task
+
+from .burying import bury
+from .reading import said
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+USER = "acme & söhne/1"
+
+
+@pytest.fixture
+def entry(queue: FairQueue) -> str:
+    """A dead letter of the user, and one task of it in each state that waits or runs."""
+    entry = bury(queue, user_id=USER, task_id="dead")
+
+    def task(name: str, **options: object) -> Task:
+        return Task.create(USER, 3, {}, name="shop.send", task_id=name, **options)  # type: ignore[arg-type]
+
+    queue.push(task("started"))
+    assert queue.pop("w-1") is not None
+    queue.push_batch(
+        [task("queued"), task("scheduled", execute_after=timedelta(hours=1)), task("deferred", depends_on=["queued"])]
+    )
+    return entry
+
+
+def links(client: Client, page: str, *args: str, **query: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """By its words, the page that each link in the content leads to, and its query."""
+    text = client.get(reverse(f"admin:django_fairque_{page}", args=args), query).content.decode()
+    text = text[text.index('id="fq-content"') :]
+    found = {}
+    for url, words in re.findall(r'<a [^>]*?href="(/[^"]*)"[^>]*>(.*?)</a>', text, re.DOTALL):
+        parts = urlsplit(html.unescape(url))
+        name = (resolve(parts.path).url_name or "").removeprefix("django_fairque_")
+        asked = {key: values[0] for key, values in parse_qs(parts.query).items() if key != "queue"}
+        found.setdefault(said(words), (name, asked))
+    return found
+
+
+def test_of_the_overview(admin_client: Client, entry: str) -> None:
+    found = links(admin_client, "overview")
+    for title, state in (("Queued", "queued"), ("Running", "started"), ("Scheduled", "scheduled")):
+        assert found[title] == ("tasks", {"state": state})
+    assert found["Deferred"] == ("tasks", {"state": "deferred"})
+    assert found["Dead letters"] == ("dead_letters", {})
+    assert found["Workers"] == ("workers", {})
+    assert found["Users with work"] == ("users", {})
+    assert found[USER] == ("users", {"user": USER})
+
+
+@pytest.mark.parametrize(
+    ("page", "query"),
+    [
+        ("tasks", {"state": "scheduled"}),
+        ("dead_letters", {"show": "letters"}),
+        ("dependencies", {}),
+        ("users", {}),
+        ("overview", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
+    admin_client: Client, entry: str, page: str, query: dict[str, str]
+) -> None:
+    found = links(admin_client, page, **query)
+    assert found[USER] == ("users", {"user": USER})
+    text = admin_client.get(reverse("admin:django_fairque_users"), found[USER][1]).content.decode()
+    assert "What holds for this user" in text
+    tiles = re.findall(r"<dt>([^<]*)</dt><dd><a href=\"([^\"]*)\"", text)
+    assert [title for title, _ in tiles] == [
+        *("running", "ready", "scheduled", "wait for others", "finished", "dead letters")
+    ]
+    for (_, url), name in zip(tiles, ("started", "queued", "scheduled", "deferred", "", "dead"), strict=True):
+        assert name in said(admin_client.get(html.unescape(url)).content.decode())
+
+
+def test_of_a_task(admin_client: Client, entry: str) -> None:
+    found = links(admin_client, "task", "started")
+    assert found[USER] == ("users", {"user": USER})
+    assert found["its tasks"] == ("tasks", {"state": "started", "user": USER})
+    assert found["shop.send"] == ("tasks", {"state": "started", "name": "shop.send"})
+    assert found["w-1"] == ("tasks", {"state": "started", "worker": "w-1"})
+    assert links(admin_client, "task", "dead")["Its dead letter"] == ("dead_letter", {})
+
+
+def test_of_a_dead_letter(admin_client: Client, entry: str) -> None:
+    found = links(admin_client, "dead_letter", quote(entry))
+    assert found["dead"] == ("task", {})
+    assert found["shop.send"] == ("tasks", {"state": "failed", "name": "shop.send"})
+    assert found["failed"] == ("dead_letters", {"failure_type": "failed", "show": "letters"})
+    assert links(admin_client, "dead_letters")["shop.send"] == ("dead_letters", {"name": "shop.send"})
+
+
+def test_of_queues(admin_client: Client, entry: str) -> None:
+    text = admin_client.get(reverse("admin:django_fairque_queues")).content.decode()
+    for url in ("tasks/?queue=default&amp;state=queued", "tasks/?queue=mail&amp;state=started"):
+        assert url in text
+    assert "dead-letters/?queue=mail" in text
+
+
+def test_a_worker_leads_to_what_it_runs(admin_client: Client, queue: FairQueue, entry: str) -> None:
+    queue.heartbeat("w-1", {"running": "1", "concurrency": "4"})
+    queue.push(Task.create("else", 1, {}, task_id="other"))
+    assert queue.pop("w-2", ["else"]) is not None
+    found = links(admin_client, "workers")
+    assert found["1"] == ("tasks", {"state": "started", "worker": "w-1"})
+    text = said(admin_client.get(reverse("admin:django_fairque_tasks"), found["1"][1]).content.decode())
+    assert "started shop.send" in text
+    assert "other" not in text
+
+
+def test_who_may_see_one_page_has_no_links_to_the_others(client: Client, entry: str) -> None:
+    staff = User.objects.create_user("staff", password="x", is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename="view_queue"))
+    client.force_login(staff)
+    for page in ("overview", "queues"):
+        assert {name for name, _ in links(client, page).values()} <= {"overview", "queues"}
+    text = client.get(reverse("admin:django_fairque_overview")).content.decode()
+    assert html.escape(USER) in text
