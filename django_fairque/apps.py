@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
 
 
 class DjangoFairqueConfig(AppConfig):
@@ -11,7 +12,7 @@ class DjangoFairqueConfig(AppConfig):
 
     name = "django_fairque"
     label = "django_fairque"
-    verbose_name = "Fair queue"
+    verbose_name = _("Fair queue")
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.engine import payload as json_payload
-from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.models import Undecodable
 from django_fairque.monitoring.formatting import size
 from django_fairque.monitoring.redaction import as_text, redacted
@@ -105,10 +105,12 @@ class DeadLetter(ConfirmingPage):
         """The engine checks the payload before it changes anything; what was written stays in the form."""
         self.edits, self.edited = True, request.POST.get("payload", "")
         try:
-            queue.dlq.requeue(self.entry_id, json_payload.loads(self.edited.encode(), what=_("the payload")))
-        except (FairQueueError, ValueError) as error:
-            self.problem = str(error)
+            queue.dlq.requeue(self.entry_id, json_payload.loads(self.edited.encode(), what="the payload"))
+        except TaskNotFoundError:
             raise
+        except (FairQueueError, ValueError) as error:
+            self.problem = _("The payload can't be taken: %(error)s") % {"error": error}
+            raise ValueError(self.problem) from error
         self.edits, self.is_gone = False, True
         return _("%(entry)s requeued with another payload") % {"entry": self.entry_id}
 

@@ -44,11 +44,20 @@ def wanted(query: QueryDict) -> Wanted:
     found: dict[str, Any] = {}
     try:
         for key, text in written.items():
-            found[key] = read_age(text) if key in AGES else text
+            found[key] = _age(text) if key in AGES else text
         Filter.create(cast("Filters", found))
     except ValueError as error:
         return Wanted(written, {}, f"{key}: {error}")
     return Wanted(written, cast("Filters", found))
+
+
+def _age(text: str) -> float:
+    try:
+        return read_age(text)
+    except ValueError:
+        raise ValueError(
+            _("expected an age such as 90s, 10m, 2h or 7d, got %(got)s") % {"got": f"{text:.80}"}
+        ) from None
 
 
 def _text(query: QueryDict, key: str) -> str:

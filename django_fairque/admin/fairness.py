@@ -171,13 +171,20 @@ def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
     if not (theirs.count and own.count):
         return _("How long the others wait beside it is not known yet.")
     facts = {"count": len(served), "theirs": duration(theirs.p95), "own": duration(own.p95)}
-    beside = ngettext(
-        "In the last hour 95 %% of the tasks of %(count)d other user started within about %(theirs)s, "
-        "of this one's within about %(own)s:",
-        "In the last hour 95 %% of the tasks of %(count)d other users started within about %(theirs)s, "
-        "of this one's within about %(own)s:",
-        len(served),
-    )
-    suffered = theirs.p95 > max(own.p95, PROMPT)
-    verdict = _("they wait longer than it does.") if suffered else _("they did not suffer from it.")
-    return f"{beside % facts} {verdict}"
+    if theirs.p95 > max(own.p95, PROMPT):
+        text = ngettext(
+            "In the last hour 95 %% of the tasks of %(count)d other user started within about %(theirs)s, "
+            "of this one's within about %(own)s: they wait longer than it does.",
+            "In the last hour 95 %% of the tasks of %(count)d other users started within about %(theirs)s, "
+            "of this one's within about %(own)s: they wait longer than it does.",
+            len(served),
+        )
+    else:
+        text = ngettext(
+            "In the last hour 95 %% of the tasks of %(count)d other user started within about %(theirs)s, "
+            "of this one's within about %(own)s: they did not suffer from it.",
+            "In the last hour 95 %% of the tasks of %(count)d other users started within about %(theirs)s, "
+            "of this one's within about %(own)s: they did not suffer from it.",
+            len(served),
+        )
+    return text % facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.engine.errors import TaskValidationError
@@ -48,8 +49,9 @@ class LimitsForm(forms.Form):
         text: str = self.cleaned_data["rate"].strip()
         try:
             parse_rate(text or None)
-        except TaskValidationError as error:
-            raise forms.ValidationError(str(error)) from None
+        except TaskValidationError:
+            said = gettext("Expected a number of starts per unit of time, such as 100/m or 5/10s, got %(got)s.")
+            raise forms.ValidationError(said % {"got": text}) from None
         return text or None
 
     def apply(self, user: UserQueue) -> list[str]:

@@ -68,7 +68,7 @@ class OutboxEntryAdmin(Base):
     def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxEntry]) -> None:
         """With what is chosen, all that waits of the same users goes, so that their order holds."""
         for entry in queryset:
-            self.log_change(request, entry, "Tried again.")
+            self.log_change(request, entry, _("Tried again."))
         queryset.update(retry_at=None)
         relayed = relay(queryset.db, set(queryset.values_list("user_id", flat=True)))
         if relayed.error is not None:

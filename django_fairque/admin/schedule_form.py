@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.schedule import Schedule
 
-KEPT = gettext_lazy("left empty, they stay as they are; they are not shown because there may be secrets among them")
+KEPT = {
+    "args": gettext_lazy(
+        'a JSON list, such as ["acme", 42]; left empty, they stay as they are; they are not shown because there may be '
+        "secrets among them"
+    ),
+    "kwargs": gettext_lazy(
+        'a JSON object, such as {"force": true}; left empty, they stay as they are; they are not shown because there may '
+        "be secrets among them"
+    ),
+}
 
 
 class ScheduleForm(forms.Form):
@@ -84,18 +93,23 @@ class ScheduleForm(forms.Form):
         if known is not None:
             self.fields["name"].disabled = True
             self.fields["task"].required = bool(known.task.get("name"))  # a bare payload has none
-            for name in ("args", "kwargs"):
-                self.fields[name].help_text = f"{self.fields[name].help_text}; {KEPT}"
+            for name, text in KEPT.items():
+                self.fields[name].help_text = text
         self.fields["task"].widget.attrs["list"] = "fq-tasks"
 
     def clean_task(self) -> str:
         name: str = self.cleaned_data["task"]
         if registry.find(name) is None and (self.known is None or name != self.known.task.get("name")):
-            raise forms.ValidationError(str(registry.not_registered(name)))
+            raise forms.ValidationError(_("This site knows no task %(name)s.") % {"name": name})
         return name
 
     def clean_timezone(self) -> str:
-        return str(_checked(find_zone, self.cleaned_data["timezone"]))
+        name: str = self.cleaned_data["timezone"]
+        try:
+            return str(find_zone(name))
+        except TaskValidationError:
+            text = _("There is no time zone %(name)s: expected one such as Asia/Tokyo or UTC.")
+            raise forms.ValidationError(text % {"name": name}) from None
 
     def clean_args(self) -> Any:
         return _json(self.cleaned_data["args"], list, _("a JSON list"))
@@ -179,13 +193,6 @@ def _initial(known: Schedule | None) -> dict[str, Any]:
         "missed": known.missed,
         "enabled": known.enabled,
     }
-
-
-def _checked(check: Any, value: str) -> Any:
-    try:
-        return check(value)
-    except TaskValidationError as error:
-        raise forms.ValidationError(str(error)) from None
 
 
 def _json(text: str, kind: type, words: str) -> Any:

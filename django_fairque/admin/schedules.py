@@ -8,8 +8,8 @@ from datetime import datetime, timezone, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cronsim import CronSim, CronSimError
+from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from django_fairque.engine.errors import TaskValidationError
 from django_fairque.engine.instants import find_zone
@@ -18,6 +18,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 
 from .confirming import ask_first
+from .cron_words import cron_in_words
 from .forms import FormPage
 from .page import Action
 from .schedule_form import ScheduleForm
@@ -44,9 +45,12 @@ class Row:
 
 
 def in_words(schedule: Schedule) -> str:
-    """When it is due, for people: "At 09:00 on Monday through Friday", "Every 5 min"; as it is written if that fails."""
+    """When it is due, for people: "At 09:00 on Monday through Friday", "Every 5 min"; as it is written if that fails, or
+    in languages in which nobody has told how to say it."""
     if schedule.every is not None:
         return _("Every %(length)s") % {"length": duration(schedule.every)}
+    if not (get_language() or "en").startswith("en"):
+        return cron_in_words(schedule.cron or "")
     try:
         return str(CronSim(schedule.cron or "", datetime.now(timezone.utc)).explain())
     except CronSimError:  # another version has written it

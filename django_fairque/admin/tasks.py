@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.engine.finding import MOST_LOOKED_AT, Search
 from django_fairque.engine.records import TaskState
+from django_fairque.monitoring.words import word
 
 from .confirming import ConfirmingPage, Question, is_confirmed
 from .moments import moment
@@ -166,7 +167,7 @@ def canceled_by(request: HttpRequest) -> str:
 
 
 def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
-    words = {"count": number, "state": search.state.value, "looked": MOST_LOOKED_AT}
+    words = {"count": number, "state": word(search.state.value), "looked": MOST_LOOKED_AT}
     if is_whole:
         return ngettext("%(count)d %(state)s task matches.", "%(count)d %(state)s tasks match.", number) % words
     return (

@@ -14,6 +14,7 @@ from django_fairque.engine.records import FailureType, TaskState
 
 from .formatting import duration, number
 from .redaction import redacted_text
+from .words import word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
 
 
 def _ended(_queue: FairQueue, _task: Task, standing: Standing) -> Iterator[Reason]:
-    yield Reason("ended", _("It waits for nothing: it is %(state)s.") % {"state": standing.state.value})
+    yield Reason("ended", _("It waits for nothing: it is %(state)s.") % {"state": word(standing.state.value)})
 
 
 def _dead(queue: FairQueue, task: Task, _standing: Standing) -> Iterator[Reason]:
@@ -64,7 +65,7 @@ def _dead(queue: FairQueue, task: Task, _standing: Standing) -> Iterator[Reason]
         yield Reason("expired", _("It expired before it was started, and is a dead letter: it waits for a requeue."))
         return
     text = _("It is a dead letter and waits for someone to requeue or discard it: %(error)s")
-    yield Reason("dead", text % {"error": redacted_text(error) or kind})
+    yield Reason("dead", text % {"error": redacted_text(error) or word(kind)})
 
 
 def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
@@ -92,7 +93,7 @@ def _deferred(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reas
     named = []
     for blocker in view.blocked[:MOST_NAMED]:
         node = view.graph.nodes.get(blocker)
-        state = node.state.value if node and node.state else _("unknown")
+        state = word(node.state.value if node and node.state else "unknown")
         named.append(_("%(task)s (%(state)s)") % {"task": blocker, "state": state})
     more = view.blocked_count - len(named)
     if more > 0:

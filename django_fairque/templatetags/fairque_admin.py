@@ -9,7 +9,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from django_fairque.monitoring import formatting, redaction
+from django_fairque.monitoring import formatting, redaction, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,18 @@ def moment(value: Any) -> str:
     value = value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
     text = f"{value:%Y-%m-%d %H:%M:%S}"
     return format_html('<time datetime="{}">{}</time>', value.isoformat(timespec="seconds"), text)
+
+
+@register.filter
+def word(value: Any) -> str:
+    """A state, a kind of failure, where a schedule is from: in the reader's language."""
+    return words.word(str(value))
+
+
+@register.filter
+def sentence(text: Any) -> str:
+    """A reason of a queue's health, in the reader's language."""
+    return words.sentence(str(text))
 
 
 @register.filter

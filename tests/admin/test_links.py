@@ -48,7 +48,7 @@ def links(client: Client, page: str, *args: str, **query: str) -> dict[str, tupl
     """By its words, the page that each link in the content leads to, and its query."""
     text = client.get(reverse(f"admin:django_fairque_{page}", args=args), query).content.decode()
     text = text[text.index('id="fq-content"') :]
-    found = {}
+    found: dict[str, tuple[str, dict[str, str]]] = {}
     for url, words in re.findall(r'<a [^>]*?href="(/[^"]*)"[^>]*>(.*?)</a>', text, re.DOTALL):
         parts = urlsplit(html.unescape(url))
         name = (resolve(parts.path).url_name or "").removeprefix("django_fairque_")

@@ -1,0 +1,70 @@
+"""The engine's words and sentences in the language of whoever reads: it knows no Django, and says all in English."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext, gettext_noop, pgettext_lazy
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
+_WORDS: dict[str, StrOrPromise] = {
+    "scheduled": pgettext_lazy("state of a task", "scheduled"),
+    "deferred": pgettext_lazy("state of a task", "deferred"),
+    "queued": pgettext_lazy("state of a task", "queued"),
+    "started": pgettext_lazy("state of a task", "started"),
+    "finished": pgettext_lazy("state of a task", "finished"),
+    "failed": pgettext_lazy("state of a task", "failed"),
+    "canceled": pgettext_lazy("state of a task", "canceled"),
+    "unknown": pgettext_lazy("state of a task", "unknown"),
+    "expired": pgettext_lazy("why a task is a dead letter", "expired"),
+    "poisoned": pgettext_lazy("why a task is a dead letter", "poisoned"),
+    "code": pgettext_lazy("where a schedule is from", "code"),
+    "settings": pgettext_lazy("where a schedule is from", "settings"),
+    "command": pgettext_lazy("where a schedule is from", "command"),
+    "admin": pgettext_lazy("where a schedule is from", "admin"),
+}
+
+_SENTENCES = (
+    gettext_noop("tasks are waiting and no worker is running; start one with manage.py fairque_worker"),
+    gettext_noop("maintenance is %(seconds)s s late: no worker has swept the queue"),
+    gettext_noop("%(count)s dead letters wait for someone to look at them"),
+    gettext_noop("the server is a read-only replica; connect to the primary"),
+    gettext_noop("the server could not write its append-only file and refuses changes; look at its disk"),
+    gettext_noop("the append-only file is off: a restart of the server loses what came since its last snapshot"),
+    gettext_noop("the server could not write its last snapshot, and may refuse changes until it can; look at its disk"),
+    gettext_noop("maxmemory-policy is %(policy)s; it should be noeviction"),
+    gettext_noop("memory is %(part)s %% full; new tasks will be refused when it is full"),
+    gettext_noop("%(server)s %(version)s is too old; upgrade to 7.2 or newer"),
+    gettext_noop("%(server)s %(version)s writes some integers as 3e+8 inside scripts; upgrade to %(newer)s or newer"),
+)
+"""What a queue's health says; a test holds that each of its sentences is one of these."""
+
+
+def word(value: str) -> str:
+    """A state, a kind of failure, a schedule's source; what is none is as it was."""
+    return str(_WORDS.get(value, value))
+
+
+def sentence(text: str) -> str:
+    """A reason of a queue's health; one that is not known stays as it is."""
+    for known, pattern in _patterns():
+        if found := pattern.fullmatch(text):
+            return gettext(known) % found.groupdict()
+    return text
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    return [(known, re.compile(_pattern(known))) for known in _SENTENCES]
+
+
+def _pattern(known: str) -> str:
+    """What all that is said by a sentence with placeholders looks like."""
+    parts = re.split(r"%\((\w+)\)s", known)
+    texts = [re.escape(part % ()) for part in parts[::2]]
+    values = [*(f"(?P<{name}>.+)" for name in parts[1::2]), ""]
+    return "".join(text + value for text, value in zip(texts, values, strict=True))

@@ -1,0 +1,229 @@
+"""No page says anything in English to whoever reads Japanese."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.urls import reverse
+from django.utils import translation
+
+from django_fairque.admin.cron_words import cron_in_words
+from django_fairque.admin.pages import PAGES
+from django_fairque.engine.diagnosis import findings
+from django_fairque.engine.models import Task
+from django_fairque.monitoring.words import sentence
+
+from .burying import bury
+from .reading import said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.test import Client
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+NAMES = {
+    *("acme", "bolt", "shop", "send", "mail", "default", "order", "work", "nightly", "hourly", "admin"),
+    *("no", "such", "address", "library", "Document", "Documents"),
+    *("dead", "waits", "late", "runs", "begun", "first", "over", "gone", "none"),
+}
+"""What this test calls its users, tasks, queues and schedules."""
+TERMS = {
+    *("JSON", "cron", "Asia", "Tokyo", "UTC", "Python", "KiB", "MiB", "GiB", "min"),
+    *("manage", "py", "fairque_worker", "fairque_dlq", "fairque_check", "requeue", "repair", "payload"),
+    *("Valkey", "Redis", "noeviction", "maxmemory", "policy", "force", "true", "events"),
+    *("VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH", "CRITICAL"),
+}
+"""Names of things that are the same in every language."""
+WORD = re.compile(r"[A-Za-z][A-Za-z_]{2,}")
+ATTRIBUTES = re.compile(r'(?:aria-label|title|placeholder|alt)="([^"]*)"')
+OTHERS = re.compile(
+    r'<header.*?</header>|<nav[^>]*id="nav-sidebar".*?</nav>|<a[^>]*class="skip.*?</a>|<script.*?</script>'
+    r"| \| Django[^<]*</title>|\b[0-9a-f]{12}\b",
+    re.DOTALL,
+)
+"""What is the site's, and fingerprints."""
+DATA = re.compile(r"<(pre|code|bdi|time)\b.*?</\1>|<option[^>]*>|<datalist.*?</datalist>", re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def japanese() -> Iterator[None]:
+    with translation.override("ja"):
+        yield
+
+
+def english(text: str) -> set[str]:
+    """The words of a page that no Japanese reader needs to know."""
+    text = OTHERS.sub(" ", text[text.index("<title") :])
+    told = " ".join([said(DATA.sub(" ", text)), *map(html.unescape, ATTRIBUTES.findall(text))])
+    return {word for word in WORD.findall(told) if word not in NAMES | TERMS}
+
+
+@pytest.fixture
+def filled(queue: FairQueue) -> str:
+    """The entry of a dead letter, in a queue with something of everything."""
+
+    def task(name: str, user: str = "acme", **options: Any) -> Task:
+        return Task.create(user, 3, {"password": 1}, name="shop.send", task_id=name, **options)
+
+    bury(queue, task_id="gone")
+    entry = bury(queue, task_id="dead")
+    queue.push(task("over"))
+    lease = queue.pop("w")
+    assert lease is not None
+    queue.finish(lease, {"n": 1})
+    queue.push(task("runs"))
+    running = queue.pop("w")
+    assert running is not None
+    queue.set_progress(running, 1, 2, "mail")
+    queue.push_batch(
+        [task("late", execute_after=timedelta(hours=1)), task("first"), task("waits", depends_on=["first"])]
+    )
+    queue.push_batch([Task.create("bolt", 3, n, task_id=f"b{n}") for n in range(25)])
+    queue.user("bolt").set_rate("5/m")
+    queue.user("bolt").set_max_running(3)
+    queue.user("acme").pause()
+    queue.heartbeat("w", {"running": "1", "users": "*", "steal": "bolt", "status": "quiet", "queues": "default"})
+    queue.tell_worker("w", "stop")
+    queue.schedules.add("nightly", task=Task.create("acme", 3, {}, name="shop.send"), cron="0 3 * * 1-5")
+    queue.schedules.add("hourly", task=Task.create("acme", 3, {}, name="shop.send"), every=3600, enabled=False)
+    return entry
+
+
+def url(page: str, *args: str) -> str:
+    return reverse(f"admin:django_fairque_{page}", args=args)
+
+
+SIMPLE = [page.name for page in PAGES if "<" not in page.path]
+QUERIES: list[tuple[str, dict[str, str]]] = [
+    *((page, {}) for page in SIMPLE),
+    *(("tasks", {"state": state}) for state in ("scheduled", "deferred", "started", "failed", "finished")),
+    ("overview", {"hours": "24"}),
+    ("users", {"user": "bolt"}),
+    ("users", {"user": "none"}),
+    ("tasks", {"name": "shop.send", "user": "acme"}),
+    ("dead_letters", {"show": "letters"}),
+    ("dead_letters", {"older_than": "x"}),
+    ("dependencies", {"task": "first"}),
+    ("schedules", {"add": "1"}),
+    ("schedules", {"edit": "nightly"}),
+]
+
+
+def leftovers(client: Client, queries: list[tuple[str, dict[str, str]]]) -> dict[str, set[str]]:
+    found = {f"{page} {query}": english(client.get(url(page), query).content.decode()) for page, query in queries}
+    return {page: words for page, words in found.items() if words}
+
+
+def test_of_empty_pages(admin_client: Client, queue: FairQueue) -> None:
+    assert leftovers(admin_client, QUERIES[: len(SIMPLE)]) == {}
+
+
+def test_of_full_pages(admin_client: Client, filled: str) -> None:
+    assert leftovers(admin_client, QUERIES) == {}
+
+
+def test_of_tasks(admin_client: Client, filled: str) -> None:
+    for task in ("over", "runs", "late", "first", "waits", "dead"):
+        assert english(admin_client.get(url("task", task)).content.decode()) == set(), task
+
+
+def test_of_a_dead_letter(admin_client: Client, filled: str) -> None:
+    where = url("dead_letter", quote(filled))
+    assert english(admin_client.get(where).content.decode()) == set()
+    assert english(admin_client.post(where, {"action": "edit"}).content.decode()) == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "query", "fields"),
+    [
+        ("queues", {}, {"action": "purge"}),
+        ("queues", {}, {"action": "pause"}),
+        ("users", {"user": "bolt"}, {"action": "purge", "user": "bolt"}),
+        ("users", {"user": "bolt"}, {"action": "limits", "user": "bolt", "weight": "2", "rate": "5/m"}),
+        ("users", {"user": "bolt"}, {"action": "limits", "user": "bolt", "weight": "x", "rate": "8"}),
+        ("users", {}, {"action": "resume", "user": "acme"}),
+        ("tasks", {}, {"action": "cancel"}),
+        ("tasks", {}, {"action": "cancel_all"}),
+        ("tasks", {"state": "scheduled"}, {"action": "run_now", "task": "late"}),
+        ("dead_letters", {"show": "letters"}, {"action": "discard_all"}),
+        ("dead_letters", {"show": "letters"}, {"action": "requeue_all", "confirm": "yes"}),
+        ("dead_letters", {"show": "letters"}, {"action": "requeue", "entry": "gone~1"}),
+        ("dependencies", {"task": "first"}, {"action": "cancel_subtree"}),
+        ("dependencies", {"task": "waits"}, {"action": "release"}),
+        ("schedules", {}, {"action": "remove", "name": "nightly"}),
+        ("schedules", {}, {"action": "disable", "name": "nightly"}),
+        ("schedules", {"add": "1"}, {"action": "save", "task": "none", "args": "1", "timezone": "none"}),
+        ("workers", {}, {"action": "stop", "worker": "w"}),
+        ("workers", {}, {"action": "quiet", "worker": "w"}),
+    ],
+)
+def test_of_what_is_done(
+    admin_client: Client, filled: str, page: str, query: dict[str, str], fields: dict[str, str]
+) -> None:
+    where = url(page) + "?" + "&".join(f"{key}={value}" for key, value in query.items())
+    assert english(admin_client.post(where, fields, follow=True).content.decode()) == set()
+
+
+def test_of_the_outbox(admin_client: Client, queue: FairQueue) -> None:
+    text = admin_client.get(url("outboxentry_changelist")).content.decode()
+    assert english(text) <= {"Search"}, "the alternative of an image in a template of Django's own"
+
+
+def test_each_sentence_of_a_queues_health_is_known() -> None:
+    bad = {
+        "redis_version": "6.2.0",
+        "role": "slave",
+        "aof_last_write_status": "err",
+        "aof_enabled": 0,
+        "rdb_last_bgsave_status": "err",
+        "maxmemory_policy": "allkeys-lru",
+        "maxmemory": 100,
+        "used_memory": 95,
+    }
+    told = [text for info in (bad, {**bad, "redis_version": "7.2.4"}) for _kind, text in findings(info)]
+    assert len(set(told)) == 8
+    for text in told:
+        assert re.search("[ぁ-ん]", sentence(text)), text
+        for value in ("6.2.0", "7.2.4", "allkeys-lru", "95 "):
+            assert (value in text) == (value in sentence(text))
+
+
+def test_health_of_a_queue_that_nobody_serves(admin_client: Client, filled: str, queue: FairQueue) -> None:
+    for reason in queue.health().reasons:
+        assert re.search("[ぁ-ん]", sentence(reason)), reason
+
+
+def test_an_unknown_sentence_stays() -> None:
+    assert sentence("the sky is falling") == "the sky is falling"
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("* * * * *", "毎分"),
+        ("*/5 * * * *", "5 分ごと"),
+        ("*/7 * * * *", "*/7 * * * *"),
+        ("*/0 * * * *", "*/0 * * * *"),
+        ("15 * * * *", "毎時 15 分"),
+        ("5 3 * * *", "毎日 03:05"),
+        ("0 9 * * 1-5", "月曜日、火曜日、水曜日、木曜日、金曜日の 09:00"),
+        ("0 9 * * 0,7", "日曜日の 09:00"),
+        ("0 9 * * 5-1", "0 9 * * 5-1"),
+        ("0 9 1 * *", "毎月 1 日の 09:00"),
+        ("0 9 1 * 1", "0 9 1 * 1"),
+        ("0 9 * 6 *", "0 9 * 6 *"),
+        ("0 9,18 * * *", "0 9,18 * * *"),
+        ("* * * * * *", "* * * * * *"),
+    ],
+)
+def test_schedules_in_words(cron: str, words: str) -> None:
+    assert cron_in_words(cron) == words
