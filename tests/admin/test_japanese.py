@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 NAMES = {
     *("acme", "bolt", "shop", "send", "mail", "default", "order", "work", "nightly", "hourly", "admin"),
     *("no", "such", "address", "library", "Document", "Documents"),
-    *("dead", "waits", "late", "runs", "begun", "first", "over", "gone", "none"),
+    *("dead", "Dead", "waits", "late", "runs", "begun", "first", "over", "gone", "none"),
 }
 """What this test calls its users, tasks, queues and schedules."""
 TERMS = {
