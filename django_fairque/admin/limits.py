@@ -49,9 +49,8 @@ class LimitsForm(forms.Form):
         text: str = self.cleaned_data["rate"].strip()
         try:
             parse_rate(text or None)
-        except TaskValidationError:
-            said = gettext("Expected a number of starts per unit of time, such as 100/m or 5/10s, got %(got)s.")
-            raise forms.ValidationError(said % {"got": text}) from None
+        except TaskValidationError as error:
+            raise forms.ValidationError(gettext("This can't be used: %(error)s") % {"error": error}) from None
         return text or None
 
     def apply(self, user: UserQueue) -> list[str]:

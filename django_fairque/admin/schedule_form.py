@@ -100,16 +100,15 @@ class ScheduleForm(forms.Form):
     def clean_task(self) -> str:
         name: str = self.cleaned_data["task"]
         if registry.find(name) is None and (self.known is None or name != self.known.task.get("name")):
-            raise forms.ValidationError(_("This site knows no task %(name)s.") % {"name": name})
+            raise forms.ValidationError(_("This can't be used: %(error)s") % {"error": registry.not_registered(name)})
         return name
 
     def clean_timezone(self) -> str:
         name: str = self.cleaned_data["timezone"]
         try:
             return str(find_zone(name))
-        except TaskValidationError:
-            text = _("There is no time zone %(name)s: expected one such as Asia/Tokyo or UTC.")
-            raise forms.ValidationError(text % {"name": name}) from None
+        except TaskValidationError as error:
+            raise forms.ValidationError(_("This can't be used: %(error)s") % {"error": error}) from None
 
     def clean_args(self) -> Any:
         return _json(self.cleaned_data["args"], list, _("a JSON list"))
