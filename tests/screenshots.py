@@ -1,39 +1,36 @@
-"""Screenshots for the documentation, from the running demonstration, in Debian's Chromium or another on the path:
+"""Screenshots for the documentation, from the running demonstration:
 
-``uv run --with playwright python -m tests.screenshots`` writes them into docs/images.
+``uv run python -m tests.screenshots`` writes them into docs/images.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from tests.chromium import chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 PAGES = {"overview": "Overview", "users": "Users", "dead-letters": "Dead letters"}
 WAIT = 15
 """Seconds, in which the other users arrive."""
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def main() -> None:
-    from playwright.sync_api import sync_playwright  # type: ignore[import-not-found, unused-ignore]
-
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        sys.exit(f"no browser: expected one of {', '.join(BROWSERS)} on the path")
     command = [sys.executable, "testproject/manage.py", "demo", "--serve", "--noisy", "20000"]
     demo = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         address, name, password = _told(demo)
-        with sync_playwright() as playwright:
-            shown = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-            page = shown.new_page(viewport={"width": 1280, "height": 800})
+        with chromium() as browser:
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
             page.goto(address)
             page.fill("#id_username", name)
             page.fill("#id_password", password)
@@ -42,7 +39,6 @@ def main() -> None:
             page.wait_for_timeout(WAIT * 1000)
             for file, title in PAGES.items():
                 _shoot(page, title, IMAGES / f"{file}.png")
-            shown.close()
     finally:
         demo.send_signal(signal.SIGINT)
         demo.wait()
@@ -57,7 +53,7 @@ def _told(demo: subprocess.Popen[str]) -> tuple[str, str, str]:
     raise RuntimeError("the demonstration ended before it said where it is")
 
 
-def _shoot(page: Any, title: str, file: Path) -> None:
+def _shoot(page: Page, title: str, file: Path) -> None:
     page.click(f".fq-menu a:text-is('{title}')")
     file.parent.mkdir(exist_ok=True)
     page.screenshot(path=file)

@@ -1,0 +1,130 @@
+"""A site that is served, and a browser to look at it with. Whatever a page does wrong fails the test that opened it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.test import override_settings
+
+from django_fairque.conf import get_queue
+from tests.chromium import MISSING, chromium, executable
+from tests.testproject.conftest import database, start_demo  # noqa: F401 - fixtures
+from tests.worker.conftest import start_worker  # noqa: F401
+
+from .watching import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from django.test import Client
+    from playwright.sync_api import Browser, BrowserContext, Page
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+HERE = Path(__file__).parent
+KEPT = HERE / "failures"
+"""Where the last look of a page stays when its test failed."""
+WAIT = 20_000
+"""Milliseconds after which something that should be seen at once counts as missing."""
+MIDDLEWARE = [
+    "tests.browser.security.StrictPolicy",
+    *django_settings.MIDDLEWARE,
+    "django.middleware.locale.LocaleMiddleware",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them wait for one browser: with `--dist loadgroup` in one process."""
+    missing = executable() is None
+    for item in items:
+        if HERE not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.xdist_group("browser"))
+        item.add_marker(pytest.mark.django_db(transaction=True))
+        if missing:
+            item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and (page := getattr(item, "funcargs", {}).get("page")) is not None and not page.is_closed():
+        KEPT.mkdir(exist_ok=True)
+        file = KEPT / f"{re.sub(r'[^-_.a-zA-Z0-9]+', '-', item.name)[:100]}.png"
+        page.screenshot(path=file, full_page=True)
+        report.sections.append(("browser", f"{page.url} looked as in {file}"))
+    return report
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """One for all tests here, and none while others run: while it lives, Playwright runs an event loop in this thread."""
+    with pytest.MonkeyPatch.context() as patch, chromium() as browser:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def address(django_db_setup: None) -> Iterator[str]:
+    """The site, on a free port, under a strict policy and in the visitor's language."""
+    from pytest_django.live_server_helper import LiveServer
+
+    with override_settings(MIDDLEWARE=MIDDLEWARE):
+        site = LiveServer("localhost")
+    yield site.url
+    site.stop()
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    """The site's queue, empty."""
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {}, "mail": {}}}
+    return get_queue()
+
+
+@pytest.fixture
+def visit() -> dict[str, Any]:
+    """How the browser shows itself: overridden by parameters, such as a narrow screen."""
+    return {}
+
+
+@pytest.fixture
+def context(
+    browser: Browser, address: str, queue: FairQueue, admin_client: Client, visit: dict[str, Any]
+) -> Iterator[BrowserContext]:
+    """A visitor who is logged in as an administrator."""
+    context = browser.new_context(**{"base_url": address, "viewport": {"width": 1280, "height": 800}, **visit})
+    context.set_default_timeout(WAIT)
+    session = admin_client.cookies["sessionid"].value
+    context.add_cookies([{"name": "sessionid", "value": session, "url": address}])
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def watch(context: BrowserContext, address: str) -> Watch:
+    return Watch(context, address)
+
+
+@pytest.fixture
+def page(context: BrowserContext, watch: Watch) -> Iterator[Page]:
+    """A tab. The test fails if a page in it complained, ran what it should not, or asked anybody else for anything."""
+    page = context.new_page()
+    yield page
+    assert watch.complaints == []
+
+
+@pytest.fixture
+def index(page: Page) -> Page:
+    """The tab, where a person begins: at the queues, by way of the admin's index."""
+    page.goto("/admin/")
+    page.get_by_role("link", name="Queues", exact=True).first.click()
+    page.wait_for_url("**/django_fairque/queue/**")
+    return page

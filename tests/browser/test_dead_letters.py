@@ -1,0 +1,61 @@
+"""What died is looked at, mended and sent again; and comes to an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import Page, expect
+
+from django_fairque.engine.models import Task
+from tests.admin.burying import bury
+from tests.worker.conftest import eventually
+
+from .clicking import choose
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+    from tests.worker.conftest import StartWorker
+
+
+def test_a_letter_is_edited_and_reaches_the_worker_changed(
+    index: Page, queue: FairQueue, start_worker: StartWorker
+) -> None:
+    payload = {"args": [1, "two"], "kwargs": {}}
+    task_id = queue.push(Task.create("acme", 3, payload, name="add", max_retries=0)).task_id
+    start_worker("--processes", "1")
+    eventually(queue.dlq.count)
+    page = index
+    choose(page, "Dead letters")
+    page.get_by_role("link", name="TypeError").click()
+    page.get_by_role("link", name=task_id).click()
+    page.get_by_role("button", name="Edit the payload and requeue…").click()
+    text = page.get_by_label("Payload, as JSON")
+    text.fill(text.input_value().replace('"two"', "2,"))
+    page.get_by_role("button", name="Requeue with this payload").click()
+    expect(page.get_by_role("alert")).to_be_visible()  # what is no JSON stays in the form
+    text.fill(text.input_value().replace("2,", "2"))
+    page.get_by_role("button", name="Requeue with this payload").click()
+    expect(page.get_by_text("No dead letters.")).to_be_visible()
+    eventually(lambda: queue.get_task(task_id).state.is_ended)
+    choose(page, "Tasks")
+    page.get_by_role("textbox", name="Id").fill(task_id)
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("heading", name="add finished")).to_be_visible()
+    expect(page.locator("h3:text-is('Result') + pre")).to_have_text("3")
+
+
+def test_all_of_a_kind_are_discarded_once_their_count_was_confirmed(index: Page, queue: FairQueue) -> None:
+    for _ in range(3):
+        bury(queue, "no such address")
+    bury(queue, ZeroDivisionError("by zero"))
+    page = index
+    choose(page, "Dead letters")
+    row = page.get_by_role("row", name="no such address")
+    row.get_by_role("button", name="Discard…").click()
+    expect(page.get_by_role("heading", name="Discard 3 dead letters?")).to_be_visible()
+    page.get_by_role("link", name="No, take me back").click()
+    assert queue.dlq.count() == 4
+    row.get_by_role("button", name="Discard…").click()
+    page.get_by_role("button", name="Yes, I’m sure").click()
+    expect(page.get_by_text("3 dead letters", exact=False).first).to_be_visible()
+    assert queue.dlq.count() == 1
