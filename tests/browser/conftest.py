@@ -53,6 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Here and not when the tab's fixture ends, so that the tab can still be looked at."""
+    result = yield
+    watch = pyfuncitem.funcargs.get("watch")
+    if isinstance(watch, Watch):
+        assert watch.complaints == []
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and (page := getattr(item, "funcargs", {}).get("page")) is not None and not page.is_closed():
@@ -114,11 +124,9 @@ def watch(context: BrowserContext, address: str) -> Watch:
 
 
 @pytest.fixture
-def page(context: BrowserContext, watch: Watch) -> Iterator[Page]:
+def page(context: BrowserContext, watch: Watch) -> Page:
     """A tab. The test fails if a page in it complained, ran what it should not, or asked anybody else for anything."""
-    page = context.new_page()
-    yield page
-    assert watch.complaints == []
+    return context.new_page()
 
 
 @pytest.fixture

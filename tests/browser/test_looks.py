@@ -1,0 +1,112 @@
+"""Every page on every screen: light, dark, narrow, and written from right to left."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+from library.tasks import complexity_of, parse_document, report_on
+from playwright.sync_api import ViewportSize
+
+from django_fairque.admin.pages import PAGES
+from django_fairque.engine.models import Task
+from tests.admin.burying import bury
+
+from .walking import kind, questions, walk
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .watching import Watch
+
+WIDE, NARROW = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
+SCREENS: dict[str, tuple[ViewportSize, Literal["light", "dark"]]] = {
+    "light": (WIDE, "light"),
+    "dark": (WIDE, "dark"),
+    "narrow": (NARROW, "light"),
+}
+BACKWARDS = """root => {
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = [];
+    const place = (node, at) => {
+        const range = document.createRange();
+        range.setStart(node, at);
+        range.setEnd(node, at + 1);
+        return range.getBoundingClientRect();
+    };
+    while (walker.nextNode()) {
+        for (const id of walker.currentNode.data.matchAll(/\\b0-[0-9a-z]{12,}/g)) {
+            const first = place(walker.currentNode, id.index), last = place(walker.currentNode, id.index + id[0].length - 1);
+            if (first.width && first.top === last.top && first.left > last.left) {
+                found.push(id[0]);
+            }
+        }
+    }
+    return found;
+}"""
+"""The ids whose first letter is shown to the right of their last one."""
+GALLERY = os.environ.get("FAIRQUE_TEST_GALLERY")
+"""A directory in which a look of every page stays, for somebody to go through."""
+
+
+@pytest.fixture
+def full(queue: FairQueue) -> None:
+    """Something of everything."""
+    queue.heartbeat("web-1.example:4711", {"host": "web-1.example", "pid": "4711", "users": "*", "status": "working"})
+    queue.schedules.add("nightly-report", task=Task.create("acme", 3, None, name="shop.report"), cron="30 4 * * 1-5")
+    for number in range(7):
+        bury(queue, ValueError(f"'nobody-{number}@' is no address"), payload={"args": ["x" * 300], "api_token": "t0p"})
+    for number in range(5):
+        queue.push(Task.create("a-customer-with-a-long-name.example", 3, {"order": 7}, name="shop.orders.tasks.send"))
+        (lease,) = queue.pop_batch(1, "web-1.example:4711")
+        if number % 2:
+            queue.finish(lease, {"sent": number})
+        else:
+            queue.set_progress(lease, number, 10, "rendered")
+    (parse_document.s("json", 1) >> complexity_of.s("json") >> report_on.s("json")).enqueue()
+    queue.push_batch([Task.create("noisy", 1 + number % 6, number, name="shop.index") for number in range(60)])
+    queue.push(Task.create("acme", 3, None, execute_after=4_000_000_000.0))
+    queue.cancel(queue.push(Task.create("acme", 3, None)).task_id, reason="no more wanted")
+    queue.user("acme").set_max_running(1)
+    queue.user("acme").pause()
+
+
+@pytest.fixture
+def visit(language: str) -> dict[str, Any]:
+    return {"locale": language}
+
+
+@pytest.mark.parametrize("language", ["en", "he"])
+def test_every_page_is_fit_to_be_seen(full: None, language: str, page: Page, watch: Watch) -> None:
+    urls, asked = [], set[str]()
+    for url in walk(page):
+        urls.append(url)
+        look(page, language, url, watch)
+    for url in urls:
+        for where in questions(page, url, asked):
+            look(page, language, where, watch)
+    seen = {kind(url)[0].removeprefix("django_fairque_") for url in urls}
+    assert seen == {each.name for each in PAGES} | {"outboxentry_changelist"}
+    assert {"Discard…", "Edit the payload and requeue…", "Stop…", "Purge…"} <= {where.split(": ")[1] for where in asked}
+
+
+def look(page: Page, language: str, where: str, watch: Watch) -> None:
+    """Complain of what is wider than a screen, or does not run in the direction of its language."""
+    root = page.locator("html")
+    for screen, (size, scheme) in SCREENS.items():
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        width, room = root.evaluate("root => [root.scrollWidth, root.clientWidth]")
+        if width > room:
+            watch.complaints.append(f"{where} is {width} pixels wide, on a screen of {room}")
+        if GALLERY:
+            name = re.sub(r"[^a-z0-9]+", "-", where.lower())[-90:].strip("-")
+            page.screenshot(path=Path(GALLERY) / f"{language}-{screen}" / f"{name}.png", full_page=True)
+    if root.get_attribute("dir") != ("rtl" if language == "he" else "ltr"):
+        watch.complaints.append(f"{where} does not run in the direction of its language")
+    if backwards := page.locator("#fq-content").evaluate_all(f"all => all.flatMap({BACKWARDS})"):
+        watch.complaints.append(f"{where} shows from right to left: {backwards}")
