@@ -59,3 +59,19 @@ def test_all_of_a_kind_are_discarded_once_their_count_was_confirmed(index: Page,
     page.get_by_role("button", name="Yes, I’m sure").click()
     expect(page.get_by_text("3 dead letters", exact=False).first).to_be_visible()
     assert queue.dlq.count() == 1
+
+
+def test_those_that_are_ticked_are_discarded(index: Page, queue: FairQueue) -> None:
+    entries = [bury(queue) for _ in range(3)]
+    page = index
+    choose(page, "Dead letters")
+    page.get_by_role("link", name="All letters, one by one").click()
+    page.get_by_role("button", name="Discard ticked…").click()
+    expect(page.get_by_text("Tick at least one dead letter. Nothing was changed.")).to_be_visible()
+    for entry in entries[:2]:
+        page.get_by_role("checkbox", name=entry).check()
+    page.get_by_role("button", name="Discard ticked…").click()
+    expect(page.get_by_role("heading", name="Discard 2 dead letters?")).to_be_visible()
+    page.get_by_role("button", name="Yes, I’m sure").click()
+    expect(page.get_by_text("2 discarded")).to_be_visible()
+    assert queue.dlq.count() == 1
