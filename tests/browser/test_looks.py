@@ -53,10 +53,15 @@ GALLERY = os.environ.get("FAIRQUE_TEST_GALLERY")
 """A directory in which a look of every page stays, for somebody to go through."""
 
 
+def beat(queue: FairQueue) -> None:
+    """A worker is alive: said again and again, because one that falls silent is forgotten."""
+    queue.heartbeat("web-1.example:4711", {"host": "web-1.example", "pid": "4711", "users": "*", "status": "working"})
+
+
 @pytest.fixture
 def full(queue: FairQueue) -> None:
     """Something of everything."""
-    queue.heartbeat("web-1.example:4711", {"host": "web-1.example", "pid": "4711", "users": "*", "status": "working"})
+    beat(queue)
     queue.schedules.add("nightly-report", task=Task.create("acme", 3, None, name="shop.report"), cron="30 4 * * 1-5")
     for number in range(7):
         bury(queue, ValueError(f"'nobody-{number}@' is no address"), payload={"args": ["x" * 300], "api_token": "t0p"})
@@ -81,12 +86,14 @@ def visit(language: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("language", ["en", "he"])
-def test_every_page_is_fit_to_be_seen(full: None, language: str, page: Page, watch: Watch) -> None:
+def test_every_page_is_fit_to_be_seen(full: None, queue: FairQueue, language: str, page: Page, watch: Watch) -> None:
     urls, asked = [], set[str]()
     for url in walk(page):
+        beat(queue)
         urls.append(url)
         look(page, language, url, watch)
     for url in urls:
+        beat(queue)
         for where in questions(page, url, asked):
             look(page, language, where, watch)
     seen = {kind(url)[0].removeprefix("django_fairque_") for url in urls}
