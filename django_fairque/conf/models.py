@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -41,11 +41,19 @@ READ_MARGIN = 2.0
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
+def _switched(value: Any) -> Any:
+    """YAML reads on and off, without quotation marks, as true and false."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 class _Switches(Options):
     enqueue_on_commit: bool = Field(default=True, description="true or false")
     outbox: bool = Field(default=False, description="true or false")
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     tracing: bool = Field(default=False, description="true or false")
+    signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
+        default="on", description='"on", "off" or "verify-only"'
+    )
     redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(listed)] = Field(
         default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
         description="a list of words",

@@ -18,6 +18,7 @@ from .ids import check_id, new_nonce
 from .listing import Page, check_limit, parse_cursor
 from .lookup import attempt, get_tasks, server_time
 from .records import DLQEntry, DLQGroup, DLQGroups, FailureType
+from .sealing import Envelope, seal
 from .steps import Read, Steps
 from .units import seconds
 
@@ -224,9 +225,32 @@ def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None,
 
 def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     """Checks the payload before anything is sent."""
-    is_new = int(payload is not KEEP)
-    body = json_payload.dumps(payload, limit=commands.config.max_payload_bytes) if is_new else b""
-    return _in_slices(commands, "requeue", (is_new, body), max(1, min(SLICE, SLICE_BYTES // (len(body) or 1))), now)
+    if payload is KEEP:
+        return _in_slices(commands, "requeue", (0, b""), SLICE, now)
+    body = json_payload.dumps(payload, limit=commands.config.max_payload_bytes)
+    size = max(1, min(SLICE, SLICE_BYTES // (len(body) or 1)))
+
+    def act(keys: Sequence[Key]) -> Steps[int]:
+        total = 0
+        for first in range(0, len(keys), size):
+            some = keys[first : first + size]
+            bodies = yield from _sealed(commands, body, [task_id for task_id, _ in some])
+            total += yield from _call(
+                commands, "requeue", [(*key, 1, each) for key, each in zip(some, bodies, strict=True)], now
+            )
+        return total
+
+    return act
+
+
+def _sealed(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Steps[list[bytes]]:
+    """The payload for each of these tasks: a new payload takes a new seal."""
+    found = yield Read([("HMGET", commands.keys.task(task_id), "name", "user", "run") for task_id in task_ids])
+    bodies = []
+    for task_id, fields in zip(task_ids, found, strict=True):
+        name, user, run = ((field or b"").decode("utf-8", "replace") for field in fields)
+        bodies.append(body + seal(Envelope(commands.config.prefix, commands.name, name, user, body, task_id, run)))
+    return bodies
 
 
 def _discarding(commands: Commands, now: float | None) -> Act:
@@ -237,13 +261,16 @@ def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int
     def act(keys: Sequence[Key]) -> Steps[int]:
         total = 0
         for first in range(0, len(keys), size):
-            some = keys[first : first + size]
-            args = [len(some), *(value for key in some for value in (*key, *more))]
-            codes = yield commands.call(script, args, now, reply=new_nonce())
-            total += codes.count(b"1")
+            total += yield from _call(commands, script, [(*key, *more) for key in keys[first : first + size]], now)
         return total
 
     return act
+
+
+def _call(commands: Commands, script: str, rows: Sequence[tuple[Any, ...]], now: float | None) -> Steps[int]:
+    args = [len(rows), *(value for row in rows for value in row)]
+    codes = yield commands.call(script, args, now, reply=new_nonce())
+    return int(codes.count(b"1"))
 
 
 def _key(entry_id: str) -> Key:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
 from .models import LEASE_FIELDS, Task
+from .sealing import opened
 from .trace import NONE, Trace, restored
 from .units import seconds
 
@@ -42,14 +43,23 @@ class Lease:
         """How many times it was handed out without an outcome, this time included."""
         return int(self._values[2])
 
+    @cached_property
+    def _opened(self) -> tuple[bytes, bytes]:
+        return opened(self._values[4])
+
     @property
     def payload_bytes(self) -> bytes:
-        return self._values[4]
+        return self._opened[0]
+
+    @property
+    def seal(self) -> bytes:
+        """What the pusher put behind the payload so that workers know it (`sealing`), or nothing."""
+        return self._opened[1]
 
     @cached_property
     def payload(self) -> Any:
         """The decoded payload; `TaskSerializationError` if it is not the JSON it should be."""
-        return json_payload.loads(self._values[4])
+        return json_payload.loads(self.payload_bytes)
 
     @cached_property
     def user_id(self) -> str:

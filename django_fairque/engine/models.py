@@ -18,6 +18,7 @@ from .ids import check_id, new_task_id
 from .packing import unpack
 from .priority import Priority
 from .records import TaskState
+from .sealing import opened
 from .units import duration, moment, retry_delay, seconds, to_us
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Task(BaseModel):
 
     _raw: bytes = PrivateAttr(default=b"")
     _chosen: bool = PrivateAttr(default=False)
+    _seal: bytes | None = PrivateAttr(default=None)
 
     @classmethod
     def create(
@@ -196,7 +198,7 @@ class Task(BaseModel):
         put(task, "__dict__", {**_DEFAULTS, **fields})
         put(task, "__pydantic_fields_set__", set(fields))
         put(task, "__pydantic_extra__", None)
-        put(task, "__pydantic_private__", {"_raw": b"", "_chosen": False})
+        put(task, "__pydantic_private__", {"_raw": b"", "_chosen": False, "_seal": None})
         return task
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
@@ -212,6 +214,15 @@ class Task(BaseModel):
         """This very task, as part of a trace (for who sends it; a task is made by `create`)."""
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
+
+    def sealed(self, seal: bytes) -> Task:
+        """This very task, with a seal that was made before (for the engine): pushing it makes no other."""
+        self._seal = seal
+        return self
+
+    @property
+    def seal(self) -> bytes | None:
+        return self._seal
 
     @property
     def trace(self) -> Trace:
@@ -245,7 +256,7 @@ class Task(BaseModel):
         """A copy with one attempt more used."""
         return self.model_copy(update={"retry_count": self.retry_count + 1})
 
-    def to_lua_args(self) -> list[Any]:
+    def to_lua_args(self, seal: bytes = b"") -> list[Any]:
         """The arguments of one task in ``push.lua``, in its order."""
         private = _private(self)
         return [
@@ -253,7 +264,7 @@ class Task(BaseModel):
             self.user_id,
             self.name,
             int(self.priority),
-            private["_raw"],
+            private["_raw"] + seal,
             1 if private["_chosen"] else 0,
             "" if self.execute_after is None else to_us(self.execute_after),
             "" if self.expires_at is None else to_us(self.expires_at),
@@ -298,7 +309,7 @@ class Task(BaseModel):
         raises `TaskSerializationError`.
         """
         data = {_text(key): _bytes(value) for key, value in fields.items()}
-        raw = data.get("payload", b"")
+        raw, _ = opened(data.get("payload", b""))
         try:
             payload: Any = json_payload.loads(raw)
         except TaskSerializationError as error:

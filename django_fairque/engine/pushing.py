@@ -9,6 +9,7 @@ from .errors import BacklogFullError, TaskValidationError
 from .graphs import check_graph, check_refusal, dependency_args
 from .ids import new_nonce
 from .records import PushResult
+from .sealing import Envelope, seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -142,7 +143,7 @@ def push_args(
             )
         if task.has_chosen_id or task.unique_key:
             kept = 1
-        args += task.to_lua_args()
+        args += task.to_lua_args(_seal_of(commands, task, run_id))
     parts = elsewhere.parts
     tail = [*(dependency_args(tasks, elsewhere.shards) if is_graph else []), *_trace_args(tasks)]
     if parts:
@@ -150,6 +151,15 @@ def push_args(
         tail += [each for part in parts.items() for each in part]
     mode = 2 if elsewhere.is_part else int(is_graph)
     return [int(kept or bool(parts)), run_id, mode, len(tasks), *args, *tail]
+
+
+def _seal_of(commands: Commands, task: Task, run_id: str) -> bytes:
+    if task.seal is not None:
+        return task.seal
+    known = ("", "") if task.debounce is not None else (task.task_id, run_id)
+    return seal(
+        Envelope(commands.config.prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known),
+    )
 
 
 def _trace_args(tasks: Sequence[Task]) -> list[Any]:

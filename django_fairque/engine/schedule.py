@@ -11,6 +11,7 @@ from .errors import TaskValidationError
 from .ids import check_id
 from .instants import Timing
 from .models import Task
+from .sealing import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,8 @@ class Schedule:
     source: str = "code"
     declared: str = ""
     """Of one from settings: which declaration it was made from."""
+    seal: str = field(default="", compare=False, repr=False)
+    """Made by who added it, for all tasks that it fires: firing needs no key, and makes no forgery genuine."""
     next_at: float | None = field(default=None, compare=False)
     last: LastFired | None = field(default=None, compare=False)
     stored: bytes = field(default=b"", compare=False, repr=False)
@@ -80,7 +83,12 @@ class Schedule:
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     def make_task(self, task_id: str | None) -> Task:
-        return Task.create(**self.task, task_id=task_id)
+        return Task.create(**self.task, task_id=task_id).sealed(self.seal.encode())
+
+    def envelope(self, prefix: str, queue: str) -> Envelope:
+        """What its tasks are sealed as, whatever their ids will be."""
+        task = self.make_task(None)
+        return Envelope(prefix, queue, task.name, task.user_id, task.payload_bytes)
 
     def following(self, moment: float, count: int) -> Iterator[float]:
         """The next ``count`` instants after a moment."""

@@ -50,6 +50,10 @@ class Schedules:
     def disable(self, name: str, *, now: float | None = None) -> None:
         self._run(recurring.set_enabled(self._shards, name, enabled=False, now=now))
 
+    def sign(self, name: str, *, now: float | None = None) -> None:
+        """Sign what it pushes as it is kept now, with this process's key. Look at it before: `get`."""
+        self._run(recurring.sign(self._shards, name, now))
+
     def run_now(self, name: str, *, now: float | None = None) -> str:
         """Push its task at once, beside its instants; the task's id."""
         return self._run(recurring.run_now(self._shards, name, now))
@@ -83,6 +87,9 @@ class AsyncSchedules:
 
     async def disable(self, name: str, *, now: float | None = None) -> None:
         await self._run(recurring.set_enabled(self._shards, name, enabled=False, now=now))
+
+    async def sign(self, name: str, *, now: float | None = None) -> None:
+        await self._run(recurring.sign(self._shards, name, now))
 
     async def run_now(self, name: str, *, now: float | None = None) -> str:
         return await self._run(recurring.run_now(self._shards, name, now))

@@ -11,6 +11,7 @@ from .ids import check_id, new_nonce
 from .lookup import server_time
 from .pushing import push, push_args
 from .schedule import Fired, LastFired, Schedule, create, template_of
+from .sealing import seal
 from .steps import Read, Steps
 from .units import to_us
 
@@ -30,7 +31,7 @@ def add(
     commands: Commands, name: str, task: Task | Template, options: dict[str, Any], now: float | None
 ) -> Steps[Schedule]:
     moment = yield from server_time(now)
-    schedule = create(name, task, moment, options)
+    schedule = _sealed(commands, create(name, task, moment, options))
     for _ in range(ATTEMPTS):
         known = yield from _find(commands, name)
         if known is not None and schedule.every == known.every and "start" not in options:
@@ -58,6 +59,14 @@ def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | No
             return
         following = known.timing.following(moment) if enabled else None
         if (yield from _set(commands, known, replace(known, enabled=enabled), following, now)):
+            return
+    raise _busy(name)
+
+
+def sign(commands: Commands, name: str, now: float | None) -> Steps[None]:
+    for _ in range(ATTEMPTS):
+        known = yield from get(commands, name)
+        if (yield from _set(commands, known, _sealed(commands, known), known.next_at, now)):
             return
     raise _busy(name)
 
@@ -155,6 +164,10 @@ def _set(
     args = ["set", schedule.name, expected, schedule.to_json(), "" if following is None else to_us(following)]
     done = yield commands.call("schedule", args, now, reply=new_nonce())
     return bool(done)
+
+
+def _sealed(commands: Commands, schedule: Schedule) -> Schedule:
+    return replace(schedule, seal=seal(schedule.envelope(commands.config.prefix, commands.name)).decode())
 
 
 def _find(commands: Commands, name: str) -> Steps[Schedule | None]:

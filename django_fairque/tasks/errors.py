@@ -5,6 +5,7 @@
     FairQueueError
     ├── TaskValidationError
     │   └── TaskUsageError          declared or called in a way that can't work (a TypeError as well)
+    ├── TaskSignatureError          the application did not make the task, as far as its signature tells
     ├── TaskNotRegisteredError      no task of that name was declared in this process
     ├── TaskNotFinishedError        there is no result yet
     │   └── TaskWaitTimeoutError    nor was there one in the time given (a TimeoutError as well)
@@ -21,6 +22,10 @@ from django_fairque.engine.errors import FairQueueError, TaskValidationError
 
 class TaskUsageError(TaskValidationError, TypeError):
     """A task was declared or called in a way that can't work; nothing was sent."""
+
+
+class TaskSignatureError(FairQueueError):
+    """A task on the server has no valid signature: it is not run, and becomes a dead letter of type ``poisoned``."""
 
 
 class TaskNotRegisteredError(FairQueueError, LookupError):

@@ -17,9 +17,10 @@ from asgiref.sync import async_to_sync
 from django_fairque.engine.errors import TaskSerializationError
 from django_fairque.engine.outcomes import Outcome
 
-from . import lifecycle, registry
+from . import lifecycle, registry, signing
 from .batches import arun_batch, run_batch
 from .context import RunningTask, running
+from .errors import TaskSignatureError
 from .run import Run, failed, finished
 from .tracing import around_running
 
@@ -39,13 +40,14 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
     Where to run it is for the worker to see: ``run.definition.is_async`` and ``run.definition.options.batch``.
     """
     try:
+        signing.check(lease, services)
         name = lease.name
         definition = registry.find(name) if name else services.bare
         if definition is None:
             return _put_off(lease, name, services)
         args, kwargs = _arguments(lease, definition)
         timeout, *_ = lease.timeout, lease.user_id, lease.retry_count, lease.max_retries  # damaged? then now
-    except (TaskSerializationError, ValueError) as error:  # a damaged record: see Lease
+    except (TaskSerializationError, TaskSignatureError, ValueError) as error:  # a damaged record: see Lease
         return Outcome.poison(lease, error.with_traceback(None))
     if timeout is None:
         timeout = definition.options.timeout

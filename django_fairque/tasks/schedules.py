@@ -10,8 +10,9 @@ from django.conf import settings
 
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.priority import Priority
+from django_fairque.engine.sealing import opened
 
-from . import registry
+from . import registry, signing
 from .errors import TaskUsageError
 from .queues import get_config, get_queue
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from django_fairque.conf.schedule import ScheduleConfig
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.schedule import Schedule
 
     from .pipelines import Step
 
@@ -89,11 +91,16 @@ def step_of(declared: ScheduleConfig) -> Step:
     return using.s(*declared.args, **declared.kwargs)
 
 
+def _is_signed(queue: FairQueue, schedule: Schedule) -> bool:
+    envelope = schedule.envelope(queue.config.prefix, queue.name)
+    return signing.is_as_made_now(opened(schedule.seal.encode())[1], envelope)
+
+
 def _sync(queue: FairQueue, declared: Mapping[str, ScheduleConfig], keep: Container[str]) -> None:
     known = {each.name: each for each in queue.schedules.list()}
     for name, config in declared.items():
         digest = hashlib.blake2b(config.model_dump_json().encode(), digest_size=8).hexdigest()
-        if name not in known or known[name].declared != digest:
+        if name not in known or known[name].declared != digest or not _is_signed(queue, known[name]):
             queue.schedules.add(
                 name,
                 task=step_of(config),

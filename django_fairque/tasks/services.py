@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from . import signing
 from .definition import handler_definition
 from .queues import get_queue
 from .unknown import UnknownTasks
@@ -34,6 +35,7 @@ class Services:
         timeout: seconds a task may run that has no limit of its own.
         own_queue: the queue to read from; by default the configured one of this name.
         tracing: whether each run has a span of OpenTelemetry.
+        signing: what is asked of signatures: on, off or verify-only.
         revoked: the ids of tasks canceled under this worker; may change at any time, from any thread.
     """
 
@@ -45,6 +47,7 @@ class Services:
     revoked: Container[str] = frozenset()
     own_queue: FairQueue | None = None
     tracing: bool = False
+    signing: str = field(default_factory=signing.mode)
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
 
     @cached_property

@@ -47,6 +47,10 @@ def set_enabled(shards: Shards, name: str, *, enabled: bool, now: float | None) 
     yield from schedules.set_enabled((yield from _holder(shards, name)), name, enabled=enabled, now=now)
 
 
+def sign(shards: Shards, name: str, now: float | None) -> Steps[None]:
+    yield from schedules.sign((yield from _holder(shards, name)), name, now)
+
+
 def run_now(shards: Shards, name: str, now: float | None) -> Steps[str]:
     return (yield from schedules.run_now((yield from _holder(shards, name)), name, now))
 

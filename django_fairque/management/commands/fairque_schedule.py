@@ -46,6 +46,7 @@ class Command(QueueCommand):
             ("enable", "switch it on"),
             ("disable", "switch it off"),
             ("run", "send its task now, beside its instants"),
+            ("sign", "sign what it sends, as it is now: look at it first"),
         ):
             actions.add_parser(name, help=text).add_argument("name")
         following = actions.add_parser("next", help="when it is due next")
@@ -68,9 +69,14 @@ class Command(QueueCommand):
             if not schedules.remove(name):
                 raise ValueError(f"queue {queue.name!r} has no schedule {name!r}")
             return self.stdout.write(f"{name}: removed")
-        (schedules.enable if action == "enable" else schedules.disable)(name)
+        act, done = {
+            "enable": (schedules.enable, "enabled"),
+            "disable": (schedules.disable, "disabled"),
+            "sign": (schedules.sign, "signed"),
+        }[action]
+        act(name)
         schedule = schedules.get(name)
-        return self.stdout.write(f"{name}: {action}d, next {_local(schedule.next_at, schedule)}")
+        return self.stdout.write(f"{name}: {done}, next {_local(schedule.next_at, schedule)}")
 
     def _add(self, queue: FairQueue, options: dict[str, Any]) -> Schedule:
         definition = registry.find(options["task"])
@@ -96,8 +102,8 @@ class Command(QueueCommand):
         found = queue.schedules.list()
         if as_json:
             for schedule in found:
-                fields = {**dataclasses.asdict(schedule), "stored": None}
-                del fields["stored"]
+                fields = dataclasses.asdict(schedule)
+                del fields["stored"], fields["seal"]
                 self.stdout.write(json.dumps(fields))
             return
         if not found:

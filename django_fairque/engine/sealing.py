@@ -1,0 +1,55 @@
+"""Seals: a few bytes behind a payload on the server, by which workers know that it comes from the application.
+
+The engine carries seals and never judges them: what makes one is installed here (`use`), what checks one is the worker's
+(`django_fairque.tasks.signing`). The separator is a byte that JSON can't contain, so what precedes it is the payload,
+unchanged, and payloads with and without a seal can lie side by side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEPARATOR = b"\x1e"
+LONGEST = 64
+"""Bytes of a seal with its separator, at most."""
+
+
+class Envelope(NamedTuple):
+    """What decides which code runs, with what and for whom.
+
+    ``task_id`` and ``run_id`` are empty where they are not known yet: a schedule's tasks get their ids when it fires, and
+    a debounced payload may become that of an earlier task.
+    """
+
+    prefix: str
+    queue: str
+    name: str
+    user_id: str
+    payload: bytes
+    task_id: str = ""
+    run_id: str = ""
+
+
+_sealer: Callable[[Envelope], bytes] | None = None
+
+
+def use(sealer: Callable[[Envelope], bytes] | None) -> Callable[[Envelope], bytes] | None:
+    """From now on seal what this process pushes; None for nothing. Returns what was used before."""
+    global _sealer
+    before, _sealer = _sealer, sealer
+    return before
+
+
+def seal(envelope: Envelope) -> bytes:
+    """What is to stand behind the payload: a separator and a seal, or nothing."""
+    made = b"" if _sealer is None else _sealer(envelope)
+    return SEPARATOR + made if made else b""
+
+
+def opened(raw: bytes) -> tuple[bytes, bytes]:
+    """The payload, and its seal or nothing."""
+    at = raw.rfind(SEPARATOR, -LONGEST)
+    return (raw, b"") if at < 0 else (raw[:at], raw[at + 1 :])

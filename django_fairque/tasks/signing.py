@@ -1,0 +1,168 @@
+"""Signatures: whoever can write to the server, but does not know ``SECRET_KEY``, can't make workers run anything.
+
+A signature is an HMAC-SHA256 of what decides which code runs, with what and for whom, cut to 128 bits (RFC 2104 allows
+half of a hash); the key is derived from ``SECRET_KEY`` as `django.core.signing` does. It is made at the push and
+checked before a payload is decoded. Values that come back (results, progress, xcom) are not signed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import logging
+import threading
+from functools import cache, lru_cache
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from django_fairque.engine import sealing
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.sealing import Envelope
+
+from .errors import TaskSignatureError
+from .queues import get_config
+
+if TYPE_CHECKING:
+    from django_fairque.engine.lease import Lease
+
+    from .services import Services
+
+SALT = "django_fairque.tasks.signing"
+SIZE = 16
+"""Bytes of a signature: 128 bits are as hard to guess as a key of AES-128, and take 22 characters."""
+ONE, ANY = b"1", b"*"
+"""The first byte of a seal: signed for one task; or before the task had its id (schedules, debounce)."""
+QUIET = 1.0
+"""Seconds between two lines in the log: somebody who forges tasks can forge many."""
+
+logger = logging.getLogger("django_fairque.security")
+
+
+def install() -> None:
+    """Sign what this process pushes, as ``SIGNING`` says at each push."""
+    sealing.use(_sealed_if_on)
+
+
+def sign_with(key: str | bytes) -> None:
+    """Sign what this process pushes with a key given here, for a producer that has no Django settings."""
+    if not isinstance(key, (str, bytes)) or not key:
+        raise TypeError(
+            f"sign_with() expects the SECRET_KEY of the project whose workers run the tasks, got {type(key).__name__}"
+        )
+    sealing.use(lambda envelope: _sealed(envelope, key))
+
+
+def _sealed_if_on(envelope: Envelope) -> bytes:
+    return b"" if mode() == "off" else _sealed(envelope, settings.SECRET_KEY)
+
+
+def mode() -> str:
+    """``SIGNING``: on, off or verify-only; on where there is no valid configuration, and a queue was made without it."""
+    known = _known.get("mode")
+    if known is None:
+        _watch()
+        try:
+            known = get_config().signing
+        except ConfigurationError:
+            known = "on"
+        _known["mode"] = known
+    return known
+
+
+_known: dict[str, str] = {}
+
+
+@cache
+def _watch() -> None:
+    """Forget the mode with the configuration that it came from."""
+    from django_fairque.conf.current import on_reset
+
+    on_reset(_known.clear)
+
+
+def _sealed(envelope: Envelope, key: str | bytes) -> bytes:
+    kind = ONE if envelope.task_id else ANY
+    return kind + base64.urlsafe_b64encode(_digest(envelope, key))[:-2]
+
+
+def _digest(envelope: Envelope, key: str | bytes) -> bytes:
+    texts = (envelope.prefix, envelope.queue, envelope.name, envelope.user_id, envelope.task_id, envelope.run_id)
+    lengths = ",".join([str(len(text)) for text in texts])  # first, so that no two envelopes read the same
+    message = f"{lengths}:{''.join(texts)}".encode() + envelope.payload
+    return hmac.digest(_derived(key), message, "sha256")[:SIZE]
+
+
+@lru_cache(maxsize=16)
+def _derived(key: str | bytes) -> bytes:
+    """A key for this purpose only, as `django.utils.crypto.salted_hmac` makes them."""
+    return hashlib.sha256(SALT.encode() + (key if isinstance(key, bytes) else key.encode())).digest()
+
+
+def check(lease: Lease, services: Services) -> None:
+    """`TaskSignatureError` if the application has not made this task as it lies before us.
+
+    With ``SIGNING`` verify-only a task without a signature passes.
+    """
+    mode, seal = services.signing, lease.seal
+    if mode == "off" or (not seal and mode == "verify-only"):
+        return
+    is_bound = seal[:1] == ONE
+    envelope = Envelope(
+        *(services.config.prefix, services.queue, lease.name, lease.user_id, lease.payload_bytes),
+        *((lease.task_id, lease.run_id) if is_bound else ()),
+    )
+    if seal and _is_genuine(envelope, seal):
+        return
+    error = TaskSignatureError(_WRONG if seal else _MISSING)
+    _alarm.ring(services.queue, lease.task_id, error)
+    raise error
+
+
+def _is_genuine(envelope: Envelope, seal: bytes) -> bool:
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return any(hmac.compare_digest(_sealed(envelope, key), seal) for key in keys)
+
+
+def is_as_made_now(seal: bytes, envelope: Envelope) -> bool:
+    """Whether this process would seal the same the same way: False after ``SECRET_KEY`` or ``SIGNING`` has changed."""
+    return hmac.compare_digest(_sealed_if_on(envelope), seal)
+
+
+_MISSING = (
+    "no signature: it was pushed while SIGNING was off, by a producer without the project's settings, or by somebody else "
+    "who can write to the server. If it is yours, push it again, or requeue it with its payload edited, which signs it"
+)
+_WRONG = (
+    "the signature is wrong: it was made with a key that is in neither SECRET_KEY nor SECRET_KEY_FALLBACKS, or the task was "
+    "changed on the server. If a key was replaced, put the old one into SECRET_KEY_FALLBACKS and requeue; if none was, "
+    "find out who can write to the server"
+)
+
+
+class _Alarm:
+    """Says it in the log at once, and then how often. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said_at = -QUIET
+        self._unsaid = 0
+
+    def ring(self, queue: str, task_id: str, error: TaskSignatureError) -> None:
+        with self._lock:
+            now = monotonic()
+            if now - self._said_at < QUIET:
+                self._unsaid += 1
+                return
+            unsaid, self._unsaid, self._said_at = self._unsaid, 0, now
+        more = f" (and {unsaid} others before it)" if unsaid else ""
+        logger.error(
+            "task %.80s of queue %s was not run%s: %s",
+            *(ascii(task_id), queue, more, error),
+            extra={"action": "signature", "task_id": task_id, "queue": queue},
+        )
+
+
+_alarm = _Alarm()

@@ -1,0 +1,372 @@
+"""Whoever can write to the server, but has not the key, can't make a worker run anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import FailureType, FairQueue, Task, TaskSignatureError, task
+from django_fairque.engine import sealing
+from django_fairque.engine.ids import new_task_id
+from django_fairque.engine.options import QueueConfig
+from django_fairque.tasks import signing
+from django_fairque.tasks.schedules import sync_schedules
+from django_fairque.tasks.services import Services
+
+from .helpers import run_next
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from tests.servers import Server
+
+
+KEY = "fq:{default:0}"
+ran: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def works(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran.clear()
+    monkeypatch.setattr(signing, "_alarm", signing._Alarm())
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    settings.SECRET_KEY = "one key of the project, long enough to be one"
+    settings.SECRET_KEY_FALLBACKS = []
+    from django_fairque.conf import get_queue
+
+    return get_queue()
+
+
+def declare() -> Any:
+    @task(name="shop.charge", user="user")
+    def charge(user: str, amount: int = 1) -> None:
+        ran.append((user, amount))
+
+    @task(name="shop.refund", user="user")
+    def refund(user: str, amount: int = 1) -> None:
+        ran.append(("refund", user, amount))
+
+    return charge
+
+
+def run(queue: FairQueue) -> str:
+    return str(run_next(queue, Services(queue.name, queue.config, queue.set_progress)))
+
+
+def stored(redis: Redis, task_id: str) -> bytes:
+    value = redis.get(f"{KEY}:payload:{task_id}")
+    assert isinstance(value, bytes)
+    return value
+
+
+def spoil(redis: Redis, task_id: str, old: bytes, new: bytes) -> None:
+    redis.set(f"{KEY}:payload:{task_id}", stored(redis, task_id).replace(old, new))
+
+
+def refused(queue: FairQueue, reason: str) -> None:
+    """The one task of the queue is a dead letter, and nothing ran."""
+    assert run(queue) == "dead"
+    (entry,) = queue.dlq.list().items
+    assert entry.failure_type is FailureType.POISONED
+    assert "TaskSignatureError: " in entry.reason
+    assert reason in entry.reason
+    assert ran == []
+
+
+def test_what_the_application_sends_runs(queue: FairQueue, redis: Redis) -> None:
+    result = declare().enqueue("ä", 3)
+    assert stored(redis, result.id).startswith(b'{"args":["\xc3\xa4",3],"kwargs":{}}\x1e1')
+    kept = queue.get_task(result.id)
+    assert kept is not None
+    assert kept.payload == {"args": ["ä", 3], "kwargs": {}}
+    assert kept.payload_bytes == '{"args":["ä",3],"kwargs":{}}'.encode()
+    assert run(queue) == "finished"
+    assert ran == [("ä", 3)]
+
+
+def test_a_signature_takes_24_bytes(queue: FairQueue, redis: Redis) -> None:
+    result = declare().enqueue("a")
+    assert len(stored(redis, result.id)) == len('{"args":["a"],"kwargs":{}}') + 24
+
+
+@pytest.mark.parametrize("tail", [b"", b"\x1e", b"\x1e1", b"\x1e*", b"\x1e1" + b"A" * 22, b"\x1e" + b"\xff" * 23])
+def test_a_forged_payload_is_not_run(queue: FairQueue, redis: Redis, tail: bytes) -> None:
+    result = declare().enqueue("a")
+    redis.set(f"{KEY}:payload:{result.id}", b'{"args":["a",1000000],"kwargs":{}}' + tail)
+    refused(queue, "the signature is wrong" if tail.strip(b"\x1e") else "no signature")
+
+
+def test_a_changed_payload_with_the_old_signature_is_not_run(queue: FairQueue, redis: Redis) -> None:
+    spoil(redis, declare().enqueue("a", 1).id, b"1]", b"9]")
+    refused(queue, "the signature is wrong")
+
+
+def test_payloads_can_not_be_exchanged(queue: FairQueue, redis: Redis) -> None:
+    charge = declare()
+    ids = [charge.enqueue("a", amount).id for amount in (1, 2)]
+    values = [stored(redis, task_id) for task_id in ids]
+    for task_id, value in zip(ids, reversed(values), strict=True):
+        redis.set(f"{KEY}:payload:{task_id}", value)
+    assert [run(queue), run(queue)] == ["dead", "dead"]
+    assert ran == []
+
+
+def test_it_is_bound_to_the_name_of_the_task(queue: FairQueue, redis: Redis) -> None:
+    redis.hset(f"{KEY}:task:{declare().enqueue('a').id}", "name", "shop.refund")
+    refused(queue, "the signature is wrong")
+
+
+def test_it_is_bound_to_the_user(queue: FairQueue, redis: Redis) -> None:
+    task_id = declare().enqueue("a").id
+    lease = queue.pop("w")
+    assert lease is not None
+    lease._values = [b"b" if value == b"a" else value for value in lease._values]
+    with pytest.raises(TaskSignatureError, match="the signature is wrong"):
+        signing.check(lease, Services(queue.name, queue.config, queue.set_progress))
+    assert lease.task_id == task_id
+
+
+def test_it_is_bound_to_the_run(queue: FairQueue, redis: Redis) -> None:
+    run_of = (declare().s("a") >> declare().s("b")).enqueue()
+    redis.hset(f"{KEY}:task:{run_of.results[0].id}", "run", "another")
+    refused(queue, "the signature is wrong")
+
+
+def test_it_is_bound_to_the_queue(server: Server, queue: FairQueue, redis: Redis, settings: Settings) -> None:
+    declare().enqueue("a")
+    lease = queue.pop("w")
+    assert lease is not None
+    with pytest.raises(TaskSignatureError):
+        signing.check(lease, Services("another", queue.config, queue.set_progress))
+    with pytest.raises(TaskSignatureError):
+        signing.check(lease, Services(queue.name, QueueConfig(prefix="another"), queue.set_progress))
+
+
+def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis) -> None:
+    old = declare().enqueue("a")
+    value = stored(redis, old.id)
+    assert run(queue) == "finished"
+    ran.clear()
+    body, _ = sealing.opened(value)
+    before = sealing.use(None)
+    try:
+        queue.push(Task.create("a", 3, json.loads(body), name="shop.charge", task_id="new").sealed(value[len(body) :]))
+    finally:
+        sealing.use(before)
+    refused(queue, "the signature is wrong")
+
+
+def test_what_somebody_without_the_key_pushes_is_not_run(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+    declare()
+    before = sealing.use(None)
+    try:
+        queue.push(Task.create("a", 3, {"args": ["a", 5], "kwargs": {}}, name="shop.charge"))
+    finally:
+        sealing.use(before)
+    with caplog.at_level(logging.ERROR, "django_fairque.security"):
+        refused(queue, "no signature")
+    (record,) = caplog.records
+    assert "was not run" in record.getMessage()
+    assert "queue default" in record.getMessage()
+
+
+def test_a_flood_of_forgeries_is_no_flood_of_lines(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+    declare()
+    before = sealing.use(None)
+    try:
+        queue.push_batch([Task.create("a", 3, {}, name="shop.charge") for _ in range(50)])
+    finally:
+        sealing.use(before)
+    with caplog.at_level(logging.ERROR, "django_fairque.security"):
+        assert {run(queue) for _ in range(50)} == {"dead"}
+    assert 1 <= len(caplog.records) <= 10
+
+
+def test_a_key_is_replaced_while_tasks_wait(queue: FairQueue, settings: Settings) -> None:
+    declare().enqueue("a")
+    declare().enqueue("b")
+    old, settings.SECRET_KEY = settings.SECRET_KEY, "the next key of the project, as long as the other"
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert run(queue) == "finished"
+    settings.SECRET_KEY_FALLBACKS = []
+    assert run(queue) == "dead"
+    (entry,) = queue.dlq.list().items
+    assert "SECRET_KEY_FALLBACKS" in entry.reason
+
+    queue.dlq.requeue(entry.entry_id)  # as it lies there: requeueing makes no forgery genuine
+    assert run(queue) == "dead"
+    settings.SECRET_KEY_FALLBACKS = [old]
+    queue.dlq.requeue(queue.dlq.list().items[0].entry_id)
+    assert run(queue) == "finished"
+    assert ran == [("a", 1), ("b", 1)]
+
+
+def test_an_edited_payload_is_signed(queue: FairQueue, settings: Settings) -> None:
+    declare().enqueue("a")
+    settings.SECRET_KEY = "another key altogether, and no fallback for it"
+    assert run(queue) == "dead"
+    queue.dlq.requeue(queue.dlq.list().items[0].entry_id, {"args": ["a", 7], "kwargs": {}})
+    assert run(queue) == "finished"
+    assert ran == [("a", 7)]
+
+
+def test_many_edited_payloads_are_signed(queue: FairQueue, settings: Settings) -> None:
+    for user in ("a", "b", "c"):
+        declare().enqueue(user)
+    settings.SECRET_KEY = "another key altogether, and no fallback for it"
+    assert [run(queue) for _ in range(3)] == ["dead"] * 3
+    assert queue.dlq.requeue_all({"args": ["x"], "kwargs": {}}) == 3
+    assert [run(queue) for _ in range(3)] == ["finished"] * 3
+
+
+def test_it_is_introduced_without_losing_a_task(queue: FairQueue, server: Server, settings: Settings) -> None:
+    """From off to on: tasks without signatures wait in the queue, and producers of both kinds are at work."""
+
+    def says(mode: str) -> None:
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SIGNING": mode}
+
+    charge = declare()
+    says("off")
+    charge.enqueue("before", 1)
+    says("verify-only")
+    assert run(queue) == "finished"
+    charge.enqueue("signed", 1)
+    says("off")  # a web process that has not been restarted
+    charge.enqueue("late", 1)
+    assert run(queue) == "finished"  # and a worker like that: it ignores what it finds
+    says("verify-only")
+    assert run(queue) == "finished"
+    charge.enqueue("last", 1)
+    says("on")
+    assert run(queue) == "finished"
+    assert len(ran) == 4
+
+
+def test_verify_only_refuses_a_wrong_signature(
+    queue: FairQueue, server: Server, redis: Redis, settings: Settings
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SIGNING": "verify-only"}
+    spoil(redis, declare().enqueue("a", 1).id, b"1]", b"9]")
+    refused(queue, "the signature is wrong")
+
+
+def test_bare_payloads_are_signed_too(queue: FairQueue, redis: Redis) -> None:
+    services = Services(queue.name, queue.config, queue.set_progress, handler=ran.append)
+    queue.push(Task.create("a", 3, {"mine": 1}))
+    assert run_next(queue, services) == "finished"
+    assert ran == [{"mine": 1}]
+    task_id = new_task_id()
+    queue.push(Task.create("a", 3, {"mine": 1}, task_id=task_id))
+    redis.set(f"{KEY}:payload:{task_id}", b'{"mine":2}')
+    assert run_next(queue, services) == "dead"
+    assert ran == [{"mine": 1}]
+
+
+def test_debounced_tasks_run_with_the_last_payload(queue: FairQueue) -> None:
+    @task(name="shop.index", debounce=30, user="user")
+    def index(user: str) -> None:
+        ran.append(user)
+
+    first = index.enqueue("a")
+    assert index.enqueue("a").id == first.id
+    queue.run_now(first.id)
+    assert run(queue) == "finished"
+    assert ran == ["a"]
+
+
+class TestSchedules:
+    def test_their_tasks_run(self, queue: FairQueue) -> None:
+        queue.schedules.add("nightly", task=declare().s("a"), every=60, start=0, now=1000.0)
+        assert len(queue.schedules.fire_due(now=1030.0)) == 1
+        queue.schedules.run_now("nightly")
+        assert [run(queue), run(queue)] == ["finished", "finished"]
+
+    def test_one_that_was_changed_on_the_server_fires_nothing_that_runs(self, queue: FairQueue, redis: Redis) -> None:
+        queue.schedules.add("nightly", task=declare().s("a", 1), every=60)
+        kept: Any = redis.hget(f"{KEY}:schedules", "nightly")
+        redis.hset(f"{KEY}:schedules", "nightly", kept.replace(b"shop.charge", b"shop.refund"))
+        queue.schedules.run_now("nightly")
+        refused(queue, "the signature is wrong")
+
+    def test_one_that_was_put_there_fires_nothing_that_runs(self, queue: FairQueue) -> None:
+        before = sealing.use(None)
+        try:
+            queue.schedules.add("nightly", task=declare().s("a", 1), every=60)
+        finally:
+            sealing.use(before)
+        queue.schedules.run_now("nightly")
+        refused(queue, "no signature")
+
+    def test_those_of_settings_are_signed_again_with_a_new_key(
+        self, queue: FairQueue, server: Server, settings: Settings
+    ) -> None:
+        declare()
+        schedules = {"nightly": {"TASK": "shop.charge", "ARGS": ["a"], "EVERY": 60}}
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SCHEDULES": schedules}
+        sync_schedules()
+        settings.SECRET_KEY = "another key altogether, and no fallback for it"
+        sync_schedules()
+        queue.schedules.run_now("nightly")
+        assert run(queue) == "finished"
+
+    def test_others_are_signed_by_hand(self, queue: FairQueue, settings: Settings) -> None:
+        queue.schedules.add("nightly", task=declare().s("a"), every=60)
+        due = queue.schedules.get("nightly").next_at
+        settings.SECRET_KEY = "another key altogether, and no fallback for it"
+        queue.schedules.sign("nightly")
+        assert queue.schedules.get("nightly").next_at == due
+        queue.schedules.run_now("nightly")
+        assert run(queue) == "finished"
+
+
+PRODUCER = """
+    import sys
+    from redis import Redis
+    from django_fairque import FairQueue, Task
+    from django_fairque.tasks import signing
+    signing.sign_with(sys.argv[2])
+    payload = {"args": ["a", 8], "kwargs": {}}
+    FairQueue(Redis.from_url(sys.argv[1])).push(Task.create("a", 3, payload, name="shop.charge"))
+"""
+
+
+@pytest.mark.parametrize(("key", "status"), [("the project's", "finished"), ("another", "dead")])
+def test_a_producer_without_settings_signs_with_a_key_that_it_is_given(
+    queue: FairQueue, server: Server, settings: Settings, key: str, status: str
+) -> None:
+    declare()
+    settings.SECRET_KEY = "the project's"
+    command = [sys.executable, "-c", textwrap.dedent(PRODUCER), server.url, key]
+    subprocess.run(command, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert run(queue) == status
+
+
+@pytest.mark.parametrize("key", ["", b"", None, 3])
+def test_no_key_is_a_mistake(key: Any) -> None:
+    with pytest.raises(TypeError, match="expects the SECRET_KEY"):
+        signing.sign_with(key)
+
+
+def test_no_two_envelopes_are_signed_alike() -> None:
+    one = sealing.Envelope("fq", "default", "ab", "c", b"{}", "1", "2")
+    others = [
+        one._replace(name="a", user_id="bc"),
+        one._replace(user_id="c1", task_id=""),
+        one._replace(task_id="12", run_id=""),
+        one._replace(prefix="f", queue="qdefault"),
+        one._replace(user_id="ç", task_id="1"),
+        one._replace(run_id="", payload=b"2{}"),
+    ]
+    seals = [signing._sealed(each, "key") for each in (one, *others)]
+    assert len(set(seals)) == len(seals)
