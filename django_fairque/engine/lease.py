@@ -59,7 +59,7 @@ class Lease:
     @cached_property
     def payload(self) -> Any:
         """The decoded payload; `TaskSerializationError` if it is not the JSON it should be."""
-        return json_payload.loads(self.payload_bytes)
+        return json_payload.loads(self.payload_bytes, quotes=False)  # workers log it
 
     @cached_property
     def user_id(self) -> str:

@@ -17,6 +17,14 @@ HARD_LIMIT = 8 * 1024 * 1024
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
+class _NotStrictError(ValueError):
+    """``plain`` says the same without quoting the payload, for where it may be logged."""
+
+    def __init__(self, text: str, plain: str) -> None:
+        super().__init__(text)
+        self.plain = plain
+
+
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
@@ -24,7 +32,7 @@ def _refuse_constant(text: str) -> NoReturn:
 def _finite(text: str) -> float:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise ValueError(f"the number {text[:40]} is too large for a float")
+        raise _NotStrictError(f"the number {text[:40]} is too large for a float", "a number is too large for a float")
     return value
 
 
@@ -33,7 +41,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} occurs twice")
+        raise _NotStrictError(f"the key {twice!r} occurs twice", "a key occurs twice")
     return result
 
 
@@ -79,9 +87,13 @@ def dumps(value: Any, *, limit: int = HARD_LIMIT, what: str = "payload") -> byte
     return data
 
 
-def loads(data: bytes, *, what: str = "payload") -> Any:
-    """Decode strict JSON; raise `TaskSerializationError` for everything else."""
+def loads(data: bytes, *, what: str = "payload", quotes: bool = True) -> Any:
+    """Decode strict JSON; raise `TaskSerializationError` for everything else, which ``quotes`` what is wrong or not."""
     try:
         return _decode(data.decode("utf-8"))
+    except _NotStrictError as error:
+        raise TaskSerializationError(f"{what} can't be decoded: ValueError: {error if quotes else error.plain}") from (
+            error if quotes else None
+        )
     except (ValueError, RecursionError) as error:
         raise TaskSerializationError(f"{what} can't be decoded: {type(error).__name__}: {error}") from error

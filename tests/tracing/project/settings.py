@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.worker.project import settings as base
 
-SECRET_KEY = "tests"
+SECRET_KEY = "a-demonstration-has-no-secrets"  # that of the process that pushes: tasks are signed
 DEBUG = False
 USE_TZ = True
 DATABASES = base.DATABASES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-SECRET_KEY = "tests"
+SECRET_KEY = "a-demonstration-has-no-secrets"  # that of the process that pushes: tasks are signed
 DEBUG = False
 USE_TZ = True
 INSTALLED_APPS = ["django_fairque", "tests.worker.project"]
