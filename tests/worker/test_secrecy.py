@@ -80,7 +80,6 @@ def test_a_refused_password_is_not_logged(make_server: MakeServer, tmp_path: Pat
     try:
         eventually(lambda: "ERROR" in worker.log or "rror" in worker.log)
     finally:
-        print(worker.log)
         worker.close()
     assert "password" in worker.log  # what the server says: it does tell
     assert PASSWORD not in worker.log
