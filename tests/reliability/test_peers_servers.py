@@ -1,0 +1,63 @@
+"""Failures that other queues had when their server went silent, or changed its role under them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.errors import RedisConnectionError, ServerRefusedError
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeServer
+
+IMPATIENT = QueueConfig(pipeline_timeout=0)
+
+
+def test_a_silent_server_is_not_waited_for_without_end(make_server: MakeServer) -> None:
+    """45, 48, 51: a read that never came back, in a process that looked healthy."""
+    server = make_server()
+    with server.client(socket_timeout=0.5) as client:
+        queue = FairQueue(client, config=IMPATIENT)
+        queue.push(task())
+        lease = queue.pop("w")
+        assert lease is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            for call in (lambda: queue.wait_for_work(0.1), lambda: queue.push(task()), lambda: queue.get_task("x")):
+                with pytest.raises(RedisConnectionError):
+                    call()
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert time.monotonic() - began < 20
+        queue.finish(lease)
+        queue.push(task())
+        assert queue.pop("w") is not None
+        assert queue.check_invariants() == []
+
+
+def test_a_demoted_server_is_a_definite_no_and_a_promoted_one_is_used_again(make_server: MakeServer) -> None:
+    """50, 52: an error of a fail-over ended the loop, or the client went on with the wrong server."""
+    server = make_server()
+    with server.client() as client, server.client() as operator:
+        queue = FairQueue(client, config=IMPATIENT)
+        queue.push(task())
+        lease = queue.pop("w")
+        assert lease is not None
+        operator.replicaof("127.0.0.1", 1)
+        with pytest.raises(ServerRefusedError, match="read-only replica"):
+            queue.push(task())
+        with pytest.raises(ServerRefusedError, match="read-only replica"):
+            queue.finish(lease)
+        operator.replicaof("NO", "ONE")
+        queue.finish(lease)
+        queue.push(task())
+        assert queue.pop("w") is not None
+        assert queue.check_invariants() == []
