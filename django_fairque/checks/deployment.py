@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def check_deployment(**_: Any) -> list[CheckMessage]:
-    """A connection that others can read or pose for, and a server that is meant for development."""
+    """A connection that others can read or pose for, tasks that anybody can make, a server that is meant for development."""
     config = configured()
     if config is None:
         return []
     redis = resolved(config.redis)
-    return [*_encryption(redis), *_embedded(redis)]
+    return [*_encryption(redis), *_signing(config.signing), *_embedded(redis)]
 
 
 def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
@@ -40,6 +40,15 @@ def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
             "fairque.E009",
             f"anybody can pose as {redis.address}: its certificate or its name is not verified",
             'Set SSL_CERT_REQS to "required" and SSL_CHECK_HOSTNAME to True, with the authority in SSL_CA_CERTS.',
+        )
+
+
+def _signing(mode: str) -> Iterator[CheckMessage]:
+    if mode != "on":
+        yield warning(
+            "fairque.W050",
+            f"SIGNING is {mode}: whoever can write to the server can make workers run any task",
+            "Leave it out when nothing waits that has no signature: on is the default.",
         )
 
 

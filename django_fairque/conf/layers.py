@@ -14,7 +14,7 @@ from .redis import ADDRESSES, RedisConfig
 Path = tuple[str, ...]
 
 SECTIONS = ("redis", "worker", "workers", "queue", "queues", "schedules", "monitor")
-SCALARS = ("enqueue_on_commit", "outbox", "redact", "config_file")
+SCALARS = ("enqueue_on_commit", "outbox", "redact", "signing", "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
 ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("ssl")}

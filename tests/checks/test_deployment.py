@@ -36,6 +36,14 @@ def test_the_connection_is_encrypted(check: Check, redis: Any, found: list[str])
     assert ids(check({"REDIS": redis}, deploy=True)) == found
 
 
+@pytest.mark.parametrize(("mode", "found"), [("on", []), ("verify-only", ["W050"]), ("off", ["W050"])])
+def test_tasks_are_signed(check: Check, tmp_path: Any, settings: Settings, mode: str, found: list[str]) -> None:
+    settings.DEBUG = True
+    redis = {"URL": f"embedded://{tmp_path}/server"}
+    assert ids(check({"REDIS": redis, "SIGNING": mode}, deploy=True)) == found
+    assert check({"REDIS": redis, "SIGNING": mode}) == []
+
+
 def test_only_when_asked_for(check: Check) -> None:
     assert check({"REDIS": {"URL": f"redis://{AWAY}"}}) == []
     assert check({"REDIS": {"URL": "embedded://"}}) == []

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque import FailureType, FairQueue, Task, TaskSignatureError, task
+from django_fairque import (
+    ConfigurationError,
+    FailureType,
+    FairQueue,
+    FairQueueConfig,
+    Task,
+    TaskSignatureError,
+    task,
+)
 from django_fairque.engine import sealing
 from django_fairque.engine.ids import new_task_id
 from django_fairque.engine.options import QueueConfig
@@ -370,3 +378,22 @@ def test_no_two_envelopes_are_signed_alike() -> None:
     ]
     seals = [signing._sealed(each, "key") for each in (one, *others)]
     assert len(set(seals)) == len(seals)
+
+
+@pytest.mark.parametrize(
+    ("said", "mode"), [("on", "on"), (True, "on"), (False, "off"), ("off", "off"), ("verify-only", "verify-only")]
+)
+def test_how_it_is_said(said: Any, mode: str) -> None:
+    assert FairQueueConfig.model_validate({"signing": said}).signing == mode
+
+
+def test_it_is_said_by_the_environment_too(server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    monkeypatch.setenv("FAIRQUE_SIGNING", "off")
+    assert FairQueueConfig.from_settings().signing == "off"
+
+
+@pytest.mark.parametrize("said", ["yes", 1, None, ["on"]])
+def test_anything_else_is_a_mistake(said: Any) -> None:
+    with pytest.raises(ConfigurationError, match="verify-only"):
+        FairQueueConfig.model_validate({"signing": said})
