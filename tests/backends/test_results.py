@@ -130,14 +130,18 @@ def registry_name() -> str:
     return tasks.add.module_path
 
 
-def test_a_damaged_payload_is_a_failure_with_an_error(queue: FairQueue, redis: Redis) -> None:
+@pytest.mark.parametrize(("signing", "reason"), [("off", "can't be decoded"), ("on", "no signature")])
+def test_a_damaged_payload_is_a_failure_with_an_error(
+    queue: FairQueue, redis: Redis, settings: Settings, signing: str, reason: str
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "SIGNING": signing}
     result = tasks.add.enqueue(1)
     key = next(key for key in redis.scan_iter() if b"payload" in key)
     redis.set(key, b"{")
     run_tasks()
     result.refresh()
     assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 1)
-    assert "can't be decoded" in result.errors[0].traceback
+    assert reason in result.errors[0].traceback
 
 
 @pytest.mark.parametrize(

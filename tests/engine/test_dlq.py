@@ -156,8 +156,8 @@ def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> Non
     sizes: list[int] = []
 
     def measure(request: Request) -> None:
-        assert isinstance(request, Call)
-        sizes.append(sum(len(arg) for arg in request.args if isinstance(arg, bytes)))
+        if isinstance(request, Call):  # the others read whom the payload is signed for
+            sizes.append(sum(len(arg) for arg in request.args if isinstance(arg, bytes)))
 
     steps = dlq.requeue_some(queue._shards.home, entries, "x" * 1_000_000, NOW)
     assert drive(queue, steps, measure) == 9

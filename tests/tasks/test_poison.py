@@ -8,6 +8,7 @@ import pytest
 
 from django_fairque import FailureType, Task, task
 from django_fairque.tasks.execution import Run, execute, prepare
+from django_fairque.tasks.services import Services
 
 from .helpers import raising, run_next
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
-    from django_fairque.tasks.services import Services
+
+
+@pytest.fixture
+def services(queue: FairQueue) -> Services:
+    """Of a worker that looks at no signatures: payloads must be harmless by themselves."""
+    return Services(queue.name, queue.config, queue.set_progress, signing="off")
 
 
 @pytest.mark.parametrize("payload", [[], {"args": 3, "kwargs": {}}, {"args": []}, "text", None])
