@@ -122,8 +122,9 @@ def check(lease: Lease, services: Services) -> None:
 
 
 def _is_genuine(envelope: Envelope, seal: bytes) -> bool:
-    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    return any(hmac.compare_digest(_sealed(envelope, key), seal) for key in keys)
+    if hmac.compare_digest(_sealed(envelope, settings.SECRET_KEY), seal):
+        return True
+    return any(hmac.compare_digest(_sealed(envelope, key), seal) for key in settings.SECRET_KEY_FALLBACKS)
 
 
 def is_as_made_now(seal: bytes, envelope: Envelope) -> bool:
