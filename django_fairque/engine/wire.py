@@ -53,7 +53,9 @@ class Wire:
             return connection.read_response(disable_decoding=True)
         except redis_errors.ResponseError:
             raise
-        except BaseException:  # a time limit's too, whenever it comes: a late reply must not be taken for the next call's
+        except (
+            BaseException
+        ):  # a time limit's too, whenever it comes: a late reply must not be taken for the next call's
             connection.disconnect()
             raise
         finally:

@@ -47,7 +47,17 @@ def said(answer: Any) -> str:
 def test_tells_what_the_heartbeat_told(admin_client: Client, queue: FairQueue) -> None:
     beat(queue)
     text = admin_client.get(url()).content.decode()
-    for words in ("w1", "working", "2</bdi></a> / 4", "ann, bob", "steals from cid", "default,mail", " MiB", "Python 3.", " ago"):
+    for words in (
+        "w1",
+        "working",
+        "2</bdi></a> / 4",
+        "ann, bob",
+        "steals from cid",
+        "default,mail",
+        " MiB",
+        "Python 3.",
+        " ago",
+    ):
         assert words in text
     info = queue.workers()[0].info
     assert f"{info['host']}, process {info['pid']}" in text

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.commands import Commands
-    from django_fairque.engine.finding import Search
     from django_fairque.engine.dependencies import Blockers, DependencyGraph, DependencyView
+    from django_fairque.engine.finding import Search
     from django_fairque.engine.listing import Sizes
     from django_fairque.engine.lookup import Progress
     from django_fairque.engine.models import Task

@@ -15,7 +15,10 @@ DATABASES = {
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-REDIS: dict[str, object] = {"URL": os.environ.get("TEST_SERVER", "redis://unset"), "CLUSTER": "TEST_CLUSTER" in os.environ}
+REDIS: dict[str, object] = {
+    "URL": os.environ.get("TEST_SERVER", "redis://unset"),
+    "CLUSTER": "TEST_CLUSTER" in os.environ,
+}
 if sentinels := os.environ.get("TEST_SENTINELS"):
     REDIS = {"SENTINEL": {"NODES": sentinels, "SERVICE": "main"}}
 FAIRQUE = {
