@@ -48,9 +48,29 @@ local function unique_key(digest) return P .. 'unique:' .. digest end
 local STATS = {
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'mean', 'look', 'paused',
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
-  'pushed', 'started', 'finished', 'retried',
+  'pushed', 'started', 'finished', 'retried', 'spared',
 }
 local stat, stat_changed, stat_added, now, now_text = {}, nil, nil, nil, nil -- `stat` is filled anew, not made anew
+
+-- The server's clock was set forward, or for so long nobody has called: leases keep what was left of them. Each is spared
+-- once until it is renewed (`spared`: the end of the last one that was), so one that nobody renews lasts twice at most.
+local STEP = 120e6
+local function spare_leases(time)
+  local step = time - stat.clock
+  if stat.clock == 0 or step < STEP then return end
+  local started = P .. 'state:started' -- not all commands declare it
+  local first, moved = '(' .. exact(math.max(stat.clock, stat.spared)), {}
+  local ends = redis.call('ZRANGEBYSCORE', started, first, '+inf', 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    stat.spared = tonumber(ends[i + 1]) + step
+    moved[i], moved[i + 1] = exact(stat.spared), ends[i]
+  end
+  for i = 1, #moved, CHUNK do
+    redis.call('ZADD', started, unpack(moved, i, math.min(i + CHUNK - 1, #moved)))
+  end
+  stat.clock = time
+  redis.call('HSET', K.stats, 'clock', exact(time), 'spared', exact(stat.spared))
+end
 each_call(function()
   stat_changed, stat_added = {}, {}
   local values = redis.call('HMGET', K.stats, unpack(STATS))
@@ -59,6 +79,7 @@ each_call(function()
   if not now then
     local time = redis.call('TIME')
     now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    spare_leases(now)
   end
   now = math.max(now, stat.clock) -- the engine's time never goes back: a clock set back must not lengthen a lease
   now_text = exact(now)

@@ -1,0 +1,75 @@
+"""The server's clock is set forward while tasks are leased. Here time moves by calls that give it and calls that don't."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import TaskState
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+LEASE = 30.0
+HOUR = 3600.0
+
+
+def leased(queue: FairQueue, now: float) -> str:
+    """A task that was leased at ``now``, the latest moment that the engine knows."""
+    task = Task.create("ann", 3, {"n": 1})
+    queue.push(task, now=now)
+    assert queue.pop("w", lease=LEASE, now=now) is not None
+    return task.task_id
+
+
+def test_a_clock_that_is_set_forward_ends_no_lease(queue: FairQueue) -> None:
+    task_id = leased(queue, time.time() - HOUR)
+    assert queue.sweep().reaped == 0
+    assert queue.get_task(task_id).state is TaskState.STARTED
+
+
+def test_a_lease_keeps_what_was_left_of_it(queue: FairQueue) -> None:
+    task_id = leased(queue, time.time() - HOUR)
+    now = queue.sweep().now
+    assert queue.sweep(now=now + LEASE - 1).reaped == 0
+    assert queue.sweep(now=now + LEASE + 1).reaped == 1
+    assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
+
+
+def test_whatever_call_is_the_first_one_sees_it(queue: FairQueue) -> None:
+    leased(queue, time.time() - HOUR)
+    queue.push(Task.create("bob", 3, {}))
+    assert queue.sweep().reaped == 0
+
+
+def test_a_lease_that_nobody_renews_is_spared_once(queue: FairQueue) -> None:
+    leased(queue, time.time() - 2 * HOUR)
+    queue.sweep()
+    # Another step, without a renewal between: as if the first call had been an hour ago.
+    _move_back(queue, HOUR)
+    assert queue.sweep().reaped == 1
+
+
+def test_a_lease_that_was_renewed_is_spared_again(queue: FairQueue) -> None:
+    leased(queue, time.time() - 2 * HOUR)
+    queue.sweep()
+    _move_back(queue, HOUR)
+    ((now),) = (queue.client.hget("fq:{default:0}:stats", "clock"),)  # type: ignore[attr-defined]
+    queue.heartbeat("w", {}, lease=LEASE, now=int(now) / 1e6 + 1)
+    assert queue.sweep().reaped == 0
+
+
+def test_a_short_time_without_calls_is_no_step(queue: FairQueue) -> None:
+    leased(queue, time.time() - LEASE - 20)
+    assert queue.sweep().reaped == 1
+
+
+def _move_back(queue: FairQueue, seconds: float) -> None:
+    """Everything that the engine knows of time is so much older now."""
+    client, key = queue.client, "fq:{default:0}:"
+    us = int(seconds * 1e6)
+    for field in ("clock", "spared"):
+        client.execute_command("HINCRBY", f"{key}stats", field, -us)
+    for member, end in client.zrange(f"{key}state:started", 0, -1, withscores=True):  # type: ignore[attr-defined]
+        client.execute_command("ZADD", f"{key}state:started", int(end) - us, member)
