@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -84,15 +85,28 @@ class Server:
         Further command line options, `"--maxmemory", "10mb"`; they win over the defaults (no TCP, nothing on disk).
     binary
         The server's executable, by default `server_binary()`.
+    directory
+        Where it lives, by default a new one; removed when it is closed.
+    environment
+        Variables for the server alone, as a library to load before all others.
 
     Start it in the main thread: it dies with the thread that started it.
     """
 
-    def __init__(self, *args: str, binary: Path | None = None) -> None:
+    def __init__(
+        self,
+        *args: str,
+        binary: Path | None = None,
+        directory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.binary = binary or server_binary()
         self.args = args
+        self._environment = dict(environment or {})
         # Not pytest's tmp_path: a unix socket's path may be no longer than about 100 bytes.
-        self.directory = Path(tempfile.mkdtemp(prefix="fq-", dir="/tmp" if Path("/tmp").is_dir() else None))
+        self.directory = directory or Path(
+            tempfile.mkdtemp(prefix="fq-", dir="/tmp" if Path("/tmp").is_dir() else None)
+        )
         self.socket = str(self.directory / "s.sock")
         self.url = f"unix://{self.socket}?db=0"
         self.log = self.directory / "log"
@@ -134,7 +148,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)},
+                env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath), **self._environment},
             )
         self._wait_for_pong()
 

@@ -1,0 +1,43 @@
+"""Engines that are broken on purpose, so that a campaign can be seen to fail: copies of the Lua with one line changed.
+
+The campaign's settings (`project.settings`) let its processes load the copy; the judge keeps the engine as it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import django_fairque.engine
+
+
+class Change(NamedTuple):
+    file: str
+    old: str
+    new: str
+
+
+BREAKS = {
+    "without a fence": Change("settle.lua", "t.state == 'started' and t.token == o.token", "t.state == 'started'"),
+    "without a lease": Change("lib/fetch.lua", "    zadd(K['state:started'], lease_end, t.id)\n", ""),
+    "forgets dependents": Change("lib/deps.lua", "      release(t)\n", ""),
+    "forgets a task": Change("lib/task.lua", "    zadd(normal_key(u.name), t.priority * BAND + stamp, t.id)\n", ""),
+}
+
+
+def make(name: str, directory: Path) -> Path:
+    """A copy of the engine's Lua in ``directory``, broken in the way of that name."""
+    change = BREAKS[name]
+    copy = directory / "lua"
+    shutil.copytree(Path(str(files(django_fairque.engine))) / "lua", copy)
+    path = copy / change.file
+    text = path.read_text()
+    if text.count(change.old) != 1:
+        raise RuntimeError(
+            f"{change.file} has {change.old.strip()!r} {text.count(change.old)} times, expected once: "
+            f"say in tests/campaign/broken.py how to break it now"
+        )
+    path.write_text(text.replace(change.old, change.new))
+    return copy

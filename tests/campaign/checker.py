@@ -1,0 +1,174 @@
+"""The judge: compares what producers were told and what tasks did with what the queue says at the end.
+
+Jepsen's total queue: a push that was acknowledged and never came to an end is lost, one whose outcome nobody knows is
+not. Beyond that, every start after the first needs a reason that the queue has recorded; the outcome that counted must
+be of the newest lease; what was refused, or never asked for, must not be there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.records import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.records import Attempt
+
+COUNTED = ("crashed", "lease_ended")
+"""Reasons that count towards the deliveries a task may have."""
+EXPLAINS = (*COUNTED, "released", "failed", "requeued")
+"""What may stand between two starts of a task."""
+MOST_REMEMBERED = 25
+"""Lines of a task's history; of one with as many the eldest may be gone."""
+SHOWN = 5
+
+
+@dataclass
+class Push:
+    name: str
+    sum: int
+    at: float = 0.0
+    """When it was asked for, in seconds since the epoch."""
+    outcome: str = "info"
+    """What its producer was told: ok, fail, or nothing for certain."""
+
+
+@dataclass
+class Runs:
+    """What tasks with one id said of themselves."""
+
+    starts: list[int] = field(default_factory=list)
+    """Tokens."""
+    began: float = 0.0
+    """When the first one did, in seconds since the epoch."""
+    sums: set[int] = field(default_factory=set)
+    ends: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Verdict:
+    """What came of it: counts, and sentences about what is wrong."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    _kinds: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def wrong(self, kind: str, what: str) -> None:
+        self.counts[kind] += 1
+        self._kinds[kind].append(what)
+
+    def close(self) -> None:
+        for kind, some in self._kinds.items():
+            more = f", and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
+            self.violations.append(f"{kind}: {'; '.join(some[:SHOWN])}{more}")
+
+
+def pushes_of(history: Iterable[Mapping[str, Any]]) -> dict[str, Push]:
+    pushes: dict[str, Push] = {}
+    for line in history:
+        if line["what"] == "invoke":
+            for task_id, name, checksum in line["tasks"]:
+                pushes[task_id] = Push(name, checksum, line["at"])
+        else:
+            for task_id in line["ids"]:
+                pushes[task_id].outcome = line["what"]
+    return pushes
+
+
+def runs_of(effects: Iterable[Mapping[str, Any]]) -> dict[str, Runs]:
+    runs: dict[str, Runs] = defaultdict(Runs)
+    for line in effects:
+        if line["what"] == "start":
+            run = runs[line["id"]]
+            run.starts.append(line["token"])
+            run.sums.add(line["sum"])
+            run.began = min(run.began or line["at"], line["at"])
+        else:
+            runs[line["id"]].ends.append(line["token"])
+    return runs
+
+
+def judge(
+    pushes: Mapping[str, Push],
+    runs: Mapping[str, Runs],
+    tasks: Mapping[str, Task],
+    histories: Mapping[str, Sequence[Attempt]],
+) -> Verdict:
+    """``histories`` of all tasks that started more than once, or were handed out more than once."""
+    verdict = Verdict()
+    for task_id, push in pushes.items():
+        _judge_push(verdict, task_id, push, tasks.get(task_id), runs.get(task_id, Runs()))
+    for task_id, run in runs.items():
+        _judge_runs(verdict, task_id, run, pushes.get(task_id), tasks.get(task_id), histories.get(task_id, ()))
+    verdict.counts["starts"] = sum(len(run.starts) for run in runs.values())
+    verdict.close()
+    return verdict
+
+
+def _judge_push(verdict: Verdict, task_id: str, push: Push, task: Task | None, run: Runs) -> None:
+    verdict.counts[f"pushes {push.outcome}"] += 1
+    state = task.state.value if task else "nowhere"
+    if push.outcome == "wrong":
+        verdict.wrong("pushes that ended in an error of no known kind", task_id)
+    if task is None or not task.state.is_ended:
+        if push.outcome == "ok":
+            verdict.wrong("lost", f"{task_id} was acknowledged and is {state}")
+        elif task is not None:
+            verdict.wrong("not ended", f"{task_id} is {state}")
+        return
+    verdict.counts[state] += 1
+    if push.outcome == "fail":
+        verdict.wrong("refused, yet there", f"{task_id} is {state}")
+    if task.state is TaskState.FINISHED:
+        if not run.ends:
+            verdict.wrong("finished without having run", task_id)
+        if task.retry_count != (push.name == "campaign.flaky"):
+            verdict.wrong("burnt retries", f"{task_id} ({push.name}) has used {task.retry_count}")
+
+
+def _judge_runs(
+    verdict: Verdict, task_id: str, run: Runs, push: Push | None, task: Task | None, history: Sequence[Attempt]
+) -> None:
+    if push is None:
+        verdict.wrong("invented", f"{task_id} was never asked for")
+        return
+    if run.sums != {push.sum}:
+        verdict.wrong("payload changed", task_id)
+    if len(set(run.starts)) != len(run.starts):
+        verdict.wrong("one lease, two starts", f"{task_id}: tokens {sorted(run.starts)}")
+    reasons = sum(attempt.kind in EXPLAINS for attempt in history)
+    second = len(run.starts) - 1
+    unexplained = 0 if len(history) >= MOST_REMEMBERED else max(0, second - reasons)
+    verdict.counts["explained duplicates"] += second - unexplained
+    if unexplained:
+        verdict.wrong(
+            "unexplained duplicates", f"{task_id}: {second + 1} starts, {[attempt.kind for attempt in history]}"
+        )
+    result = task.result if task and task.state is TaskState.FINISHED else None
+    if result is not None and (result.get("stale") or result["token"] != max(run.starts)):
+        verdict.wrong(
+            "stale outcomes believed", f"{task_id}: the outcome of {result}, and it was started as {max(run.starts)}"
+        )
+
+
+def waits(pushes: Mapping[str, Push], runs: Mapping[str, Runs], since: float, until: float) -> list[float]:
+    """Seconds from a push in that time to its task's first start; of ordinary tasks."""
+    return sorted(
+        runs[task_id].began - push.at
+        for task_id, push in pushes.items()
+        if since <= push.at < until and task_id in runs and push.name != "campaign.poison"
+    )
+
+
+def burnt_in(tasks: Iterable[str], histories: Mapping[str, Sequence[Attempt]], since: float, until: float) -> list[str]:
+    """Tasks that were counted as crashed, or whose lease ended, in that time."""
+    return [
+        task_id
+        for task_id in tasks
+        if any(attempt.kind in COUNTED and since <= attempt.at <= until for attempt in histories.get(task_id, ()))
+    ]

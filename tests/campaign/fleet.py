@@ -1,0 +1,104 @@
+"""The worker processes of a campaign: some groups of a supervisor and its children, always that many."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from tests.worker.conftest import WorkerProcess, eventually
+
+from .journal import ChildName
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.servers import Server
+
+SETTINGS = "tests.campaign.project.settings"
+SLOTS = 6
+CHILDREN = 2
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class Fleet:
+    """Starts, replaces and stops groups; knows which child belongs to whom. Its methods may be called from any thread.
+
+    Args:
+        environment: what the workers need to know beside the server. urls: of each group's server.
+    """
+
+    def __init__(self, server: Server, directory: Path, environment: dict[str, str], urls: list[str]) -> None:
+        self._server, self._directory, self._environment, self._urls = server, directory, environment, urls
+        self._lock = threading.Lock()
+        self.all: list[WorkerProcess] = []
+        """Every group that ever was."""
+        self.groups: list[WorkerProcess] = []
+        self.frozen: set[int] = set()
+        """Process ids of supervisors that are not to be killed now."""
+
+    def start(self) -> None:
+        self.groups = [self.spawn(index) for index in range(len(self._urls))]
+        for group in self.groups:
+            group.wait_ready(CHILDREN)
+
+    def spawn(self, index: int) -> WorkerProcess:
+        # A popen in a thread other than the main one is fine: a worker does not die with its parent's threads.
+        group = WorkerProcess(
+            self._server,
+            self._directory,
+            *("--worker", f"group{index}", "--processes", str(CHILDREN), "--concurrency", str(SLOTS)),
+            **{**self._environment, "DJANGO_SETTINGS_MODULE": SETTINGS, "CAMPAIGN_SERVER": self._urls[index]},
+        )
+        with self._lock:
+            self.all.append(group)
+        return group
+
+    def replace(self, index: int, group: WorkerProcess) -> None:
+        self.groups[index] = group
+
+    def known(self) -> list[ChildName]:
+        """The living processes that have begun a task, by their worker's id."""
+        everyone = map(ChildName.of, (self._directory / "effects").iterdir())
+        return sorted((child for child in everyone if _lives(child.pid)), key=lambda child: child.worker)
+
+    def children(self) -> list[ChildName]:
+        """Those of groups that live and are not frozen."""
+        living = {group.pid for group in self.groups} - self.frozen
+        return [child for child in self.known() if child.supervisor in living]
+
+    def of(self, group: WorkerProcess) -> list[ChildName]:
+        return [child for child in self.known() if child.supervisor == group.pid]
+
+    def stop(self) -> list[int]:
+        """As an operator would, all of them; their exit codes."""
+        for group in self.groups:
+            group.send(signal.SIGTERM)
+        return [group.wait(60) for group in self.groups]
+
+    def close(self) -> None:
+        for group in self.all:
+            group.close()
+
+    def count_in_logs(self, words: str) -> int:
+        return sum(group.log.count(words) for group in self.all)
+
+    def wait_ready(self) -> None:
+        for group in list(self.groups):
+            eventually(lambda group=group: len(group.children()) >= CHILDREN, 60)  # type: ignore[misc]
+
+
+def _lives(pid: int) -> bool:
+    """Not a zombie either."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - a hundred times a second
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

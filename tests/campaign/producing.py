@@ -1,0 +1,113 @@
+"""A producer: pushes tasks until SIGTERM, and writes down what it asked for and what it was told.
+
+``python -m tests.campaign.producing NAME SEED TASKS_PER_SECOND``. Before a call its journal gets ``invoke``, after it
+``ok``, ``fail`` (a definite no: nothing may have been done) or ``info`` (nobody knows).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import django
+
+from django_fairque.engine.errors import FairQueueError, RedisConnectionError, ServerRefusedError
+from django_fairque.engine.models import Task
+
+from .journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.queue import FairQueue
+
+USERS = [f"user{number}" for number in range(7)]
+LONG = float(os.environ.get("CAMPAIGN_LEASE", "2")) * 1.2
+"""Seconds: so long that a worker which was frozen meets its task being run by another."""
+SHORT = 0.15
+"""Seconds that all others take at most: waiting, so that most workers have something in hand when they die."""
+EVERY_LONG = 0.7
+"""Seconds between two of those."""
+
+
+class Producer:
+    def __init__(self, queue: FairQueue, seed: str, rate: float) -> None:
+        self._queue = queue
+        self._chance = random.Random(seed)
+        self._rate = rate
+        self._long_due = 0.0
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """After the call that is being made."""
+        self._is_stopping = True
+
+    def run(self, journal: Journal) -> None:
+        self._journal = journal
+        due = time.monotonic()
+        while not self._is_stopping:
+            due = max(due + self.push() / self._rate, time.monotonic() - 0.5)
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def push(self) -> int:
+        """One call; how many tasks it was about."""
+        if time.monotonic() >= self._long_due:
+            self._long_due = time.monotonic() + EVERY_LONG
+            tasks = [self._task("campaign.work", LONG)]
+        elif self._chance.random() < 0.2:
+            return self._call(self._family(), is_graph=True)
+        else:
+            tasks = [self._task(self._kind(), 0.0) for _ in range(self._chance.randint(1, 8))]
+        return self._call(tasks)
+
+    def _kind(self) -> str:
+        return "campaign.flaky" if self._chance.random() < 0.1 else "campaign.work"
+
+    def _family(self) -> list[Task]:
+        """Two that a third waits for."""
+        parents = [self._task("campaign.work", 0.0) for _ in range(2)]
+        return [*parents, self._task("campaign.work", 0.0, depends_on=[parent.task_id for parent in parents])]
+
+    def _task(self, name: str, seconds: float, **options: Any) -> Task:
+        chance = self._chance
+        text = "".join(chance.choices('abcdef \n{}"\\é\u2028', k=chance.randint(0, 60)))
+        payload = {"args": [seconds or chance.uniform(0, SHORT), text], "kwargs": {}}
+        return Task.create(chance.choice(USERS), chance.randint(1, 6), payload, name=name, max_retries=5, **options)
+
+    def _call(self, tasks: Sequence[Task], *, is_graph: bool = False) -> int:
+        asked = [[t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode())] for t in tasks]
+        ids = [t.task_id for t in tasks]
+        self._journal.write(what="invoke", tasks=asked, at=time.time())
+        try:
+            self._queue.push_graph(tasks) if is_graph else self._queue.push_batch(tasks)
+        except ServerRefusedError as error:
+            self._journal.write(what="fail", ids=ids, error=str(error)[:200])
+            time.sleep(0.05)
+        except RedisConnectionError as error:
+            self._journal.write(what="info", ids=ids, error=str(error)[:200])
+        except FairQueueError as error:
+            self._journal.write(what="wrong", ids=ids, error=str(error)[:200])
+        else:
+            self._journal.write(what="ok", ids=ids)
+        return len(tasks)
+
+
+def main() -> None:
+    name, seed, rate = sys.argv[1:]
+    django.setup()
+    from django_fairque import get_queue
+
+    producer = Producer(get_queue(), f"{seed}/{name}", float(rate))
+    signal.signal(signal.SIGTERM, lambda *_: producer.stop())
+    # The file says that it is there: from now on it ends gracefully.
+    producer.run(Journal(Path(os.environ["CAMPAIGN_DIRECTORY"]) / "history" / name))
+
+
+if __name__ == "__main__":
+    main()

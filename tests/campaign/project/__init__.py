@@ -1,0 +1,1 @@
+"""The project that the processes of the campaign run."""

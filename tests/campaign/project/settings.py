@@ -1,0 +1,26 @@
+"""Settings of the campaign's processes. What differs from run to run comes from the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from django_fairque.engine import scripts
+
+SECRET_KEY = "campaign"
+DEBUG = False
+USE_TZ = True
+INSTALLED_APPS = ["django_fairque", "tests.campaign.project"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+FAIRQUE = {
+    "REDIS": {"URL": os.environ.get("CAMPAIGN_SERVER", "redis://unset"), "SOCKET_TIMEOUT": 3},
+    "QUEUE": {"RETRY_BASE_SECONDS": 0.05, "RETRY_JITTER": 0, "PIPELINE_TIMEOUT": 3, "QUEUE_CLEANUP_INTERVAL": 0.5},
+    "WORKER": {
+        "LEASE_SECONDS": float(os.environ.get("CAMPAIGN_LEASE", "2")),
+        "POLL_INTERVAL_SECONDS": 1,
+        "GRACEFUL_SHUTDOWN_TIMEOUT": 20,
+    },
+}
+
+if "CAMPAIGN_LUA" in os.environ:  # an engine that was broken on purpose: see `broken`
+    scripts._ROOT = Path(os.environ["CAMPAIGN_LUA"])

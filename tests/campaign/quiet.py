@@ -1,0 +1,86 @@
+"""Faults that are judged by what they do to everything else, so that nothing else may happen meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import FailureType, TaskState
+
+from .checker import COUNTED
+
+if TYPE_CHECKING:
+    from .world import World
+
+MAX_DELIVERIES = 5
+CALM = 4.0
+"""Seconds of ordinary work before, to compare with."""
+STEP = 3600
+"""Seconds by which the clock is set forward each time."""
+
+
+def poison(world: World, count: int) -> int:
+    """Tasks that end their process: each is handed out as often as allowed, and never again. How many were dead letters."""
+    since = time.time()
+    time.sleep(CALM)
+    until = time.time()
+    tasks = [
+        Task.create(f"poisoner{n % 3}", 3, {"args": [0.0, "x"], "kwargs": {}}, name="campaign.poison", max_retries=5)
+        for n in range(count)
+    ]
+    world.tell_push(tasks)
+    for task in tasks:
+        world.queue.push(task)
+        world.journal.write(what="ok", ids=[task.task_id])
+        time.sleep(0.2)
+    ids = [task.task_id for task in tasks]
+    world.wait(lambda: all(world.queue.get_task(i).state.is_ended for i in ids), 120, "poison: still handed out")
+    world.figures["waits"] = [(since, until), (until, time.time())]
+    dead = 0
+    for task_id in ids:
+        state = world.queue.get_task(task_id).state
+        counted = [attempt.kind for attempt in world.queue.history(task_id) if attempt.kind in COUNTED]
+        entry = world.queue.dlq.get(f"{task_id}~1") if state is TaskState.FAILED else None
+        if entry is None or entry.failure_type is not FailureType.POISONED or len(counted) != MAX_DELIVERIES:
+            world.violations.append(
+                f"poison: {task_id} is {state.value} after {len(counted)} deliveries, expected a poisoned dead letter "
+                f"after {MAX_DELIVERIES}"
+            )
+        else:
+            dead += 1
+    return dead
+
+
+def deploy(world: World) -> None:
+    """Every group in turn: another is started beside it, then it is told to stop; what it has in hand it ends."""
+    since = time.time()
+    for index, old in enumerate(list(world.fleet.groups)):
+        new = world.fleet.spawn(index).wait_ready(2)
+        world.fleet.replace(index, new)
+        old.send(signal.SIGTERM)
+        code = old.wait(60)
+        if code:
+            world.violations.append(f"deploy: a worker ended with {code}, expected 0")
+    world.figures.setdefault("deploys", []).append((since, time.time()))
+
+
+def step_clock(world: World, seconds: int) -> None:
+    """The server's clock is set forward: what is being renewed stays leased, and what nobody renews does not stay so for long."""
+    if world.clock is None:
+        return
+    world.fleet.wait_ready()
+    before = world.counter("returned:lease_ended")
+    world.clock.step(seconds)
+    time.sleep(1 + world.lease * 1.5)  # long enough for every lease to be looked at
+    ended = world.counter("returned:lease_ended") - before
+    if ended:
+        world.violations.append(f"clock {seconds:+d} s: {ended} leases of living workers ended")
+    group = world.fleet.groups[2]
+    held = world.held([child.worker for child in world.fleet.of(group)])
+    group.send(signal.SIGKILL)
+    group.wait()
+    world.recoveries.expect("supervisor after a clock step", list(held))
+    world.fleet.replace(2, world.fleet.spawn(2).wait_ready(2))
+    world.wait(lambda: not world.recoveries.left(), 30, f"clock {seconds:+d} s: what a lost host had did not come back")

@@ -1,0 +1,98 @@
+"""How long it takes until what a dead or frozen process had can be had by others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis import Redis
+
+EVERY = 0.005
+"""Seconds between two looks."""
+FOR_GOOD = 0.3
+"""Seconds for which leases must be gone: a call that was under way when its process died may fetch some once more."""
+
+
+@dataclass
+class Pending:
+    fault: str
+    worker: str
+    since: float
+    gone: float | None = None
+    """When its leases were seen to be gone, if they still are."""
+
+
+class Recoveries(threading.Thread):
+    """Watches the leases of workers that were killed. Seconds per fault are in ``taken``.
+
+    While the server itself is away nobody can give anything back: what is pending then counts from its return.
+    """
+
+    def __init__(self, client: Redis, prefix: str) -> None:
+        super().__init__(name="recoveries", daemon=True)
+        self._client, self._prefix = client, prefix
+        self._pending: list[Pending] = []
+        self._lock = threading.Lock()
+        self._ended = False
+        self.taken: dict[str, list[float]] = defaultdict(list)
+
+    def key(self, worker: str) -> str:
+        return f"{self._prefix}leases:{worker}"
+
+    def expect(self, fault: str, workers: Sequence[str]) -> None:
+        """What these workers have is to be given back from now on. Whoever was pending already is now part of this."""
+        now = time.monotonic()
+        with self._lock:
+            self._pending = [each for each in self._pending if each.worker not in workers]
+            self._pending += [Pending(fault, worker, now) for worker in workers]
+
+    def add(self, fault: str, seconds: float) -> None:
+        with self._lock:
+            self.taken[fault].append(seconds)
+
+    def begin_again(self) -> None:
+        """The server is back: nobody could do anything until now."""
+        now = time.monotonic()
+        with self._lock:
+            for each in self._pending:
+                each.since = now if each.gone is None else each.since
+
+    def left(self) -> list[str]:
+        with self._lock:
+            return [f"{each.fault}: {each.worker}" for each in self._pending]
+
+    def end(self) -> None:
+        self._ended = True
+        self.join()
+
+    def run(self) -> None:
+        while not self._ended:
+            with self._lock:
+                pending = list(self._pending)
+            if pending:
+                try:
+                    self._look(pending)
+                except RedisError:  # it is away, which `begin_again` accounts for
+                    time.sleep(0.02)
+            time.sleep(EVERY)
+
+    def _look(self, pending: Sequence[Pending]) -> None:
+        with self._client.pipeline(transaction=False) as pipe:
+            for each in pending:
+                pipe.exists(self.key(each.worker))
+            there = pipe.execute()
+        now = time.monotonic()
+        with self._lock:
+            for each, has_leases in zip(pending, there, strict=True):
+                each.gone = None if has_leases else each.gone or now
+                if each.gone and now - each.gone >= FOR_GOOD and each in self._pending:
+                    self._pending.remove(each)
+                    self.taken[each.fault].append(max(0.0, each.gone - each.since))

@@ -1,0 +1,86 @@
+"""What a campaign found: a table for people, JSON for machines."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
+    from .checker import Verdict
+    from .schedule import Schedule
+    from .world import World
+
+
+def limits(lease: float) -> dict[str, float]:
+    """Seconds within which 99 of 100 recoveries must be over."""
+    return {
+        "child": 1.0,
+        "supervisor": lease + 2,
+        "supervisor after a clock step": lease + 2,
+        "zombie": lease + 2,
+        "server": 2.0,
+    }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def result(world: World, schedule: Schedule, done: Counter[str], verdict: Verdict) -> dict[str, Any]:
+    recoveries = {
+        fault: {
+            "count": len(taken),
+            "p50": statistics.median(taken),
+            "p99": percentile(taken, 0.99),
+            "max": max(taken),
+            "limit": limits(world.lease).get(fault),
+        }
+        for fault, taken in sorted(world.recoveries.taken.items())
+        if taken
+    }
+    violations = list(verdict.violations)
+    for fault, limit in limits(world.lease).items():
+        taken = world.recoveries.taken.get(fault) or [0.0]
+        if (p99 := percentile(taken, 0.99)) > limit:
+            violations.append(f"recovery after {fault}: p99 is {p99:.2f} s, expected {limit:g} s at most")
+    return {
+        "seed": schedule.seed,
+        "minutes": schedule.minutes,
+        "lease": world.lease,
+        "server": f"{world.server.name} {world.server.version}",
+        "python": platform.python_version(),
+        "faults": {fault: {"planned": count, "done": done[fault]} for fault, count in schedule.counts.items()},
+        "recovery": recoveries,
+        "counts": dict(sorted(verdict.counts.items())),
+        "stale_outcomes_refused": world.stale_refused,
+        "stale_outcomes_told_by_workers": world.fleet.count_in_logs("its lease was over"),
+        "figures": {name: value for name, value in world.figures.items() if isinstance(value, (int, float))},
+        "notes": world.notes,
+        "violations": violations,
+        "schedule": schedule.lanes,
+    }
+
+
+def print_table(found: dict[str, Any]) -> None:
+    print(f"\nfault campaign: seed {found['seed']}, {found['minutes']:g} minutes, {found['server']}")
+    for fault, each in found["faults"].items():
+        short = "" if each["done"] >= each["planned"] else f"  (of {each['planned']} planned)"
+        print(f"  {fault:<32}{each['done']:>8}{short}")
+    print("recovery, s                            n      p50      p99      max    limit")
+    for fault, each in found["recovery"].items():
+        limit = "" if each["limit"] is None else f"{each['limit']:g}"
+        print(f"  {fault:<30}{each['count']:>8}{each['p50']:>9.3f}{each['p99']:>9.3f}{each['max']:>9.3f}{limit:>9}")
+    print("judged")
+    figures = {**found["counts"], "stale outcomes refused": found["stale_outcomes_refused"], **found["figures"]}
+    for name, value in figures.items():
+        print(f"  {name:<32}{value:>8.6g}")
+    for note in found["notes"]:
+        print(f"note: {note}")
+    for violation in found["violations"]:
+        print(f"VIOLATION: {violation}")
+    print("passed" if not found["violations"] else f"FAILED: {len(found['violations'])} violations", flush=True)

@@ -1,0 +1,60 @@
+"""What happens when: drawn from the seed before anything begins, so that a run can be had again."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+PER_FOUR_MINUTES = {
+    "child": 2000,
+    "supervisor": 100,
+    "zombie": 50,
+    "server": 100,
+    "network": 24,
+    "scripts": 20,
+    "clients": 20,
+    "memory": 2,
+    "disk": 2,
+    "deploy": 5,
+    "poison": 20,
+    "clock": 2,
+}
+"""How often each fault is wished for; what a machine's speed does not allow is told as not reached."""
+
+QUIET = ("poison", "deploy", "clock")
+"""Happen first, each alone."""
+LANES = {
+    "child": ("child",),
+    "supervisor": ("supervisor",),
+    "zombie 0": ("zombie",),
+    "zombie 1": ("zombie",),
+    "server": ("server", "network", "scripts", "clients", "memory", "disk"),
+}
+"""The others happen side by side: faults of one lane one after the other. Those of two lanes share their number."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``counts`` are wishes; ``lanes`` say in which order, and with which seed for whatever a fault decides by chance."""
+
+    seed: int
+    minutes: float
+    counts: dict[str, int]
+    lanes: dict[str, list[tuple[str, int]]]
+
+    @property
+    def seconds(self) -> float:
+        return self.minutes * 60
+
+
+def draw(seed: int, minutes: float, faults: list[str]) -> Schedule:
+    counts = {fault: max(1, round(PER_FOUR_MINUTES[fault] * minutes / 4)) for fault in faults}
+    lanes = {}
+    for lane, kinds in LANES.items():
+        chance = random.Random(f"{seed}/{lane}")
+        share = sum(kinds == others for others in LANES.values())
+        steps = [kind for kind in kinds if kind in counts for _ in range(-(-counts[kind] // share))]
+        chance.shuffle(steps)
+        if steps:
+            lanes[lane] = [(kind, chance.randrange(2**31)) for kind in steps]
+    return Schedule(seed, minutes, counts, lanes)

@@ -1,0 +1,52 @@
+"""Short campaigns: the engine as it is passes, and one that is broken in a small way does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import broken, report
+from .running import run
+from .schedule import PER_FOUR_MINUTES, draw
+from .world import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+pytestmark = pytest.mark.slow
+
+
+def campaign(faults: list[str], minutes: float, lua: Path | None = None) -> dict[str, Any]:
+    schedule = draw(7, minutes, faults)
+    with World(7, lease=1.5, faults=faults, rate=100, lua=lua, drain_within=10 if lua else 120) as world:
+        done, verdict = run(world, schedule)
+        return report.result(world, schedule, done, verdict)
+
+
+def test_the_engine_as_it_is_passes() -> None:
+    found = campaign(["child", "server", "scripts"], 0.1)
+    assert [line for line in found["violations"] if not line.startswith("recovery")] == []
+    assert found["counts"]["finished"] > 100
+    assert found["faults"]["server"]["done"]
+
+
+@pytest.mark.parametrize(
+    ("name", "faults", "caught"),
+    [
+        ("without a fence", ["zombie"], "stale outcomes believed"),
+        ("without a lease", ["supervisor"], "lost: "),
+        ("forgets dependents", ["child"], "lost: "),
+        ("forgets a task", ["child"], "lost: "),
+    ],
+)
+def test_a_broken_engine_is_caught(name: str, faults: list[str], caught: str, tmp_path: Path) -> None:
+    found = campaign(faults, 0.2, broken.make(name, tmp_path))
+    assert any(line.startswith(caught) for line in found["violations"]), found["violations"]
+
+
+def test_the_schedule_follows_from_the_seed() -> None:
+    faults = list(PER_FOUR_MINUTES)
+    assert draw(1, 4, faults) == draw(1, 4, faults)
+    assert draw(1, 4, faults).lanes != draw(2, 4, faults).lanes

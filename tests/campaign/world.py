@@ -1,0 +1,208 @@
+"""What a campaign has in hand: a server, a proxy before it, producers, workers, and what is known of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.lease import LEASE_FIELDS, Lease
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.queue import FairQueue
+from tests.servers import Server
+from tests.worker.conftest import ROOT
+
+from . import clock
+from .disk import Disk
+from .fleet import SETTINGS, Fleet
+from .journal import Journal
+from .proxy import Proxy
+from .recovery import Recoveries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redis import Redis
+    from typing_extensions import Self
+
+    from django_fairque.engine.models import Task
+
+PREFIX = "fq:{default:0}:"
+GROUPS = 4
+PRODUCERS = 3
+MEANS = 250
+"""Tasks a second, all producers together."""
+
+
+class World:
+    """Everything at work from `__enter__` on. Start it in the main thread: the server dies with the one that started it."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        lease: float,
+        faults: Sequence[str],
+        rate: float,
+        lua: Path | None = None,
+        drain_within: float = 120.0,
+        keep: bool = False,
+    ) -> None:
+        self.seed, self.lease, self.rate, self.drain_within, self._keep = seed, lease, rate, drain_within, keep
+        self._stack = ExitStack()
+        self.directory = Path(tempfile.mkdtemp(prefix="fqc-", dir="/tmp"))
+        for part in ("effects", "history"):
+            (self.directory / part).mkdir()
+        self.disk = Disk.make(self.directory / "disk") if "disk" in faults else None
+        self.clock = clock.Clock.make(self.directory / "clock") if "clock" in faults else None
+        self._environment = {
+            "CAMPAIGN_DIRECTORY": str(self.directory),
+            "CAMPAIGN_LEASE": str(lease),
+            **({"CAMPAIGN_LUA": str(lua)} if lua else {}),
+        }
+        self.notes: list[str] = []
+        """What a reader must know, as faults that are not to be had here."""
+        if "disk" in faults and self.disk is None:
+            self.notes.append("SKIPPED disk: only root on Linux can mount a small disk to be filled")
+        if "clock" in faults and self.clock is None:
+            self.notes.append("SKIPPED clock: libfaketime is not installed (Debian: apt install libfaketime)")
+        self.aim = threading.Lock()
+        """Held from choosing a victim until it is dead or frozen: two faults never want the same."""
+        self.violations: list[str] = []
+        """What faults found wrong by themselves."""
+        self.figures: dict[str, Any] = {}
+        self.stale_refused = 0
+        self._producers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        options = ["--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
+        environment = self.clock.environment if self.clock else {}
+        directory = self.disk.mount() if self.disk else None
+        self.server = Server(*options, directory=directory, environment=environment)
+        self._stack.enter_context(self.server)
+        self.client: Redis = self._stack.enter_context(self.server.client(socket_timeout=5))
+        self.queue = FairQueue(self.client)
+        self.proxy = Proxy(str(self.directory / "p.sock"), self.server.socket)
+        proxied = f"unix://{self.proxy.path}?db=0"
+        urls = [*[self.server.url] * (GROUPS - 1), proxied]
+        self.fleet = Fleet(self.server, self.directory, self._environment, urls)
+        self.recoveries = Recoveries(self._stack.enter_context(self.server.client(socket_timeout=5)), PREFIX)
+        self.recoveries.start()
+        self.journal = Journal(self.directory / "history" / "campaign")
+        self.fleet.start()
+        for index in range(PRODUCERS):
+            self._start_producer(index, proxied if index == 0 else self.server.url)
+        history = self.directory / "history"
+        self.wait(lambda: len(list(history.iterdir())) > PRODUCERS, 60, "producers did not begin")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.recoveries.end()
+        for producer in self._producers:
+            producer.kill()
+            producer.wait()
+        self.fleet.close()
+        self.proxy.close()
+        self._stack.close()
+        if self.disk:
+            self.disk.close()
+        if self._keep:
+            print(f"journals and logs are in {self.directory}")
+        else:
+            shutil.rmtree(self.directory)
+
+    def _start_producer(self, index: int, url: str) -> None:
+        self._producers.append(
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.campaign.producing"),
+                    *(f"producer{index}", str(self.seed), str(self.rate / PRODUCERS)),
+                ],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "DJANGO_SETTINGS_MODULE": SETTINGS,
+                    "CAMPAIGN_SERVER": url,
+                    **self._environment,
+                },
+                stdin=subprocess.DEVNULL,
+            )
+        )
+
+    def stop_producers(self) -> None:
+        for producer in self._producers:
+            producer.send_signal(signal.SIGTERM)
+        codes = [producer.wait(60) for producer in self._producers]
+        if any(codes):
+            self.violations.append(f"producers ended with {codes}, expected 0")
+
+    # --- reading what may be away ---
+
+    def held(self, workers: Sequence[str]) -> dict[str, list[tuple[str, int]]]:
+        """The leases of those workers that have any; of nobody when the server is away."""
+        try:
+            with self.client.pipeline(transaction=False) as pipe:
+                for worker in workers:
+                    pipe.smembers(f"{PREFIX}leases:{worker}")
+                members = pipe.execute()
+                ids = sorted(task_id for some in members for task_id in some)
+                for task_id in ids:
+                    pipe.hget(f"{PREFIX}task:{task_id.decode()}", "token")
+                tokens = dict(zip(ids, pipe.execute(), strict=True))
+        except RedisError:
+            return {}
+        return {
+            worker: [(task_id.decode(), int(tokens[task_id] or 0)) for task_id in some]
+            for worker, some in zip(workers, members, strict=True)
+            if some
+        }
+
+    def counter(self, name: str) -> int:
+        return int(self.client.hget(f"{PREFIX}stats", name) or 0)
+
+    def speak_for(self, workers: dict[str, list[tuple[str, int]]]) -> None:
+        """Report the outcomes of leases that are over. Any that is believed is found by the checker: see its result."""
+        outcomes = [
+            Outcome.finish(_lease(task_id, token, worker), {"token": token, "stale": True})
+            for worker, some in workers.items()
+            for task_id, token in some
+        ]
+        with suppress(FairQueueError):  # the server is away
+            for outcome in outcomes:
+                self.stale_refused += self.queue.settle([outcome]).statuses.count("stale")
+
+    def tell_push(self, tasks: Sequence[Task]) -> None:
+        """Write down what this process is about to push."""
+        asked = [[task.task_id, task.name, zlib.crc32(task.payload["args"][1].encode())] for task in tasks]
+        self.journal.write(what="invoke", tasks=asked, at=time.time())
+
+    def wait(self, condition: Callable[[], Any], seconds: float, otherwise: str) -> bool:
+        """Whether it happened in time; if not that is a violation."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if condition():
+                    return True
+            except (RedisError, FairQueueError):
+                time.sleep(0.05)
+            if time.monotonic() > deadline:
+                self.violations.append(f"{otherwise} within {seconds:g} s")
+                return False
+            time.sleep(0.01)
+
+
+def _lease(task_id: str, token: int, worker: str) -> Lease:
+    known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0"}
+    return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker, 0.0)
