@@ -87,6 +87,8 @@ class Patience:
         """The function was not there: it is to be loaded before the next attempt."""
         self.as_script = False
         """It could not be loaded."""
+        self.is_in_doubt = False
+        """A reply was lost: whatever the server says later, it may have executed the request before."""
 
     def after(self, error: Exception) -> float:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
@@ -105,6 +107,7 @@ class Patience:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
         lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError))
+        self.is_in_doubt = self.is_in_doubt or (lost and not isinstance(error, redis_errors.BusyLoadingError))
         passing = (
             lost
             or code in PASSING
@@ -117,7 +120,13 @@ class Patience:
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
         if passing and time.monotonic() + pause < self.deadline:
             return pause
-        raise explained(error, self.what, self.attempts) from error
+        raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> FairQueueError:
+        found = explained(error, self.what, self.attempts)
+        if self.is_in_doubt and isinstance(found, ServerRefusedError):
+            return RedisConnectionError(f"{self.what} may have been carried out: its reply was lost, and then {found}")
+        return found
 
 
 def explained(error: Exception, what: str = "a command", attempts: int = 1) -> FairQueueError:
