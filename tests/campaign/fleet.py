@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 SETTINGS = "tests.campaign.project.settings"
+READY_WITHIN = 60.0
+"""Seconds: a machine that is busy elsewhere starts processes slowly, which is no fault of theirs."""
 SLOTS = 6
 CHILDREN = 2
 
@@ -47,7 +49,12 @@ class Fleet:
     def start(self) -> None:
         self.groups = [self.spawn(index) for index in range(len(self._urls))]
         for group in self.groups:
-            group.wait_ready(CHILDREN)
+            self.wait_for(group)
+
+    def wait_for(self, group: WorkerProcess) -> WorkerProcess:
+        """Until its processes are ready."""
+        eventually(lambda: len(group.children()) >= CHILDREN, READY_WITHIN)
+        return group
 
     def spawn(self, index: int) -> WorkerProcess:
         # A popen in a thread other than the main one is fine: a worker does not die with its parent's threads.
@@ -92,7 +99,7 @@ class Fleet:
 
     def wait_ready(self) -> None:
         for group in list(self.groups):
-            eventually(lambda group=group: len(group.children()) >= CHILDREN, 60)  # type: ignore[misc]
+            self.wait_for(group)
 
 
 def _lives(pid: int) -> bool:

@@ -57,7 +57,7 @@ def deploy(world: World) -> None:
     """Every group in turn: another is started beside it, then it is told to stop; what it has in hand it ends."""
     since = time.time()
     for index, old in enumerate(list(world.fleet.groups)):
-        new = world.fleet.spawn(index).wait_ready(2)
+        new = world.fleet.wait_for(world.fleet.spawn(index))
         world.fleet.replace(index, new)
         old.send(signal.SIGTERM)
         code = old.wait(60)
@@ -82,5 +82,5 @@ def step_clock(world: World, seconds: int) -> None:
     group.send(signal.SIGKILL)
     group.wait()
     world.recoveries.expect("supervisor after a clock step", list(held))
-    world.fleet.replace(2, world.fleet.spawn(2).wait_ready(2))
+    world.fleet.replace(2, world.fleet.wait_for(world.fleet.spawn(2)))
     world.wait(lambda: not world.recoveries.left(), 30, f"clock {seconds:+d} s: what a lost host had did not come back")

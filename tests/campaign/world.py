@@ -87,37 +87,44 @@ class World:
         self._producers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         options = ["--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
         environment = self.clock.environment if self.clock else {}
+        if self.disk:
+            self._stack.callback(self.disk.close)
         directory = self.disk.mount() if self.disk else None
         self.server = Server(*options, directory=directory, environment=environment)
         self._stack.enter_context(self.server)
         self.client: Redis = self._stack.enter_context(self.server.client(socket_timeout=5))
         self.queue = FairQueue(self.client)
         self.proxy = Proxy(str(self.directory / "p.sock"), self.server.socket)
+        self._stack.callback(self.proxy.close)
         proxied = f"unix://{self.proxy.path}?db=0"
         urls = [*[self.server.url] * (GROUPS - 1), proxied]
         self.fleet = Fleet(self.server, self.directory, self._environment, urls)
+        self._stack.callback(self.fleet.close)
         self.recoveries = Recoveries(self._stack.enter_context(self.server.client(socket_timeout=5)), PREFIX)
         self.recoveries.start()
+        self._stack.callback(self.recoveries.end)
         self.journal = Journal(self.directory / "history" / "campaign")
         self.fleet.start()
         for index in range(PRODUCERS):
             self._start_producer(index, proxied if index == 0 else self.server.url)
         history = self.directory / "history"
         self.wait(lambda: len(list(history.iterdir())) > PRODUCERS, 60, "producers did not begin")
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self.recoveries.end()
         for producer in self._producers:
             producer.kill()
             producer.wait()
-        self.fleet.close()
-        self.proxy.close()
         self._stack.close()
-        if self.disk:
-            self.disk.close()
         if self._keep:
             print(f"journals and logs are in {self.directory}")
         else:
