@@ -1,0 +1,108 @@
+"""The judge on small made-up histories: each kind of wrong is found, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_fairque.engine.models import Task
+from django_fairque.engine.records import Attempt, TaskState
+
+from .checker import judge, pushes_of, runs_of
+
+ASKED = {"what": "invoke", "tasks": [["a", "campaign.work", 7]], "at": 1.0}
+OK = {"what": "ok", "ids": ["a"]}
+
+
+def start(token: int, task_id: str = "a", checksum: int = 7) -> dict[str, Any]:
+    return {"what": "start", "id": task_id, "token": token, "sum": checksum, "at": 2.0}
+
+
+def end(token: int) -> dict[str, Any]:
+    return {"what": "end", "id": "a", "token": token, "at": 3.0}
+
+
+def ended(token: int = 1, state: TaskState = TaskState.FINISHED, **changes: Any) -> dict[str, Task]:
+    task = Task.create("ann", 3, {}, task_id="a", name="campaign.work")
+    return {"a": task.model_copy(update={"state": state, "result": {"token": token}, **changes})}
+
+
+def verdict(
+    *effects: dict[str, Any],
+    tasks: dict[str, Task],
+    history: tuple[str, ...] = (),
+    told: dict[str, Any] | None = OK,
+) -> list[str]:
+    pushes = pushes_of([ASKED, told] if told else [ASKED])
+    attempts = {"a": [Attempt(2.5, kind, "w") for kind in history]}
+    return [line.split(":")[0] for line in judge(pushes, runs_of(effects), tasks, attempts).violations]
+
+
+def test_what_ran_once_is_fine() -> None:
+    assert verdict(start(1), end(1), tasks=ended()) == []
+
+
+@pytest.mark.parametrize("reason", ["crashed", "lease_ended", "released", "failed", "requeued"])
+def test_a_second_start_with_a_reason_is_fine(reason: str) -> None:
+    assert verdict(start(1), start(2), end(2), tasks=ended(2), history=(reason,)) == []
+
+
+def test_a_second_start_without_a_reason_is_not() -> None:
+    assert verdict(start(1), start(2), end(2), tasks=ended(2)) == ["unexplained duplicates"]
+    assert verdict(start(1), start(2), end(2), tasks=ended(2), history=("canceled",)) == ["unexplained duplicates"]
+
+
+def test_one_reason_does_not_explain_two() -> None:
+    assert verdict(start(1), start(2), start(3), end(3), tasks=ended(3), history=("crashed",)) == [
+        "unexplained duplicates"
+    ]
+
+
+def test_an_acknowledged_task_that_is_nowhere_is_lost() -> None:
+    assert verdict(tasks={}) == ["lost"]
+
+
+@pytest.mark.parametrize("state", [TaskState.QUEUED, TaskState.STARTED, TaskState.SCHEDULED, TaskState.DEFERRED])
+def test_an_acknowledged_task_that_did_not_end_is_lost(state: TaskState) -> None:
+    assert verdict(tasks=ended(state=state)) == ["lost"]
+
+
+def test_a_task_of_which_nobody_knows_is_not_lost() -> None:
+    assert verdict(tasks={}, told=None) == []
+    assert verdict(tasks={}, told={"what": "info", "ids": ["a"]}) == []
+    assert verdict(start(1), end(1), tasks=ended(), told=None) == []
+
+
+def test_a_refused_task_must_not_be_there() -> None:
+    told = {"what": "fail", "ids": ["a"]}
+    assert verdict(tasks={}, told=told) == []
+    assert verdict(start(1), end(1), tasks=ended(), told=told) == ["refused, yet there"]
+
+
+def test_the_outcome_must_be_of_the_newest_lease() -> None:
+    assert verdict(start(1), start(2), end(1), tasks=ended(1), history=("lease_ended",)) == ["stale outcomes believed"]
+
+
+def test_an_outcome_that_somebody_else_reported_is_found() -> None:
+    assert verdict(start(1), end(1), tasks=ended(result={"token": 1, "stale": True})) == ["stale outcomes believed"]
+
+
+def test_one_lease_is_one_start() -> None:
+    assert "one lease, two starts" in verdict(start(1), start(1), end(1), tasks=ended(), history=("crashed",))
+
+
+def test_a_payload_that_changed_is_found() -> None:
+    assert verdict(start(1, checksum=8), end(1), tasks=ended()) == ["payload changed"]
+
+
+def test_a_task_that_nobody_asked_for_is_found() -> None:
+    assert verdict(start(1), end(1), start(2, "b"), tasks=ended()) == ["invented"]
+
+
+def test_a_task_that_finished_without_running_is_found() -> None:
+    assert verdict(tasks=ended()) == ["finished without having run"]
+
+
+def test_a_retry_that_was_used_for_a_crash_is_found() -> None:
+    assert verdict(start(1), end(1), tasks=ended(retry_count=1)) == ["burnt retries"]
