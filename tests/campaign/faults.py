@@ -31,6 +31,7 @@ def kill_child(world: World, chance: random.Random) -> bool:
         held = world.held([victim.worker])
         with suppress(ProcessLookupError):
             os.kill(victim.pid, signal.SIGKILL)
+        world.fleet.killed.add(victim.pid)
         world.recoveries.expect("child", list(held))
     return True
 

@@ -43,6 +43,8 @@ class Fleet:
         self.all: list[WorkerProcess] = []
         """Every group that ever was."""
         self.groups: list[WorkerProcess] = []
+        self.killed: set[int] = set()
+        """Process ids of children that were killed: it may take a moment until they are gone."""
         self.frozen: set[int] = set()
         """Process ids of supervisors that are not to be killed now."""
 
@@ -74,7 +76,8 @@ class Fleet:
     def known(self) -> list[ChildName]:
         """The living processes that have begun a task, by their worker's id."""
         everyone = map(ChildName.of, (self._directory / "effects").iterdir())
-        return sorted((child for child in everyone if _lives(child.pid)), key=lambda child: child.worker)
+        living = (child for child in everyone if child.pid not in self.killed and _lives(child.pid))
+        return sorted(living, key=lambda child: child.worker)
 
     def children(self) -> list[ChildName]:
         """Those of groups that live and are not frozen."""

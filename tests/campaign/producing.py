@@ -32,6 +32,8 @@ LONG = float(os.environ.get("CAMPAIGN_LEASE", "2")) * 1.2
 """Seconds: so long that a worker which was frozen meets its task being run by another."""
 SHORT = 0.15
 """Seconds that all others take at most: waiting, so that most workers have something in hand when they die."""
+MOST_WAITING = 400
+"""Tasks with which producers wait."""
 EVERY_LONG = 0.7
 """Seconds between two of those."""
 
@@ -41,7 +43,7 @@ class Producer:
         self._queue = queue
         self._chance = random.Random(seed)
         self._rate = rate
-        self._long_due = 0.0
+        self._long_due = self._look_due = 0.0
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -52,8 +54,21 @@ class Producer:
         self._journal = journal
         due = time.monotonic()
         while not self._is_stopping:
+            self._let_it_catch_up()
             due = max(due + self.push() / self._rate, time.monotonic() - 0.5)
             time.sleep(max(0.0, due - time.monotonic()))
+
+    def _let_it_catch_up(self) -> None:
+        """With more waiting than workers can hold, more would only make the run longer."""
+        while not self._is_stopping and time.monotonic() >= self._look_due:
+            try:
+                waiting = self._queue.get_stats(0).states["queued"]
+            except FairQueueError:  # then pushing is what is to be tried
+                waiting = 0
+            if waiting < MOST_WAITING:
+                self._look_due = time.monotonic() + 0.5
+                return
+            time.sleep(0.1)
 
     def push(self) -> int:
         """One call; how many tasks it was about."""
@@ -70,9 +85,10 @@ class Producer:
         return "campaign.flaky" if self._chance.random() < 0.1 else "campaign.work"
 
     def _family(self) -> list[Task]:
-        """Two that a third waits for."""
+        """Two that a third waits for. It runs whatever becomes of them, so that it too must come to an end."""
         parents = [self._task("campaign.work", 0.0) for _ in range(2)]
-        return [*parents, self._task("campaign.work", 0.0, depends_on=[parent.task_id for parent in parents])]
+        ids = [parent.task_id for parent in parents]
+        return [*parents, self._task("campaign.work", 0.0, depends_on=ids, on_dependency_failure="run")]
 
     def _task(self, name: str, seconds: float, **options: Any) -> Task:
         chance = self._chance

@@ -72,7 +72,7 @@ def break_network(world: World, chance: random.Random) -> bool:
 
 def fill_memory(world: World, chance: random.Random) -> bool:
     """New tasks are refused in words; those that are there are run, without anybody's help, until none is left."""
-    with world.proxy.doing(proxy.PASS):
+    with world.aim:  # nobody is killed meanwhile: a backlog of tasks that die again and again does not drain
         used = int(world.client.info("memory")["used_memory"])
         world.client.config_set("maxmemory", used)
         try:
