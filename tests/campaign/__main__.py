@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import report
 from .running import run
-from .schedule import PER_FOUR_MINUTES, draw
+from .schedule import PER_SLICE, SLICE, draw
 from .world import MEANS, World
 
 LEASE = 2.0
@@ -19,16 +19,16 @@ LEASE = 2.0
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="the schedule's (default: a new one)")
-    parser.add_argument("--minutes", type=float, default=4, help="of faults side by side (default: 4)")
-    parser.add_argument("--faults", default=",".join(PER_FOUR_MINUTES), help="default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=SLICE, help="of faults side by side (default: %(default)g)")
+    parser.add_argument("--faults", default=",".join(PER_SLICE), help="default: %(default)s")
     parser.add_argument("--rate", type=float, default=MEANS, help="tasks pushed a second (default: %(default)g)")
     parser.add_argument("--json", type=Path, help="write everything that was found to this file")
     parser.add_argument("--keep", action="store_true", help="keep the journals and logs, and say where they are")
     options = parser.parse_args()
     faults = options.faults.split(",")
-    unknown = [fault for fault in faults if fault not in PER_FOUR_MINUTES]
+    unknown = [fault for fault in faults if fault not in PER_SLICE]
     if unknown:
-        parser.error(f"unknown fault {unknown[0]!r}: expected some of {', '.join(PER_FOUR_MINUTES)}")
+        parser.error(f"unknown fault {unknown[0]!r}: expected some of {', '.join(PER_SLICE)}")
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     schedule = draw(seed, options.minutes, faults)
     with World(seed, lease=LEASE, faults=faults, rate=options.rate, keep=options.keep) as world:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-PER_FOUR_MINUTES = {
+SLICE = 3.0
+"""Minutes of the run that every build has."""
+PER_SLICE = {
     "child": 2000,
     "supervisor": 100,
     "zombie": 50,
@@ -19,7 +21,7 @@ PER_FOUR_MINUTES = {
     "poison": 20,
     "clock": 2,
 }
-"""How often each fault is wished for; what a machine's speed does not allow is told as not reached."""
+"""How often each fault is wished for in that time; what a machine's speed does not allow is told as not reached."""
 
 QUIET = ("poison", "deploy", "clock")
 """Happen first, each alone."""
@@ -48,7 +50,7 @@ class Schedule:
 
 
 def draw(seed: int, minutes: float, faults: list[str]) -> Schedule:
-    counts = {fault: max(1, round(PER_FOUR_MINUTES[fault] * minutes / 4)) for fault in faults}
+    counts = {fault: max(1, round(PER_SLICE[fault] * minutes / SLICE)) for fault in faults}
     lanes = {}
     for lane, kinds in LANES.items():
         chance = random.Random(f"{seed}/{lane}")

@@ -8,7 +8,7 @@ import pytest
 
 from . import broken, report
 from .running import run
-from .schedule import PER_FOUR_MINUTES, draw
+from .schedule import PER_SLICE, draw
 from .world import World
 
 if TYPE_CHECKING:
@@ -47,6 +47,6 @@ def test_a_broken_engine_is_caught(name: str, faults: list[str], caught: str, tm
 
 
 def test_the_schedule_follows_from_the_seed() -> None:
-    faults = list(PER_FOUR_MINUTES)
+    faults = list(PER_SLICE)
     assert draw(1, 4, faults) == draw(1, 4, faults)
     assert draw(1, 4, faults).lanes != draw(2, 4, faults).lanes
