@@ -48,6 +48,7 @@ def kill_supervisor(world: World, chance: random.Random, groups: tuple[int, ...]
         group.send(signal.SIGKILL)
         group.wait()
         world.recoveries.expect("supervisor", list(held))
+        world.recoveries.inherit("supervisor", group.pid)
         world.fleet.replace(index, world.fleet.spawn(index))
     return True
 
@@ -64,6 +65,7 @@ def freeze_group(world: World, index: int) -> bool:
         signal_all([group.pid, *pids], signal.SIGSTOP)
         held = world.held([child.worker for child in fleet.of(group)])
         world.recoveries.expect("zombie", list(held))
+        world.recoveries.inherit("zombie", group.pid)
     time.sleep(lease * 1.5)
     world.speak_for(held)
     time.sleep(lease * 0.6)

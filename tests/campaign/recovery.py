@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from .journal import ChildName
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,6 +55,14 @@ class Recoveries(threading.Thread):
         with self._lock:
             self._pending = [each for each in self._pending if each.worker not in workers]
             self._pending += [Pending(fault, worker, now) for worker in workers]
+
+    def inherit(self, fault: str, supervisor: int) -> None:
+        """What was still to be given back by this supervisor, which can't do it now, is waited for as part of this."""
+        now = time.monotonic()
+        with self._lock:
+            for each in self._pending:
+                if ChildName(0, each.worker).supervisor == supervisor:
+                    each.fault, each.since = fault, now
 
     def add(self, fault: str, seconds: float) -> None:
         with self._lock:

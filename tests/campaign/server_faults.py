@@ -65,6 +65,7 @@ def break_network(world: World, chance: random.Random) -> bool:
     before = world.proxy.hits
     with world.proxy.doing(mode, one_in):
         time.sleep(seconds)
+    world.recoveries.begin_again()
     name = f"network {mode}"
     world.figures[name] = world.figures.get(name, 0) + world.proxy.hits - before
     return True
