@@ -275,3 +275,15 @@ def test_what_blocks_tasks(queue: FairQueue, redis: Redis) -> None:
     redis.rename("fq:{default:0}:task:a", "elsewhere")
     assert queue.blockers(["c"])["c"].orphans == ("a",)
     redis.rename("elsewhere", "fq:{default:0}:task:a")
+
+
+def test_an_id_that_lives_again_leaves_its_earlier_run(queue: FairQueue) -> None:
+    for run in ("r1", "r2", "r2"):
+        queue.push_graph([task(task_id="x")], run, now=NOW)
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.finish(lease, now=NOW)
+        assert len(queue.run(run).tasks) == 1
+    assert queue.check_invariants() == []
+    queue.push(task(task_id="x"), now=NOW)
+    assert queue.check_invariants() == []

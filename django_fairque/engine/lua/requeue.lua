@@ -30,8 +30,9 @@ for _, t in ipairs(tasks) do
   t.ready = EPOCH + stat.stamp
   t.raw.told = nil
   t.expires = nil -- its moment has passed or may pass again: whoever requeues wants it run
-  to_queued(t.u, t, false, 'retries', 0, 'deliveries', 0, 'token', 0)
+  -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
   redis.call('HDEL', task_key(t.id), 'expires', 'failure', 'reason', 'ended', 'due', 'told')
+  to_queued(t.u, t, false, 'retries', 0, 'deliveries', 0, 'token', 0)
   zrem(K['state:failed'], t.id)
   count('lying:' .. (t.raw.failure or 'failed'), -1)
   count('requeued', 1)

@@ -210,6 +210,7 @@ local function touch_dependencies(run)
     if item.before and item.before.raw.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
       item.waited = true
     end
+    if item.before and item.before.raw.run then touch(run_key(item.before.raw.run)) end
     if item.dropped then touch(history_key(item.id)) end
     if item.blockers and not item.dropped and #item.blockers > 0 then
       item.is_blocked = true
@@ -266,8 +267,34 @@ local function write_edges(item)
   count('edges', #item.blockers)
 end
 
+-- Payloads and edges are written before the records: whoever repeats a push that ended between them is told that the task
+-- is there, and what is there must be all of it. What has no record is nobody's, and the checker removes it.
+local function write_payloads()
+  local payloads = {}
+  for _, item in ipairs(moved) do
+    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.moves), ARGV[item.at + 4]
+  end
+  for _, item in ipairs(accepted) do
+    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.id), item.payload or ARGV[item.at + 4]
+  end
+  for first = 1, #payloads, CHUNK do
+    redis.call('MSET', unpack(payloads, first, math.min(first + CHUNK - 1, #payloads)))
+  end
+end
+
+-- The new record in place of an ended one, if there is one. What the new one hasn't goes first, and at no moment is there none.
+local function write_record(item, fields)
+  if item.before then
+    local stale = {}
+    for i = 1, #fields, 2 do item.before.raw[fields[i]] = nil end
+    for field in pairs(item.before.raw) do stale[#stale + 1] = field end
+    if #stale > 0 then redis.call('HDEL', task_key(item.id), unpack(stale)) end
+  end
+  redis.call('HSET', task_key(item.id), unpack(fields))
+end
+
 -- Writes one accepted task; returns whether an idle worker must hear of it although nobody joined the ring.
-local function write_item(item, run, payloads)
+local function write_item(item, run)
   local at, u = item.at, item.u
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1)) -- strictly growing: exact FIFO within one bulk push
   item.created = EPOCH + stat.stamp
@@ -276,38 +303,37 @@ local function write_item(item, run, payloads)
     expires = tonumber(ARGV[at + 7]), sla = tonumber(ARGV[at + 10]), died = 0,
   }
   if item.before then
-    redis.call('DEL', task_key(item.id))
     if item.before.state == 'failed' then count('lying:' .. (item.before.raw.failure or 'failed'), -1) end
     -- One that is canceled again stays where it is: removals are written after additions.
     if not (item.dropped and item.before.state == 'canceled') then zrem(K['state:' .. item.before.state], item.id) end
   end
-  payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.id), item.payload or ARGV[at + 4]
+  local left = item.before and item.before.raw.run
+  if left and left ~= run then srem(run_key(left), item.id) end
   if run ~= '' then sadd(run_key(run), item.id) end
   local due = tonumber(ARGV[at + 6])
   if ARGV[at + 13] ~= '' then due = now + tonumber(ARGV[at + 13]) end
   if item.dropped then
-    redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'canceled', due)))
+    write_record(item, fields_of(item, run, 'canceled', due))
     remember(item.id, 'canceled', '', item.dropped, '')
     t.raw.waited = item.waited
     to_ended(t, 'canceled', result_ttl)
     count('canceled', 1)
     return item.waited
   elseif item.is_blocked then
-    redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'deferred', due)))
+    write_record(item, fields_of(item, run, 'deferred', due))
     zadd(K['state:deferred'], t.expires or NEVER, item.id)
     if t.expires then look_at(t.expires) end
-    write_edges(item)
     add(u, 'deferred', 1)
     return false
   elseif due and due > now then
-    redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'scheduled', due)))
+    write_record(item, fields_of(item, run, 'scheduled', due))
     zadd(K['state:scheduled'], due, item.id)
     local is_first = stat.look == 0 or due < stat.look -- an idle worker must sleep less long
     look_at(due)
     add(u, 'sched', 1)
     return is_first
   end
-  redis.call('HSET', task_key(item.id), unpack(fields_of(item, run, 'queued', due)))
+  write_record(item, fields_of(item, run, 'queued', due))
   queue_up(u, t, false)
   return false
 end
@@ -341,17 +367,18 @@ local function accept(at)
   touch_all()
   touch_minute()
 
-  local payloads, wakes = {}, false
+  write_payloads()
+  for _, item in ipairs(accepted) do
+    if item.is_blocked then write_edges(item) end
+  end
+  flush()
   for _, item in ipairs(moved) do -- debounce: the last payload counts, and the wait starts again
     local due = now + tonumber(ARGV[item.at + 13])
-    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.moves), ARGV[item.at + 4]
     redis.call('HSET', task_key(item.moves), 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
     zadd(K['state:scheduled'], due, item.moves)
   end
-  for _, item in ipairs(accepted) do wakes = write_item(item, run, payloads) or wakes end
-  for first = 1, #payloads, CHUNK do
-    redis.call('MSET', unpack(payloads, first, math.min(first + CHUNK - 1, #payloads)))
-  end
+  local wakes = false
+  for _, item in ipairs(accepted) do wakes = write_item(item, run) or wakes end
   for digest, stored in pairs(uniques) do
     redis.call('SET', unique_key(digest), pack({ stored[1], stored[2] }), 'PX', exact(math.ceil(stored[3] / 1000) + 1000))
   end
