@@ -181,7 +181,7 @@ def heartbeat(
     length = to_us(commands.config.lease_seconds if lease is None else duration(lease, "lease"))
     pairs = [text for pair in info.items() for text in pair]
     args = [worker, length, to_us(duration(ttl, "ttl")), len(info), *pairs]
-    reply = yield commands.call("heartbeat", args, now, worker=worker, leases=worker, revoked=worker)
+    reply = yield commands.call("heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker)
     renewed, kind, told, epoch, token, at, server, *revoked = reply
     wish = Wish(kind.decode(), int(told) / 1_000_000) if kind else None
     ids = [task_id.decode() for task_id in revoked]

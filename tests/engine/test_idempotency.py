@@ -104,6 +104,15 @@ def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
     assert counts(queue)["requeued"] == counts(queue)["discarded"] == 1
 
 
+def test_a_heartbeat_that_told_of_a_canceled_task(queue: FairQueue) -> None:
+    (task_id,) = push_many(queue, "a", 1)
+    queue.pop("w", now=NOW)
+    queue.cancel(task_id, now=NOW)
+    _, _, beat = repeated(queue, leasing.heartbeat(queue._commands, "w", {}, None, 60, NOW))
+    assert beat.revoked == [task_id]
+    assert queue.heartbeat("w", {}, now=NOW).revoked == []
+
+
 def test_two_outcomes_for_one_lease_count_once(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     (lease,) = queue.pop_batch(1, "w", now=NOW)

@@ -1,11 +1,13 @@
 #!lua flags=allow-oom
 -- A worker lives: lengthen all its leases, record it, and tell it what is wished of it and which of its tasks were canceled.
 --
--- KEYS    base workers worker leases revoked
+-- The canceled ids of a call are kept: told once only, they would be lost with a lost reply, and their tasks run on.
+--
+-- KEYS    base reply workers worker leases revoked
 -- ARGV    options, worker, lease (us), how long its record is kept (us), n, then n × (field, value)
 -- REPLY   leases renewed, the last wish ('' for none) and when it was told (us), the shard's epoch (us: when its first
 --         heartbeat was), the last token, now (us), the server's run id, then the canceled ids (at most 1000 a call)
--- COST    11 commands; its leases are as many as the worker asked for
+-- COST    12 commands, 2 more when tasks were canceled; its leases are as many as the worker asked for
 -- include base
 local worker, lease, ttl = ARGV[A], tonumber(ARGV[A + 1]), tonumber(ARGV[A + 2])
 local ids = redis.call('SMEMBERS', K.leases)
@@ -16,7 +18,12 @@ if not epoch then
   set_stat('epoch', now)
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
-local revoked = redis.call('SPOP', K.revoked, CHUNK)
+local stored = redis.call('GET', K.reply)
+local revoked = stored and unpack_list(stored) or redis.call('SRANDMEMBER', K.revoked, CHUNK)
+if not stored and #revoked > 0 then
+  redis.call('SET', K.reply, pack(revoked), 'PX', 120000)
+  redis.call('SREM', K.revoked, unpack(revoked))
+end
 for first = 1, #ids, CHUNK do
   local moments = redis.call('ZMSCORE', K['state:started'], unpack(ids, first, math.min(first + CHUNK - 1, #ids)))
   for i, moment in ipairs(moments) do
