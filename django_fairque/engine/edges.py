@@ -30,13 +30,15 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         real = len(edges["blocked"])
         mend = ("stat", "edges", str(real - says))
         yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {real}", mend)
-    yield from _blocked_tasks(snapshot, prefix, edges["blocked"])
+    yield from _blocked_tasks(snapshot, prefix, edges["blocked"], edges["reacting"])
     for task_id in sorted(snapshot.remotes.keys() ^ snapshot.registry("mirrors").keys()):
         detail = "a task of another shard is not both known and to be asked for"
         yield Violation("mirrors", f"{prefix}remote:{task_id}", detail, ("mirror", task_id, ""))
 
 
-def _blocked_tasks(snapshot: Snapshot, prefix: str, edges: set[tuple[str, str]]) -> Iterator[Violation]:
+def _blocked_tasks(
+    snapshot: Snapshot, prefix: str, edges: set[tuple[str, str]], reacting: set[tuple[str, str]]
+) -> Iterator[Violation]:
     resolving = snapshot.registry("resolving")
     blockers: dict[str, list[str]] = {}
     for blocker, waiter in edges:
@@ -51,8 +53,11 @@ def _blocked_tasks(snapshot: Snapshot, prefix: str, edges: set[tuple[str, str]])
     for task_id in sorted(deferred & blockers.keys()):
         for blocker in sorted(blockers[task_id]):
             record = snapshot.tasks.get(blocker) or snapshot.remotes.get(blocker)
-            gone = record is None or record.get(b"state") in (b"finished", b"canceled")
-            if gone and blocker not in resolving:
+            state = None if record is None else record.get(b"state")
+            is_over = state in (None, b"finished", b"canceled") or (
+                state == b"failed" and (blocker, task_id) in reacting
+            )
+            if is_over and blocker not in resolving:
                 key = f"{prefix}deps:blocked:{task_id}"
                 yield Violation("orphan", key, f"waits for {blocker!r}, which is over", ("edge", blocker, task_id))
             elif blocker in snapshot.tasks and record is not None and b"waited" not in record:

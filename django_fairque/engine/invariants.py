@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .steps import Steps
 
 LOOKS = 3
+SQUATTED = "type"
+"""The invariant that keys have the types of lua/README.md; a person must remove what has not, before anything is mended."""
+BAND = 1e15
+"""One priority's room in a normal queue's score, as in lua/lib/base.lua."""
 
 
 def check_invariants(commands: Commands) -> Steps[list[Violation]]:
@@ -35,8 +39,11 @@ def check_invariants(commands: Commands) -> Steps[list[Violation]]:
 
 def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     """Every way in which a snapshot breaks the invariants."""
+    for name, (found, expected) in snapshot.squatters.items():
+        yield Violation(SQUATTED, prefix + name, f"is a {found}, must be a {expected}: not written by the queue")
     yield from _one_state_each(snapshot, prefix)
     yield from _queues_and_leases(snapshot, prefix)
+    yield from _lanes(snapshot, prefix)
     yield from _users(snapshot, prefix)
     yield from _counters(snapshot, prefix)
     yield from _dead_letters(snapshot, prefix)
@@ -100,6 +107,23 @@ def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             "started but not among its worker's leases" if (task_id, worker) in started else "leased but not started"
         )
         yield Violation("one lease", f"{prefix}leases:{worker}", f"{task_id!r} is {where}", ("lease", worker, task_id))
+
+
+def _lanes(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
+    """A queued task stands where its priority is looked for; elsewhere nobody would ever find it."""
+    places = [
+        (task_id, user, f"{score // BAND:.0f}")
+        for user, members in snapshot.normal.items()
+        for task_id, score in members.items()
+    ]
+    places += [(task_id, user, "6") for user, ids in snapshot.critical.items() for task_id in ids]
+    for task_id, user, place in places:
+        record = snapshot.tasks.get(task_id, {})
+        priority = name_of(record.get(b"priority", b""))
+        is_here = record.get(b"state") == b"queued" and name_of(record.get(b"user", b"")) == user
+        if is_here and place != priority:
+            detail = f"{task_id!r} has priority {priority}, its place there is of {place}"
+            yield Violation("queued once", f"{prefix}queue:user:{user}", detail, ("queue", user, task_id))
 
 
 def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .invariants import check_invariants
+from .invariants import SQUATTED, check_invariants
+from .snapshot import bytes_of
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -35,6 +36,9 @@ def repair(commands: Commands, now: float | None) -> Steps[list[Repair]]:
     done: dict[Violation, Repair] = {}
     for _ in range(ROUNDS):
         found = yield from check_invariants(commands)
+        if any(each.invariant == SQUATTED for each in found):  # the script could read neither it nor around it
+            done.update((each, Repair(each, mended=False)) for each in found if each not in done)
+            break
         waiting = [each for each in found if each.mend and not (each in done and not done[each].mended)]
         done.update((each, Repair(each, mended=False)) for each in found if not each.mend)
         kinds = next((kinds for kinds in ORDER if any(each.mend[0] in kinds for each in waiting)), None)
@@ -43,7 +47,7 @@ def repair(commands: Commands, now: float | None) -> Steps[list[Repair]]:
         some = [each for each in waiting if each.mend[0] in kinds]
         for first in range(0, len(some), SLICE):
             part = some[first : first + SLICE]
-            args = [len(part), *(value for each in part for value in each.mend)]
+            args = [len(part), *(bytes_of(value) for each in part for value in each.mend)]
             codes = yield commands.call("repair", args, now)
             done.update((each, Repair(each, mended=code != UNMENDABLE)) for each, code in zip(part, codes, strict=True))
     return list(done.values())

@@ -47,6 +47,8 @@ class Snapshot:
     runs: dict[str, set[str]] = field(default_factory=dict)
     remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
+    squatters: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Keys that are of another type than ours are: the type each has and the one that it should have."""
 
     def registry(self, name: str) -> dict[str, float]:
         """The ring, the throttled users, or all users, with their scores."""
@@ -72,14 +74,20 @@ def take_snapshot(commands: Commands) -> Steps[Snapshot]:
 
 def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Steps[None]:
     prefix = str(commands.keys)
+    types = yield Read([("TYPE", bytes_of(prefix + name)) for name in names])
+    for name, found in zip(names, types, strict=True):
+        expected = type_of(name)
+        if expected and found.decode() not in (expected, "none"):
+            snapshot.squatters[name] = (found.decode(), expected)
+    names = [name for name in names if name not in snapshot.squatters]
     wanted = [(name, *place) for name in names if (place := _place(snapshot, name))]
     if wanted:
-        reply = yield Read([_COMMANDS[kind](prefix + name) for name, kind, _, _ in wanted])
+        reply = yield Read([_COMMANDS[kind](bytes_of(prefix + name)) for name, kind, _, _ in wanted])
         for (_, kind, into, at), value in zip(wanted, reply, strict=True):
             into[at] = _SHAPES[kind](value)
 
 
-_COMMANDS: dict[str, Callable[[str], tuple[Any, ...]]] = {
+_COMMANDS: dict[str, Callable[[bytes], tuple[Any, ...]]] = {
     "hash": lambda key: ("HGETALL", key),
     "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
     "list": lambda key: ("LRANGE", key, 0, -1),
@@ -96,6 +104,22 @@ _OWNERLESS = (
     *("delivered", "events", "outbox", "probe", "shards"),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
+
+
+_TYPES = {
+    **dict.fromkeys(("stats", "task", "user", "worker", "xcom", "schedules", "schedules:last", "events"), "hash"),
+    **dict.fromkeys(("state", "ring", "throttled", "users", "resolving", "wake", "workers", "schedules:due"), "zset"),
+    **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
+    **dict.fromkeys(("history", "alerts"), "list"),
+    **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
+}
+
+
+def type_of(name: str) -> str | None:
+    """The server's word for what a key of this name holds; None for a name that is not ours."""
+    if name.startswith("queue:user:"):
+        return "zset" if name.endswith(":normal") else "list"
+    return _TYPES.get(name) or _TYPES.get(name.partition(":")[0])
 
 
 def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | None:
@@ -129,6 +153,11 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
 
 def name_of(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(name: str) -> bytes:
+    """What `name_of` was given: any bytes, for damaged names must be read and mended too."""
+    return name.encode("utf-8", "surrogateescape")
 
 
 def _scores(reply: list[Any]) -> Iterator[tuple[str, float]]:

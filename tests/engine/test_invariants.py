@@ -45,6 +45,11 @@ DAMAGE: dict[str, Callable[[Redis], Any]] = {
     "queued once": lambda redis: redis.zrem(f"{P}queue:user:u:normal", "queued"),
     "queued once: twice": lambda redis: redis.rpush(f"{P}queue:user:u:critical", "critical"),
     "queued once: elsewhere": lambda redis: redis.zadd(f"{P}queue:user:v:normal", {"queued": 1}),
+    "queued once: of another priority": lambda redis: redis.hset(f"{P}task:queued", "priority", 4),
+    "queued once: in the other queue": lambda redis: (
+        redis.zrem(f"{P}queue:user:u:normal", "queued"),
+        redis.rpush(f"{P}queue:user:u:critical", "queued"),
+    ),
     "one lease": lambda redis: redis.srem(f"{P}leases:w", "started"),
     "one lease: not started": lambda redis: redis.sadd(f"{P}leases:x", "queued"),
     "user counts": lambda redis: redis.hset(f"{P}user:u", "run", 5),
@@ -61,6 +66,13 @@ DAMAGE: dict[str, Callable[[Redis], Any]] = {
     "deferred": lambda redis: redis.delete(f"{P}deps:blocked:reacting", f"{P}deps:waiting:queued"),
     "deferred: not": lambda redis: redis.sadd(f"{P}deps:blocked:later", "queued"),
     "orphan": lambda redis: redis.delete(f"{P}task:queued", f"{P}payload:queued"),
+    "orphan: of a failure": lambda redis: (
+        redis.sadd(f"{P}deps:waiting:dead", "reacting"),
+        redis.sadd(f"{P}deps:reacting:dead", "reacting"),
+        redis.sadd(f"{P}deps:blocked:reacting", "dead"),
+        redis.hincrby(f"{P}stats", "edges", 1),
+    ),
+    "run: not text": lambda redis: redis.sadd(f"{P}run:".encode() + b"\xff", b"\xfe"),
     "run": lambda redis: redis.sadd(f"{P}run:r", "later"),
     "run: not": lambda redis: redis.srem(f"{P}run:r", "blocked"),
     "counters: edges": lambda redis: redis.hset(f"{P}stats", "edges", 9),
@@ -111,4 +123,14 @@ def test_everything_at_once(queue: FairQueue, redis: Redis) -> None:
 def test_another_queues_keys_are_not_looked_at(queue: FairQueue, redis: Redis) -> None:
     redis.set("fq:{other:0}:surprise", "1")
     redis.set("fq:{default:0}x", "1")
+    assert queue.check_invariants() == []
+
+
+def test_a_key_of_another_type_is_named_and_left_to_a_person(queue: FairQueue, redis: Redis) -> None:
+    redis.set(f"{P}ring", "squatter")
+    (repair,) = [each for each in queue.repair(now=NOW) if each.violation.invariant == "type"]
+    assert not repair.mended
+    assert str(repair).endswith(f"{P}ring: is a string, must be a zset: not written by the queue")
+    redis.delete(f"{P}ring")
+    assert all(each.mended for each in queue.repair(now=NOW))
     assert queue.check_invariants() == []

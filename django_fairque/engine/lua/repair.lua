@@ -30,7 +30,7 @@ local function mend_queue(t)
   local in_normal = redis.call('ZSCORE', normal, t.id)
   if in_critical > 0 and (wanted ~= 'critical' or in_critical > 1) then redis.call('LREM', critical, 0, t.id) end
   if wanted == 'critical' and in_critical ~= 1 then redis.call('RPUSH', critical, t.id) end
-  if wanted == 'normal' and not in_normal then
+  if wanted == 'normal' and not (in_normal and math.floor(tonumber(in_normal) / BAND) == t.priority) then
     redis.call('ZADD', normal, exact(t.priority * BAND + math.max(0, t.ready - EPOCH)), t.id)
   elseif wanted ~= 'normal' and in_normal then
     redis.call('ZREM', normal, t.id)
