@@ -63,16 +63,16 @@ class Lease:
 
     @cached_property
     def user_id(self) -> str:
-        return self._values[5].decode()
+        return _text(self._values[5])
 
     @cached_property
     def name(self) -> str:
-        return self._values[6].decode()
+        return _text(self._values[6])
 
     @property
     def run_id(self) -> str:
         """The run that it was pushed with, or empty."""
-        return self._values[16].decode()
+        return _text(self._values[16])
 
     @cached_property
     def trace(self) -> Trace:
@@ -82,7 +82,7 @@ class Lease:
     @property
     def deadline(self) -> float:
         """Until when it was promised to start."""
-        return int(self._values[15] or 0) / 1_000_000
+        return seconds(self._values[15]) or 0.0
 
     @property
     def retry_count(self) -> int:
@@ -100,8 +100,19 @@ class Lease:
     @property
     def ready_at(self) -> float:
         """Since when it could have been served."""
-        return int(self._values[9] or 0) / 1_000_000
+        return seconds(self._values[9]) or 0.0
+
+    def check(self) -> None:
+        """Raise `ValueError` if the record was damaged: before the task runs, not somewhere in the worker."""
+        for at in (5, 6, 16):
+            self._values[at].decode()
+        _ = self.timeout, self.retry_count, self.max_retries, self.ready_at, self.deadline, self.trace
 
     @cached_property
     def task(self) -> Task:
         return Task.from_lua_result(self._values)
+
+
+def _text(value: bytes) -> str:
+    # Whoever logs or sorts a damaged record must be able to: `check` is what refuses it.
+    return value.decode(errors="backslashreplace")

@@ -19,7 +19,10 @@ def to_us(moment: float) -> int:
 
 def seconds(us: bytes | int | str | None) -> float | None:
     """A script's microseconds in seconds; None for a field that is empty."""
-    return int(us) / 1_000_000 if us else None
+    try:
+        return int(us) / 1_000_000 if us else None
+    except OverflowError:
+        raise ValueError(f"a length of time has at most 16 digits, got one of {len(str(us))} characters") from None
 
 
 def duration(value: float | timedelta, what: str) -> float:

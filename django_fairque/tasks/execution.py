@@ -40,13 +40,14 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
     Where to run it is for the worker to see: ``run.definition.is_async`` and ``run.definition.options.batch``.
     """
     try:
+        lease.check()
         signing.check(lease, services)
         name = lease.name
         definition = registry.find(name) if name else services.bare
         if definition is None:
             return _put_off(lease, name, services)
         args, kwargs = _arguments(lease, definition)
-        timeout, *_ = lease.timeout, lease.user_id, lease.retry_count, lease.max_retries  # damaged? then now
+        timeout = lease.timeout
     except (TaskSerializationError, TaskSignatureError, ValueError) as error:  # a damaged record: see Lease
         return Outcome.poison(lease, error.with_traceback(None))
     if timeout is None:

@@ -28,7 +28,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write everything that was found to this file")
     parser.add_argument("--keep", action="store_true", help="keep the journals and logs, and say where they are")
     parser.add_argument(
-        "--on-time", action="store_true", help="fail as well when a recovery is late: for a machine with nothing else to do"
+        "--on-time",
+        action="store_true",
+        help="fail as well when a recovery is late: for a machine with nothing else to do",
     )
     options = parser.parse_args()
     faults = options.faults.split(",")
