@@ -1,0 +1,88 @@
+"""Keeping, bringing back and comparing whole states of a server: what a proof does thousands of times a second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+LIVE = ("scheduled", "deferred", "queued", "started")
+
+_COPY = """
+redis.call('SELECT', ARGV[2])
+redis.call('FLUSHDB', 'SYNC')
+redis.call('SELECT', ARGV[1])
+for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[2]) end
+"""
+
+# Of each key its type and content, in an order that does not depend on how it came there; not when it ends. Kept replies
+# are left out: their names are made up anew by each call.
+DIGEST = """
+redis.call('SELECT', ARGV[1])
+local parts = {}
+local function add(text) parts[#parts + 1] = #text .. ':' .. text end
+local keys = redis.call('KEYS', '*')
+table.sort(keys)
+for _, key in ipairs(keys) do
+  local left = redis.call('PTTL', key)
+  if not string.find(key, ':reply:', 1, true) and (left < 0 or left > tonumber(ARGV[2])) then
+    local kind, found = redis.call('TYPE', key).ok, nil
+    if kind == 'hash' then
+      found = {}
+      local flat = redis.call('HGETALL', key)
+      for i = 1, #flat, 2 do found[#found + 1] = #flat[i] .. ':' .. flat[i] .. flat[i + 1] end
+      table.sort(found)
+    elseif kind == 'zset' then
+      found = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    elseif kind == 'list' then
+      found = redis.call('LRANGE', key, 0, -1)
+    elseif kind == 'set' then
+      found = redis.call('SMEMBERS', key)
+      table.sort(found)
+    else
+      found = { redis.call('GET', key) }
+    end
+    add(key)
+    add(kind)
+    for _, text in ipairs(found) do add(text) end
+  end
+end
+return redis.sha1hex(table.concat(parts, ' '))
+"""
+
+
+class States:
+    """Databases of one server as places to keep states: 0 is the one that the queue works on."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self._copy = redis.register_script(_COPY)
+        self._digest = redis.register_script(DIGEST)
+
+    def keep(self, place: int) -> None:
+        """Copy what there is now to ``place``."""
+        self._copy(args=[0, place])
+
+    def bring_back(self, place: int) -> None:
+        """Make what there is now what it was."""
+        self._copy(args=[place, 0])
+
+    def digest(self, place: int = 0, *, lasting: float = 0) -> bytes:
+        """One value for all that there is (and will be for ``lasting`` seconds); equal states have equal ones."""
+        return bytes(self._digest(args=[place, int(lasting * 1000)]))
+
+
+def tasks(redis: Any) -> dict[str, dict[bytes, bytes]]:
+    """All records of the default queue's tasks, each with its payload."""
+    prefix = "fq:{default:0}:task:"
+    names = sorted(key.decode() for key in redis.keys("fq:[{]default:0[}]:task:*"))
+    with redis.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.hgetall(name)
+            pipe.get(name.replace(":task:", ":payload:", 1))
+        replies: list[Any] = pipe.execute()
+    return {
+        name.removeprefix(prefix): {**record, b"payload": payload}
+        for name, record, payload in zip(names, replies[::2], replies[1::2], strict=True)
+    }

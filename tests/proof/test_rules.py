@@ -1,0 +1,119 @@
+"""Rules that every script keeps, read from its text; and that no call ever touches a key outside of its shard."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from django_fairque.engine import scripts
+
+LUA = files("django_fairque.engine") / "lua"
+FILES = sorted(
+    [entry.name for entry in LUA.iterdir() if entry.name.endswith(".lua")]
+    + [f"lib/{entry.name}" for entry in (LUA / "lib").iterdir()]
+)
+WRITES = (
+    "HSET",
+    "HDEL",
+    "HINCRBY",
+    "ZADD",
+    "ZREM",
+    "SADD",
+    "SREM",
+    "RPUSH",
+    "LPUSH",
+    "LPOP",
+    "LREM",
+    "LTRIM",
+    "SET",
+    "MSET",
+    "SETNX",
+    "DEL",
+    "PEXPIRE",
+    "SPOP",
+)
+
+
+def bare(text: str) -> str:
+    """The text without comments and without what is inside of strings."""
+    return re.sub(r"'(?:[^'\\]|\\.)*'", "''", re.sub(r"--.*", "", text))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_errors_are_never_caught_and_payloads_never_parsed(name: str) -> None:
+    assert not re.search(
+        r"\b(x?pcall|cjson|cmsgpack|loadstring|load|dofile|setmetatable|getfenv|setfenv|_G)\b",
+        bare((LUA / name).read_text()),
+    )
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_every_name_is_local(name: str) -> None:
+    text = bare(scripts.load(name).source.split("\n", 1)[1])
+    declared = set(re.findall(r"\bfunction ([a-z_A-Z]\w*)\b(?!\.)", text))
+    for names in re.findall(r"\blocal ([\w, ]+?)(?:\s*=|\n|$)", text, re.MULTILINE):
+        declared |= {each.strip() for each in names.split(",")}
+    declared |= set(re.findall(r"\blocal function (\w+)", text))
+    for names in re.findall(r"\bfunction [\w.]*\s*\(([\w, .]*)\)|\bfunction\s*\(([\w, .]*)\)", text):
+        declared |= {each.strip() for each in ",".join(names).split(",")}
+    for names in re.findall(r"\bfor ([\w, ]+?) in\b|\bfor (\w+) =", text):
+        declared |= {each.strip() for each in ",".join(names).split(",")}
+    assigned: set[str] = set()
+    for names in re.findall(r"(?:^|\bthen|\belse|\bdo)\s*([a-zA-Z_]\w*(?:, *[a-zA-Z_]\w*)*) = ", text, re.MULTILINE):
+        assigned |= {each.strip() for each in names.split(",")}
+    in_tables = set(re.findall(r"^\s*(\w+) = [^\n]*,$", text, re.MULTILINE))
+    unknown = assigned - declared - in_tables
+    assert not unknown, f"{name} assigns to globals: {unknown}"
+
+
+def calls(text: str) -> list[str]:
+    """The arguments of each ``redis.call``, as written."""
+    found = []
+    text = re.sub(r"--.*", "", text)
+    plain = re.sub(r"'(?:[^'\\]|\\.)*'", lambda quoted: "'" * len(quoted[0]), text)
+    for match in re.finditer(r"redis\.call\(", plain):
+        depth, at = 1, match.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(plain[at], 0)
+            at += 1
+        found.append(text[match.end() : at - 1])
+    return found
+
+
+BARE_NUMBERS = {"'LRANGE'", "'LTRIM'", "'LPOP'", "'LREM'", "'ZRANGE'", "'SRANDMEMBER'", "'SPOP'", "'ZRANGEBYSCORE'"}
+"""Commands that take small counts and indexes, for which Lua's own way to write a number is exact."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_numbers_leave_through_exact(name: str) -> None:
+    for call in calls((LUA / name).read_text()):
+        arguments = re.sub(r"unpack\((?:[^()]|\([^()]*\))*\)", "", call)
+        if arguments.split(",")[0] in BARE_NUMBERS:
+            continue
+        text = re.sub(r"exact\((?:[^()]|\([^()]*\))*\)", "", bare(arguments))
+        assert not re.search(
+            r"\b(now|tonumber|math\.\w+|stat\.\w+|t\.(ready|token|due|expires|sla|deliveries))\b(?!_)", text
+        ), arguments
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_commands_are_named_by_a_constant(name: str) -> None:
+    """So that what a script may do can be read: the exceptions are three, and choose between constants."""
+    odd = [each for each in calls((LUA / name).read_text()) if not re.match(r"'[A-Z]+'", each)]
+    for each in odd:
+        assert each.startswith("command,") or re.match(r"\w+ and '[A-Z]+' or '[A-Z]+',", each), each
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_replies_to_refusals_come_before_the_first_write(name: str) -> None:
+    """In the text of a command's own file no refusal (``return 0``, ``return 2``) follows its first write."""
+    if name in ("repair", "fire", "settle"):
+        return  # repair mends one thing after the other; of fire and settle the injected errors show it
+    lines = bare((LUA / f"{name}.lua").read_text()).splitlines()
+    raw = (LUA / f"{name}.lua").read_text().splitlines()
+    first = next(
+        (i for i, line in enumerate(raw) if re.search(rf"redis\.call\('(?:{'|'.join(WRITES)})'", line)), len(raw)
+    )
+    assert not [line for line in lines[first + 1 :] if re.match(r"\s*(if .* then )?return [02]\b", line)]
