@@ -9,13 +9,14 @@ import pytest
 
 from django_fairque.engine import scripts
 from django_fairque.engine.errors import LuaScriptError
+from django_fairque.engine.models import Task
 from django_fairque.engine.queue import FairQueue
 
 from .draining import drain
 from .effort import SEED, logger, times
 from .sites import FailingClient, all_places
 from .states import LIVE, tasks
-from .walk import Operation, Walk
+from .walk import NOW, Operation, Walk
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -133,6 +134,26 @@ def is_only_another_turn(expected: Projected | None, now: Projected | None) -> b
 def rarest(done: Counter[str], walk: Walk) -> list[str]:
     """The four kinds of operations that were broken least often."""
     return sorted(walk.kinds, key=lambda kind: done[kind])[:4]
+
+
+def test_a_graph_pushed_again_after_an_error_is_whole(redis: Redis, config: QueueConfig) -> None:
+    client = FailingClient(redis)
+    queue = FairQueue(client, config=config)
+    first = Task.create("a", 3, "first", task_id="first")
+    second = Task.create("a", 3, "second", task_id="second", depends_on=["first"])
+    client.begin()
+    queue.push_graph([first, second], now=NOW)
+    for fail_at in range(1, len(client.seen) + 1):
+        redis.flushdb()
+        client.begin(fail_at)
+        with pytest.raises(LuaScriptError, match="injected"):
+            queue.push_graph([first, second], now=NOW)
+        client.repeat()
+        assert all(repair.mended for repair in queue.repair(now=NOW))
+        assert [(task.state.value, task.payload) for task in map(queue.get_task, ["first", "second"])] == [
+            ("queued", "first"),
+            ("deferred", "second"),
+        ]
 
 
 @pytest.mark.slow

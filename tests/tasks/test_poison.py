@@ -47,6 +47,17 @@ def test_an_undecodable_payload_is_poison(queue: FairQueue, redis: Redis, servic
     assert queue.dlq.list().items[0].failure_type is FailureType.POISONED
 
 
+@pytest.mark.parametrize("field", ["timeout", "retries", "ready", "created"])
+def test_a_number_that_no_float_holds_is_poison_or_harmless(
+    queue: FairQueue, redis: Redis, services: Services, field: str
+) -> None:
+    @task(name="known")
+    def work() -> None: ...
+
+    redis.hset(f"fq:{{default:0}}:task:{work.enqueue().id}", field, b"9" * 400)
+    assert run_next(queue, services) in ("dead", "finished")
+
+
 @pytest.mark.parametrize("field", ["name", "user", "retries", "max_retries", "timeout"])
 def test_a_damaged_record_is_poison_or_harmless_but_never_a_dead_worker(
     queue: FairQueue, redis: Redis, services: Services, field: str
