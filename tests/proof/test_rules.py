@@ -61,7 +61,9 @@ def test_every_name_is_local(name: str) -> None:
     for names in re.findall(r"\bfor ([\w, ]+?) in\b|\bfor (\w+) =", text):
         declared |= {each.strip() for each in ",".join(names).split(",")}
     assigned: set[str] = set()
-    for names in re.findall(r"(?:^|\bthen|\belse|\bdo)\s*([a-zA-Z_]\w*(?:, *[a-zA-Z_]\w*)*) = ", text, re.MULTILINE):
+    for names in re.findall(
+        r"(?:^|\bthen\b|\belse\b|\bdo\b)\s*([a-zA-Z_]\w*(?:, *[a-zA-Z_]\w*)*) = ", text, re.MULTILINE
+    ):
         assigned |= {each.strip() for each in names.split(",")}
     in_tables = set(re.findall(r"^\s*(\w+) = [^\n]*,$", text, re.MULTILINE))
     unknown = assigned - declared - in_tables

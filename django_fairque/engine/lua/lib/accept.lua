@@ -282,15 +282,21 @@ local function write_payloads()
   end
 end
 
--- The new record in place of an ended one, if there is one. What the new one hasn't goes first, and at no moment is there none.
+-- The new record in place of an ended one, if there is one. What would hold for the new task too goes first (an old expiry
+-- would end it), the facts of the old one's end last: without them a dead letter could be neither requeued nor discarded.
+local OF_AN_END = { failure = 1, reason = 1, ended = 1, died = 1, result = 1, done = 1, worker = 1, token = 1, started = 1 }
 local function write_record(item, fields)
+  local first, last = {}, {}
   if item.before then
-    local stale = {}
     for i = 1, #fields, 2 do item.before.raw[fields[i]] = nil end
-    for field in pairs(item.before.raw) do stale[#stale + 1] = field end
-    if #stale > 0 then redis.call('HDEL', task_key(item.id), unpack(stale)) end
+    for field in pairs(item.before.raw) do
+      local list = OF_AN_END[field] and last or first
+      list[#list + 1] = field
+    end
   end
+  if #first > 0 then redis.call('HDEL', task_key(item.id), unpack(first)) end
   redis.call('HSET', task_key(item.id), unpack(fields))
+  if #last > 0 then redis.call('HDEL', task_key(item.id), unpack(last)) end
 end
 
 -- Writes one accepted task; returns whether an idle worker must hear of it although nobody joined the ring.
