@@ -26,7 +26,22 @@ CLUSTER = (
 """What a cluster's client asks."""
 
 READ = (
-    *("exists", "get", "hget", "hgetall", "hkeys", "hlen", "hmget", "llen", "lpos", "lrange", "mget", "pttl"),
+    *(
+        "exists",
+        "get",
+        "hexists",
+        "hget",
+        "hgetall",
+        "hkeys",
+        "hlen",
+        "hmget",
+        "hrandfield",
+        "llen",
+        "lpos",
+        "lrange",
+        "mget",
+        "pttl",
+    ),
     *("scard", "sismember", "smembers", "srandmember"),
     *("zcard", "zcount", "zmscore", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
 )
@@ -36,6 +51,7 @@ WRITE = (
         "hdel",
         "hincrby",
         "hset",
+        "hsetnx",
         "lpop",
         "lpush",
         "lrem",
@@ -47,11 +63,11 @@ WRITE = (
         "set",
         "setnx",
     ),
-    *("spop", "srem", "zadd", "zrem"),
+    *("srem", "zadd", "zrem"),
 )
 CONFIRM = ("wait", "waitaof")
 """That replicas, or the disk, have what was written."""
-WORK = ("bzpopmin", "scan")
+WORK = ("bzpopmin", "scan", "type")
 """To wait for work, and to look through a queue for what is not right (`fairque_check`)."""
 LOAD = ("function|load",)
 CALL: dict[Mode, tuple[str, ...]] = {"functions": ("fcall",), "scripts": ("evalsha", "eval", "script|load")}
@@ -71,7 +87,7 @@ PUSHED = (
         "payload:*",
     ),
     *("history:*", "deps:*", "resolving", "run:*", "xcom:*", "alerts", "schedules", "schedules:*", "unique:*"),
-    *("delivered:*", "events", "reply:*", "revoked:*", "probe"),
+    *("delivered:*", "events", "reply:*", "revoked:*", "probe", "outbox", "mirrors", "remote:*", "shards"),
 )
 """A shard's keys that pushing, looking and canceling may write: all but leases and workers."""
 SEEN = ("workers", "worker:*")

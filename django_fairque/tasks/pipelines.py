@@ -112,13 +112,13 @@ class Pipeline:
             raise TaskUsageError(
                 f"a pipeline runs in one queue, these steps name {', '.join(queues)}: use using(queue=…)"
             )
-        made = {step: step.to_send() for step in self.steps}
-        ids = {step: task.task_id for step, task in made.items()}
         before: dict[Step, list[Step]] = {step: [] for step in self.steps}
         for first, then in self.edges:
             before[then].append(first)
         if cycle := find_cycle({step.label: [each.label for each in before[step]] for step in self.steps}):
             raise cycle_error(cycle)
+        made = {step: step.to_send() for step in self.steps}
+        ids = {step: task.task_id for step, task in made.items()}
         run = run_id or new_task_id()
         tasks = [step.placed(made[step], [ids[each] for each in before[step]], run) for step in self.steps]
         check_graph(tasks)

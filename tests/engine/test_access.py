@@ -174,7 +174,7 @@ def used_by_scripts() -> set[str]:
 
 
 def used_by_reads() -> set[str]:
-    text = "".join(file.read_text() for file in sorted(Path(engine.__file__).parent.glob("*.py")))
+    text = "".join(file.read_text() for file in sorted(Path(engine.__file__).parent.rglob("*.py")))
     return {name.lower() for name in re.findall(r"\(\s*\"([A-Z]{3,})\",", text)}
 
 

@@ -43,7 +43,7 @@ def public(kind: type) -> dict[str, list[tuple[str, object, object]]]:
 def test_both_have_the_same_methods(sync: type, awaited: type) -> None:
     assert public(sync) == public(awaited)
     for name in public(awaited):
-        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name in ("user", "xcom")
+        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name in ("user", "xcom", "repeating_for")
 
 
 async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:

@@ -108,7 +108,7 @@ def test_a_heartbeat_that_told_of_a_canceled_task(queue: FairQueue) -> None:
     (task_id,) = push_many(queue, "a", 1)
     queue.pop("w", now=NOW)
     queue.cancel(task_id, now=NOW)
-    _, _, beat = repeated(queue, leasing.heartbeat(queue._commands, "w", {}, None, 60, NOW))
+    _, _, beat = repeated(queue, leasing.heartbeat(queue._shards.home, "w", {}, None, 60, NOW))
     assert beat.revoked == [task_id]
     assert queue.heartbeat("w", {}, now=NOW).revoked == []
 

@@ -15,7 +15,10 @@ from django_fairque.engine.records import TaskState
 from django_fairque.monitoring.waiting import MOST_NAMED, reasons
 
 if TYPE_CHECKING:
+    from pytest_django import Settings
     from redis import Redis
+
+    from tests.servers import Server
 
 NOW = 2_000_000_000.0
 """After any real clock, so that it is the engine's time."""
@@ -196,7 +199,8 @@ def test_it_has_expired_and_nobody_has_looked(queue: FairQueue) -> None:
     assert only(queue, "expired") == "It expired before it was started, and is a dead letter: it waits for a requeue."
 
 
-def test_it_is_a_dead_letter(queue: FairQueue) -> None:
+def test_it_is_a_dead_letter(queue: FairQueue, server: Server, settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}  # says what is hidden in errors
     push(queue)
     lease = queue.pop("w:1", now=NOW)
     assert lease is not None

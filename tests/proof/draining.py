@@ -20,7 +20,7 @@ def drain(queue: FairQueue, now: float) -> None:
     queue.resume(now=now)
     limits: dict[str, object] = {"paused": "", "cap": "", "gap": "", "burst": ""}
     for name in USERS:
-        queue._run(users.change(queue._commands, name, limits, now))
+        queue._run(users.change(queue._shards.home, name, limits, now))
     for _ in range(40):
         now += 65
         while queue.sweep(now=now).more:

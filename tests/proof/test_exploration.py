@@ -29,7 +29,7 @@ class Explorer:
         self.queue = FairQueue(redis, config=config)
         for name in scripts.names():
             redis.function_load(scripts.load(name).library, replace=True)
-        self.moves = Moves(self.queue._commands, policy)
+        self.moves = Moves(self.queue._shards.home, policy)
         self.dump, self.restore, self.outline = (redis.script_load(text) for text in (DUMP, RESTORE, OUTLINE))
         self.known: set[Any] = set()
         self.transitions = self.checked = self.replays = 0

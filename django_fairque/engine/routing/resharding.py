@@ -156,6 +156,6 @@ def _remove(shard: Commands) -> Steps[None]:
     while True:
         cursor, found = yield Scan(prefix, pattern, cursor)
         if found:
-            yield Read([("UNLINK", key) for key in found])
+            yield Read([("DEL", key) for key in found])
         if cursor == 0:
             return
