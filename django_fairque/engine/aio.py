@@ -56,7 +56,7 @@ class AsyncFairQueue(AsyncReading):
         self._transport = AsyncTransport(client, self.config.pipeline_timeout)
         self._only = shard
         self._whole: AsyncFairQueue | None = None
-        self._is_checked = shard is not None
+        self._is_checked = False
         self.dlq = AsyncDeadLetters(self._shards, self._run)
         self.schedules = AsyncSchedules(self._shards, self._run)
 
@@ -98,7 +98,7 @@ class AsyncFairQueue(AsyncReading):
 
     async def _run(self, steps: Steps[T]) -> T:
         if not self._is_checked:
-            await self._drive(spreading.check(self._shards))
+            await self._drive(spreading.check(Shards(self.name, self.config)))
             self._is_checked = True
         return await self._drive(steps)
 

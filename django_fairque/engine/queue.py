@@ -65,7 +65,7 @@ class FairQueue(Reading):
         self._transport = Transport(client, self.config.pipeline_timeout)
         self._only = shard
         self._whole: FairQueue | None = None
-        self._is_checked = shard is not None
+        self._is_checked = False
         self.dlq = DeadLetters(self._shards, self._run)
         self.schedules = Schedules(self._shards, self._run)
 
@@ -112,7 +112,7 @@ class FairQueue(Reading):
 
     def _run(self, steps: Steps[T]) -> T:
         if not self._is_checked:
-            self._drive(spreading.check(self._shards))
+            self._drive(spreading.check(Shards(self.name, self.config)))
             self._is_checked = True
         return self._drive(steps)
 

@@ -100,3 +100,11 @@ def test_a_worker_is_steered_through_any_shard(start_worker: StartWorker, queue:
     (record,) = eventually(queue.workers)
     assert queue.tell_worker(record.worker, "stop")
     assert worker.wait() == 0
+
+
+def test_one_that_is_configured_otherwise_does_nothing(start_worker: StartWorker, queue: FairQueue) -> None:
+    task_id = queue.push(call("ann", "noop")).task_id
+    worker = start_worker("--burst", TEST_SHARDS="2")
+    assert worker.wait() != 0
+    assert "lies on 4 shards and is configured to lie on 2" in worker.log
+    assert queue.get_task(task_id).state is TaskState.QUEUED
