@@ -10,6 +10,7 @@ from .graphs import check_graph, check_refusal, dependency_args
 from .ids import new_nonce
 from .records import PushResult
 from .sealing import Envelope, seal
+from .steps import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,9 +48,13 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
     waiting = list(tasks)
     if any(task.depends_on or task.run_id for task in waiting):
         return (yield from _push_runs(commands, waiting, now))
-    results: list[PushResult] = []
-    for first in range(0, len(waiting), commands.config.pipeline_batch_size):
-        results += yield from _push_slice(commands, waiting[first : first + commands.config.pipeline_batch_size], now)
+    size = commands.config.pipeline_batch_size
+    slices = [waiting[first : first + size] for first in range(0, len(waiting), size)]
+    if len(slices) > 1:
+        check_limits(commands, waiting)  # before any of them is sent
+    calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)
+    replies = yield Stream(calls)
+    results = [result for some, reply in zip(slices, replies, strict=True) for result in push_results(some, reply)]
     if any(result.status == "backlog_full" for result in results):
         raise backlog_full(commands, results)
     return results
@@ -113,6 +118,23 @@ def push_results(tasks: Sequence[Task], reply: Sequence[Any]) -> list[PushResult
     ]
 
 
+def check_limits(commands: Commands, tasks: Iterable[Task]) -> None:
+    """Raise `TaskValidationError` for a task beyond what this queue is configured to take."""
+    limit, most_retries = commands.config.max_payload_bytes, commands.config.max_retry_attempts
+    for task in tasks:
+        size = len(task.payload_bytes)
+        if size > limit:
+            raise TaskValidationError(
+                f"the payload of task {task.task_id!r} takes {size:,} bytes, "
+                f"the limit (max_payload_bytes) is {limit:,}; store the data and pass a reference to it"
+            )
+        if task.max_retries > most_retries:
+            raise TaskValidationError(
+                f"max_retries of task {task.task_id!r} is {task.max_retries}, "
+                f"the limit (max_retry_attempts) is {most_retries}"
+            )
+
+
 def push_args(
     commands: Commands,
     tasks: Sequence[Task],
@@ -126,21 +148,10 @@ def push_args(
     Raises:
         TaskValidationError: a task is beyond what this queue is configured to take.
     """
-    limit, most_retries = commands.config.max_payload_bytes, commands.config.max_retry_attempts
+    check_limits(commands, tasks)
     args: list[Any] = []
     kept = 0
     for task in tasks:
-        size = len(task.payload_bytes)
-        if size > limit:
-            raise TaskValidationError(
-                f"the payload of task {task.task_id!r} takes {size:,} bytes, "
-                f"the limit (max_payload_bytes) is {limit:,}; store the data and pass a reference to it"
-            )
-        if task.max_retries > most_retries:
-            raise TaskValidationError(
-                f"max_retries of task {task.task_id!r} is {task.max_retries}, "
-                f"the limit (max_retry_attempts) is {most_retries}"
-            )
         if task.has_chosen_id or task.unique_key:
             kept = 1
         args += task.to_lua_args(_seal_of(commands, task, run_id))

@@ -6,7 +6,7 @@ they differ in.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, Union
 
@@ -49,7 +49,14 @@ class Block:
     seconds: float
 
 
-Request = Union[Call, Read, Scan, Block]  # noqa: UP007 - evaluated on 3.10 too
+@dataclass(frozen=True)
+class Stream:
+    """Calls that are made while earlier ones are being answered; the reply is the list of their replies."""
+
+    calls: Iterator[Call]
+
+
+Request = Union[Call, Read, Scan, Stream, Block]  # noqa: UP007 - evaluated on 3.10 too
 Steps = Generator[Request, Any, T]
 
 

@@ -12,6 +12,7 @@ import asyncio
 import random
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redis import exceptions as redis_errors
@@ -28,11 +29,11 @@ from .errors import (
 )
 from .scripts import Script, load
 from .servers import name_and_version, numbers, stranger
-from .steps import Block, Call, Read, Request, Scan
+from .steps import Block, Call, Read, Request, Scan, Stream
 from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Iterator, Mapping
 
 RAW = {"NEVER_DECODE": True}
 """Replies stay bytes whatever the client was told: payloads are not text until they have been checked."""
@@ -257,6 +258,8 @@ class Transport:
         self._wire = Wire(client)
 
     def send(self, request: Request) -> Any:
+        if isinstance(request, Stream):
+            return self._stream(request)
         patience = Patience(request, self.patience)
         while True:
             try:
@@ -290,6 +293,25 @@ class Transport:
                 raise
         return self._execute(request, calls.command(request, script, patience))
 
+    def _stream(self, request: Stream) -> list[Any]:
+        """The first alone: it says whether the server can be used, and loads what it lacks. Whatever fails later is
+        repeated as it was, one call after the other."""
+        first = next(request.calls, None)
+        if first is None:
+            return []
+        replies, sent = [self.send(first)], list[Call]()
+        if self._wire.can_stream and self._calls.as_functions and not first.replicas:
+            with suppress(*FAILURES):
+                for reply in self._wire.stream(self._each_noted(request.calls, sent)):
+                    replies.append(reply)  # noqa: PERF402 - those before a failure count
+        done = len(replies) - 1
+        return replies + [self.send(call) for call in (*sent[done:], *request.calls)]
+
+    def _each_noted(self, calls: Iterator[Call], sent: list[Call]) -> Iterator[tuple[Any, ...]]:
+        for call in calls:
+            sent.append(call)
+            yield self._calls.command(call, load(call.script), Patience(call, self.patience))
+
     def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
             return self._wire.call(command, **RAW)
@@ -322,6 +344,8 @@ class AsyncTransport:
         self._calls = Calls()
 
     async def send(self, request: Request) -> Any:
+        if isinstance(request, Stream):
+            return [await self.send(call) for call in request.calls]
         patience = Patience(request, self.patience)
         while True:
             try:

@@ -9,6 +9,7 @@ other client, subclass or instrumented ``execute_command`` keeps being called as
 from __future__ import annotations
 
 import inspect
+import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from redis import client as redis_client
 from redis import exceptions as redis_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from .transport import SyncClient
 
 
@@ -27,6 +30,10 @@ def _is_original(function: object) -> bool:
 
 
 _EXECUTE = redis.Redis.execute_command if _is_original(redis.Redis.execute_command) else None
+
+
+AHEAD = 2
+"""Calls that wait for the server while another is made: it then never waits for the client."""
 
 
 class Wire:
@@ -59,6 +66,32 @@ class Wire:
             connection.disconnect()
             raise
         finally:
+            pool.release(connection)
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether calls may be sent before earlier ones are answered."""
+        plain = self._is_plain and redis.Redis.execute_command is _EXECUTE
+        return plain and "execute_command" not in vars(self._client)
+
+    def stream(self, commands: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """The replies to commands that are made and sent while the server works on those before: `AHEAD` at most."""
+        pool = self._client.connection_pool
+        connection = pool.get_connection(*self._names)
+        waiting = 0
+        try:
+            for command in commands:
+                connection.send_packed_command([hiredis.pack_command(command)])
+                waiting += 1
+                if waiting > AHEAD:
+                    waiting -= 1
+                    yield connection.read_response(disable_decoding=True)
+            while waiting:
+                waiting -= 1
+                yield connection.read_response(disable_decoding=True)
+        finally:
+            if waiting or sys.exc_info()[0] is not None:
+                connection.disconnect()  # replies that nobody reads must not be taken for others'
             pool.release(connection)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis as redis_py
 
-from django_fairque.engine.errors import LuaScriptError, RedisConnectionError
+from django_fairque.engine import pushing
+from django_fairque.engine.errors import LuaScriptError, RedisConnectionError, ServerRefusedError, TaskValidationError
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.steps import Call
@@ -18,6 +19,7 @@ from .conftest import NOW, task
 if TYPE_CHECKING:
     from redis import Redis
 
+    from django_fairque.engine.models import Task
     from tests.servers import Server
 
 
@@ -98,3 +100,58 @@ def test_threads_share_a_client(redis: Redis) -> None:
         results = list(threads.map(queue.push, made))
     assert [result.task_id for result in results] == [each.task_id for each in made]
     assert queue.check_invariants() == []
+
+
+def many(count: int = 1000) -> list[Task]:
+    return [task(f"u{number % 3}", payload=number) for number in range(count)]
+
+
+def test_slices_are_sent_while_others_are_answered_and_keep_their_order(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=50))
+    results = queue.push_batch(many(), now=NOW)
+    assert [result.status for result in results] == ["accepted"] * 1000
+    for user in range(3):
+        served = [lease.payload for lease in queue.pop_batch(400, "w", [f"u{user}"], now=NOW)]
+        assert served == list(range(user, 1000, 3))
+    assert len(redis.connection_pool._available_connections) == 1  # given back
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 9])
+def test_a_connection_that_breaks_among_slices_costs_none_and_doubles_none(
+    server: Server, redis: Redis, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=100))
+    queue.push(task("other"), now=NOW)
+    sent, original = [], pushing.push_args
+
+    def interrupted(*args: Any, **options: Any) -> list[Any]:
+        sent.append(1)
+        if len(sent) == at + 1:
+            with server.client() as other:
+                other.client_kill_filter(_type="normal", skipme=True)
+        return original(*args, **options)
+
+    monkeypatch.setattr(pushing, "push_args", interrupted)
+    assert len({result.task_id for result in queue.push_batch(many(), now=NOW)}) == 1000
+    assert queue.get_stats().totals["pushed"] == 1001
+
+
+def test_what_can_not_be_pushed_is_said_before_anything_is(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, max_payload_bytes=20))
+    with pytest.raises(TaskValidationError, match="the limit"):
+        queue.push_batch([*many(500), task(payload="x" * 50)], now=NOW)
+    assert queue.get_stats().totals.get("pushed", 0) == 0
+
+
+def test_a_refusal_among_slices_is_raised_and_the_rest_is_not_sent(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, pipeline_timeout=0.1))
+    queue.push(task("other"), now=NOW)
+    redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerRefusedError, match="out of memory"):
+            queue.push_batch(many(), now=NOW)
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert queue.push(task("other"), now=NOW).accepted
