@@ -34,8 +34,11 @@ class Turns:
     def served(self, index: int, virtual_time: float, count: int, asked: int) -> None:
         """It was ``asked`` for so many tasks (0: it was told something else) and had ``count``; its time counts from now on."""
         if count and not self._is_busy[index]:
-            begin = virtual_time if not self._is_known[index] else self._times[index]
-            self._offsets[index] = self._lowest(index) - min(begin, virtual_time)
+            lowest = self._lowest(index)
+            if self._is_known[index]:  # not before where it was: who comes and goes gains nothing by that
+                self._offsets[index] = max(self._offsets[index], lowest - self._times[index])
+            else:
+                self._offsets[index] = lowest - virtual_time
         self._times[index], self._is_known[index] = virtual_time, True
         if asked:
             self._is_busy[index] = count >= asked

@@ -166,6 +166,19 @@ class TestFairness:
         served = Counter(queue.pop("w", now=NOW).user_id for _ in range(40))  # type: ignore[union-attr]
         assert abs(served[ONE] - served[TWO]) <= 2
 
+    def test_one_that_comes_and_goes_gains_nothing(self, queue: FairQueue) -> None:
+        queue.push_batch([task(ONE) for _ in range(400)], now=NOW)
+        queue.push(task(TWO), now=NOW)
+        served: Counter[str] = Counter()
+        for _ in range(300):
+            lease = queue.pop("w", now=NOW)
+            assert lease is not None
+            served[lease.user_id] += 1
+            queue.finish(lease, now=NOW)
+            if lease.user_id == TWO:
+                queue.push(task(TWO), now=NOW)
+        assert served[TWO] <= 1.05 * 150
+
     def test_lists_of_users(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
         assert [each.user_id for each in queue.pop_batch(5, "w", [TWO], now=NOW)] == [TWO]
