@@ -24,12 +24,15 @@ class Turns:
         """The turn of the shard that was served last."""
 
     def turn(self, index: int) -> float:
-        """The least is next. A shard that had nothing at its last look comes at its place when it has."""
-        return self._times[index] + self._offsets[index] if self._is_busy[index] else -math.inf
+        """The least is next. A shard that had nothing at its last look is not before the others for that."""
+        if not self._is_known[index]:
+            return -math.inf
+        own = self._times[index] + self._offsets[index]
+        return own if self._is_busy[index] else max(own, self._lowest(index))
 
     def next(self, among: list[int]) -> int:
-        """Whose turn it is among these. Those that had nothing are looked at first, in rotation."""
-        return min(among, key=self.turn)
+        """Whose turn it is among these; of equals first one that had nothing: what has come since is a newcomer's."""
+        return min(among, key=lambda index: (self.turn(index), self._is_busy[index]))
 
     def served(self, index: int, virtual_time: float, count: int, asked: int) -> None:
         """It was ``asked`` for so many tasks (0: it was told something else) and had ``count``; its time counts from now on."""

@@ -169,6 +169,7 @@ class Lane:
         if self.outcomes and self._outcome_since is None:
             self._outcome_since = now
         news = self._news.pop() if self._news else None
+        self.dry = self.dry and not news  # there is work, if not for this call: another shard may come first
         report = bool(self.outcomes) and (self.wants_notice or now - (self._outcome_since or now) >= HOLD)
         changed = not self.dry or news is not None or now >= self._look_due or self._looks_again
         look = changed and not self.stopping and len(self.buffer) <= self.low
