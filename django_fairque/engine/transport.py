@@ -48,6 +48,9 @@ UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException)
 """What the client raises; its cluster's error is no `RedisError`."""
 
+NOT_BEGUN = (redis_errors.BusyLoadingError, redis_errors.AuthenticationError)
+"""Errors of a connection that the call was not sent over."""
+
 REFUSALS = {
     "OOM": "the server is out of memory; new tasks are refused until the backlog has drained",
     "MISCONF": "the server can't write to its disk and refuses changes; free space or mend its persistence",
@@ -108,7 +111,7 @@ class Patience:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
         lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError))
-        self.is_in_doubt = self.is_in_doubt or (lost and not isinstance(error, redis_errors.BusyLoadingError))
+        self.is_in_doubt = self.is_in_doubt or (lost and not isinstance(error, NOT_BEGUN) and UNTRUSTED not in text)
         passing = (
             lost
             or code in PASSING

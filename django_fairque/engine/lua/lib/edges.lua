@@ -1,0 +1,122 @@
+-- What the accepted tasks depend on, and who depends on them: read, judged, written.
+
+-- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal or nil, and where the next
+-- argument is.
+local function read_dependencies(at)
+  for _ = 1, tonumber(ARGV[at]) do
+    remotes[ARGV[at + 1]] = { shard = ARGV[at + 2] }
+    at = at + 2
+  end
+  at = at + 1
+  local states = {}
+  local function state_of(id)
+    if states[id] == nil and remotes[id] then
+      local mirror = read_mirror(id)
+      remotes[id].is_known = mirror and true
+      states[id] = mirror and mirror.state or 'open'
+    elseif states[id] == nil then
+      states[id] = redis.call('HGET', task_key(id), 'state') or is_posted and 'finished' -- known when it was posted
+    end
+    return states[id]
+  end
+  local lists = tonumber(ARGV[at])
+  at = at + 1
+  for _ = 1, lists do
+    local item, policy, size = items[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
+    if codes[item.index] == 1 and item.u then
+      item.policy, item.blockers, item.parents = policy, {}, {}
+      local known = {}
+      for i = 1, size do
+        local id = alias[ARGV[at + 2 + i]] or ARGV[at + 2 + i]
+        if not known[id] then
+          known[id] = true
+          item.parents[#item.parents + 1] = id
+          local new = accepted_by_id[id]
+          local state = not new and state_of(id)
+          if not new and not state then return { 'missing', tostring(item.index), id } end
+          if new or not is_ended(state) or (state == 'failed' and policy == POLICY_WAIT) then
+            item.blockers[#item.blockers + 1] = id
+            if new then new.waited = true end
+          elseif policy ~= POLICY_RUN and state ~= 'finished' then
+            item.dropped = 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled')
+          end
+        end
+      end
+    end
+    at = at + 3 + size
+  end
+  return nil, at
+end
+
+-- Only through an id that lives again (it had ended, and tasks wait for it) can a cycle close outside this call.
+local function find_cycle(limit)
+  local function blockers_of(id)
+    local item = accepted_by_id[id]
+    if item then return item.blockers or {} end
+    return redis.call('SMEMBERS', blocked_key(id))
+  end
+  for _, item in ipairs(accepted) do
+    if item.blockers and item.before and redis.call('EXISTS', waiting_key(item.id)) == 1 then
+      local came_from, stack, looked = {}, { item.id }, 0
+      while #stack > 0 do
+        local id = table.remove(stack)
+        for _, blocker in ipairs(blockers_of(id)) do
+          if blocker == item.id then
+            local path = { item.id }
+            while id ~= item.id do
+              table.insert(path, 2, id)
+              id = came_from[id]
+            end
+            path[#path + 1] = item.id
+            return { 'cycle', unpack(path) }
+          end
+          if not came_from[blocker] then
+            came_from[blocker] = id
+            stack[#stack + 1] = blocker
+          end
+          looked = looked + 1
+          if looked > limit then return { 'size', item.id } end
+        end
+      end
+    end
+  end
+  return nil
+end
+
+local function touch_dependencies(run)
+  if run ~= '' then touch(run_key(run)) end
+  for _, item in ipairs(accepted) do
+    if item.before and item.before.raw.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
+      item.waited = true
+    end
+    if item.before and item.before.raw.run then touch(run_key(item.before.raw.run)) end
+    if item.dropped then touch(history_key(item.id)) end
+    if item.blockers and not item.dropped and #item.blockers > 0 then
+      item.is_blocked = true
+      touch(blocked_key(item.id))
+      for _, id in ipairs(item.blockers) do
+        touch(waiting_key(id))
+        touch(reacting_key(id))
+        if remotes[id] then touch(remote_key(id)) end
+      end
+    end
+  end
+end
+
+local OPTIONAL = { 'name', 2, 'expires', 7, 'timeout', 9, 'sla', 10 }
+local function write_edges(item)
+  for _, id in ipairs(item.blockers) do
+    sadd(blocked_key(item.id), id)
+    sadd(waiting_key(id), item.id)
+    if item.policy ~= POLICY_WAIT then sadd(reacting_key(id), item.id) end
+    local remote = remotes[id]
+    if remote and not remote.is_known then
+      remote.is_known = true
+      redis.call('HSET', remote_key(id), 'state', 'open', 'shard', remote.shard)
+      watch({ id = id, shard = remote.shard })
+    elseif not remote and not accepted_by_id[id] then
+      redis.call('HSET', task_key(id), 'waited', '1')
+    end
+  end
+  count('edges', #item.blockers)
+end
