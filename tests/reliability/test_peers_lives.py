@@ -50,6 +50,19 @@ def test_an_id_is_free_when_its_task_has_ended_though_its_result_is_kept(queue: 
         assert queue.get_task("nightly").result == number
 
 
+def test_a_unique_task_whose_worker_died_runs_again_and_frees_its_key(queue: FairQueue) -> None:
+    """72: a unique task stayed with a worker that was gone, and no other of its key was accepted any more."""
+    first = queue.push(task(unique_key="k", unique_for=100), now=NOW)
+    assert queue.pop("w", lease=10, now=NOW) is not None
+    assert queue.sweep(now=NOW + 10).reaped == 1
+    assert queue.push(task(unique_key="k", unique_for=100), now=NOW + 11).task_id == first.task_id
+    lease = queue.pop("another", now=NOW + 11)
+    assert lease is not None
+    assert lease.task_id == first.task_id
+    queue.finish(lease, now=NOW + 12)
+    assert queue.push(task(unique_key="k", unique_for=100), now=NOW + 100).accepted
+
+
 def test_listing_goes_on_while_tasks_are_forgotten(queue: FairQueue) -> None:
     """64: one record that expired between two reads made the whole listing fail."""
     ids = push_many(queue, "u", 20)
