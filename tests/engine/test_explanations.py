@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -68,6 +69,27 @@ def test_a_user_of_long_tasks_gets_fewer_of_them(make_queue: MakeQueue) -> None:
         started[lease.user_id] += 1
         queue.finish(lease, took=took, now=now)
     assert started["short"] == pytest.approx(60 * 5, abs=61)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_users_with_work_are_within_a_task_of_each(make_queue: MakeQueue, seed: int) -> None:
+    """The bound of docs/explanation/fairness.md, over every stretch of a run of tasks of random length."""
+    queue, chance, now = make_queue(fair_by="time"), random.Random(seed), NOW
+    weights, longest, got = {"a": 1, "b": 3}, {"a": 2.0, "b": 5.0}, {"a": 0.0, "b": 0.0}
+    queue.user("b").set_weight(3, now=NOW)
+    for user in weights:
+        push_many(queue, user, 300)
+    differences = [0.0]
+    for _ in range(300):
+        lease = queue.pop("w", lease=100, now=now)
+        assert lease is not None
+        took = chance.uniform(0.01, longest[lease.user_id])
+        now += took
+        got[lease.user_id] += took / weights[lease.user_id]
+        differences.append(got["a"] - got["b"])
+        queue.finish(lease, took=took, now=now)
+    bound = sum(longest[user] / weights[user] for user in weights)
+    assert bound / 4 < max(differences) - min(differences) <= bound
 
 
 @pytest.fixture
