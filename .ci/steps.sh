@@ -1,6 +1,6 @@
 # Steps of a build: each is announced, timed and limited in time; the first that fails ends the run. Sourced by run.
 
-step_limit=900  # seconds: more than any step needs on two cores, so that only a step that hangs reaches it
+step_limit=1800  # seconds: more than any step needs on two cores, so that only a step that hangs reaches it
 passed=()
 skipped=()
 unstable=()
@@ -30,6 +30,23 @@ tests() {  # tests NAME COMMAND...: a step whose command is pytest, however it i
         unstable+=("$name")
     elif [ "$status" -ne 0 ]; then
         return "$status"
+    fi
+    current=
+    passed+=("$name")
+    printf -- '--- %s: passed in %d s\n' "$name" $((SECONDS - began))
+}
+
+# What draws its own lots (and says which) is given a second draw in the same way.
+drawn() {  # drawn NAME COMMAND...
+    local name=$1 began=$SECONDS status=0
+    shift
+    printf '\n=== %s\n' "$name"
+    current=$name
+    timeout --kill-after=30 "$step_limit" "$@" || status=$?
+    if [ "$status" -ne 0 ]; then
+        printf -- '\n--- %s: once more, with another draw\n' "$name"
+        timeout --kill-after=30 "$step_limit" "$@"
+        unstable+=("$name")
     fi
     current=
     passed+=("$name")
