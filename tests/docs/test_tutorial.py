@@ -1,0 +1,121 @@
+"""docs/tutorial.md, followed to the letter in an empty folder, with the wheel that a user would install."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.docs.walkthrough import PATIENCE, Block, Walkthrough, blocks
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+# What must come from the wheel, and what a new environment brings itself.
+NOT_LENT = re.compile(r"^(?:_*editable_*.*|(?:django_)?fairque.*|pip.*|setuptools.*|.*\.pth|__pycache__)$", re.IGNORECASE)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed: there is nothing to build a wheel with")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheels")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    return tmp_path / "wheels"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, wheels: Path) -> dict[str, str]:
+    """A reader's, who can install our wheel and already has what it depends on: no package registry is asked."""
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if not NOT_LENT.match(each.name):
+            (lent / each.name).symlink_to(each)
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+    folders = [tmp_path / "shop" / ".venv" / "bin", Path(sys.executable).parent, Path("/usr/bin"), Path("/bin")]
+    return kept | {
+        "PATH": ":".join(map(str, folders)),
+        "PYTHONPATH": str(lent),
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+
+
+class Browser:
+    """Looks at pages of the admin as whom the page makes its superuser, and waits for a web server that starts."""
+
+    def __init__(self) -> None:
+        cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        self._opener = urllib.request.build_opener(cookies)
+
+    def look(self, address: str) -> str:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                form = self._get(address)
+                break
+            except urllib.error.URLError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+        if match := re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form):
+            fields = {"csrfmiddlewaretoken": match[1], "username": "admin", "password": "tutorial"}
+            login = urllib.parse.urljoin(address, "/admin/login/?next=" + urllib.parse.urlsplit(address).path)
+            return self._get(login, urllib.parse.urlencode(fields).encode())
+        return form
+
+    def _get(self, address: str, data: bytes | None = None) -> str:
+        with self._opener.open(address, data, timeout=PATIENCE) as response:
+            text: str = response.read().decode()
+            return text
+
+
+@pytest.mark.slow
+def test_who_follows_the_tutorial_sees_what_it_promises(tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    # The only change: a port that is free here.
+    page = PAGE.replace("runserver 8000", f"runserver {port}").replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    assert page.count(str(port)) == 3
+    Walkthrough(folder, environment, Browser().look).follow(blocks(page))
+    (installed,) = (folder / ".venv").rglob("django_fairque/__init__.py")
+    assert installed.is_file()
+    assert "Your receipt" in (folder / "background-0.log").read_text()
+
+
+def test_every_block_of_the_page_is_marked() -> None:
+    assert len(blocks(PAGE)) == PAGE.count("```") / 2
+
+
+class TestTheReader:
+    """Who finds nothing wrong with any page would be no use."""
+
+    def test_a_promise_that_is_not_kept_is_found(self) -> None:
+        block = Block("shows", "", "1 of … tasks\nOK\n")
+        assert block.missing("there is 1 of 3 tasks\nOK") == []
+        assert block.missing("2 of 3 tasks\nOK") == ["1 of … tasks"]
+
+    def test_a_command_that_fails_ends_it(self, tmp_path: Path) -> None:
+        reader = Walkthrough(tmp_path, {"PATH": os.environ["PATH"]}, str)
+        with pytest.raises(AssertionError, match="ended with 3"):
+            reader.follow([Block("run", "", "exit 3\ntrue\n")])
+
+    def test_an_unknown_mark_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="'ran'"):
+            Walkthrough(tmp_path, {}, str).follow([Block("ran", "", "true")])
