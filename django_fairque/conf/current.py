@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .models import FairQueueConfig
-from .sources import WATCHED_SETTINGS, load
+from .sources import NO_SERVER_URL, WATCHED_SETTINGS, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class _Current:
     def __init__(self) -> None:
         self.config: FairQueueConfig | None = None
         self.overrides: Mapping[str, Any] = {}
+        self.needing_no_server = 0
         self.on_reset: list[Callable[[], None]] = []
         self._listening = False
         self.renew_lock()
@@ -29,7 +31,7 @@ class _Current:
         with self.lock:
             self._listen()
             if self.config is None:
-                self.config = load(FairQueueConfig, self.overrides)
+                self.config = load(FairQueueConfig, self.overrides, needs_server=not self.needing_no_server)
             return self.config
 
     def _listen(self) -> None:
@@ -72,6 +74,24 @@ def reset_config() -> None:
         _current.config = None
     for callback in _current.on_reset:
         callback()
+
+
+@contextmanager
+def needing_no_server() -> Iterator[None]:
+    """For a block that sends nothing (in tests, where `DEBUG` is false): it is no mistake that no server is named.
+
+    A server that is named stays what it is.
+    """
+    with _current.lock:
+        _current.needing_no_server += 1
+    try:
+        yield
+    finally:
+        with _current.lock:
+            _current.needing_no_server -= 1
+            made_up = _current.config is not None and _current.config.redis.url == NO_SERVER_URL
+        if made_up and not _current.needing_no_server:
+            reset_config()
 
 
 def on_reset(callback: Callable[[], None]) -> None:

@@ -37,8 +37,15 @@ _NO_SERVER = (
 )
 
 
-def load(kind: type[AnyConfig], *overrides: Mapping[str, Any]) -> AnyConfig:
+NO_SERVER_URL = "unix:///no-server-is-named-and-this-test-captures-its-tasks"
+"""In place of a server that nobody needs; whoever asks it all the same reads this in the error."""
+
+
+def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: bool = True) -> AnyConfig:
     """All sources together, as they are now; of several overrides the last wins.
+
+    Args:
+        needs_server: whether it is a mistake to name no server when this is not development.
 
     Raises:
         ConfigurationError: every mistake in them.
@@ -47,7 +54,7 @@ def load(kind: type[AnyConfig], *overrides: Mapping[str, Any]) -> AnyConfig:
     named = [entry for layer in layers if (entry := layer.entries.pop(("config_file",), None))]
     if named and named[-1].value is not None:
         layers.insert(1, file_layer(named[-1].value, named[-1].key))
-    return assemble(kind, [_default_server(layers), *layers], _check_cache)
+    return assemble(kind, [_default_server(layers, needs_server=needs_server), *layers], _check_cache)
 
 
 def settings_layer() -> Layer:
@@ -70,7 +77,7 @@ def overrides_layer(overrides: Mapping[str, Any]) -> Layer:
     return layer
 
 
-def _default_server(layers: list[Layer]) -> Layer:
+def _default_server(layers: list[Layer], *, needs_server: bool) -> Layer:
     """The embedded server if no source names one and this is development, else the mistake that none is named."""
     layer = Layer()
     keys = {path[1] for each in layers for path in each.entries if path[:1] == ("redis",) and len(path) > 1}
@@ -82,6 +89,8 @@ def _default_server(layers: list[Layer]) -> Layer:
 
     if settings.DEBUG:
         layer.entries["redis", "url"] = Entry("embedded://", 'settings.FAIRQUE["REDIS"]["URL"] (default)', shouted=True)
+    elif not needs_server:
+        layer.entries["redis", "url"] = Entry(NO_SERVER_URL, 'settings.FAIRQUE["REDIS"]["URL"] (none)', shouted=True)
     else:
         layer.mistakes.append(Mistake("server", ("redis",), _NO_SERVER, key='settings.FAIRQUE["REDIS"]'))
     return layer

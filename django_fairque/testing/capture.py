@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS
 
+from django_fairque.conf.current import needing_no_server
 from django_fairque.engine import payload as json_payload
 from django_fairque.engine.records import TaskState
 from django_fairque.tasks import sending
@@ -215,7 +216,8 @@ def eager() -> Iterator[Capture]:
 def _outlet(capture: Capture) -> Iterator[Capture]:
     sending.outlets.append(capture)
     try:
-        yield capture
+        with needing_no_server():
+            yield capture
     finally:
         sending.outlets.remove(capture)
 

@@ -8,7 +8,18 @@ import pytest
 from django.db import transaction
 from django.test import TestCase
 
-from django_fairque import Discard, Priority, Retry, TaskState, current_task, group, task
+from django_fairque import (
+    ConfigurationError,
+    Discard,
+    Priority,
+    RedisConnectionError,
+    Retry,
+    TaskState,
+    current_task,
+    get_queue,
+    group,
+    task,
+)
 from django_fairque.tasks import registry
 from django_fairque.testing import FairqueTestMixin, assert_enqueued, assert_fair, capture_tasks, eager
 
@@ -16,14 +27,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_django import Settings
+    from redis import Redis
 
+    from django_fairque.engine.queue import FairQueue
     from django_fairque.testing import Capture
+    from tests.servers import Server
 
 
 @pytest.fixture(autouse=True)
 def nobody_answers(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUES": {"mail": {}}}
     monkeypatch.setattr(registry, "_tasks", {})
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    return get_queue()
 
 
 @pytest.fixture
@@ -46,6 +66,27 @@ def test_what_is_enqueued_is_captured(fairque: Capture, greet: Any) -> None:
     assert fairque.run() == 1
     assert (result.state, result.result()) == (TaskState.FINISHED, "HELLO A, B")
     assert captured.progress == (1, 2, "half")
+
+
+def test_no_server_has_to_be_named(settings: Settings, greet: Any) -> None:
+    settings.FAIRQUE = {"QUEUES": {"mail": {}}}  # as in development, where the embedded server is the default
+    with pytest.raises(ConfigurationError, match="no server is named"):
+        greet.enqueue("acme", "a")
+    with capture_tasks() as capture:
+        greet.using(queue="mail").enqueue("acme", "a")
+        with eager():
+            assert greet.enqueue("acme", "b").result() == "hello b"
+        assert capture.run() == 1
+        with pytest.raises(RedisConnectionError, match="no-server-is-named"):
+            get_queue().get_stats()
+    with pytest.raises(ConfigurationError, match="no server is named"):
+        get_queue()
+
+
+def test_a_server_that_is_named_is_kept(queue: FairQueue) -> None:
+    with capture_tasks():
+        assert get_queue() is queue
+    assert get_queue() is queue
 
 
 async def test_awaited_too(fairque: Capture, greet: Any) -> None:
