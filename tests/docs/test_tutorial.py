@@ -23,7 +23,9 @@ from tests.docs.walkthrough import PATIENCE, Block, Walkthrough, blocks
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 # What must come from the wheel, and what a new environment brings itself.
-NOT_LENT = re.compile(r"^(?:_*editable_*.*|(?:django_)?fairque.*|pip.*|setuptools.*|.*\.pth|__pycache__)$", re.IGNORECASE)
+NOT_LENT = re.compile(
+    r"^(?:_*editable_*.*|(?:django_)?fairque.*|pip.*|setuptools.*|.*\.pth|__pycache__)$", re.IGNORECASE
+)
 
 
 @pytest.fixture

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-BLOCK = re.compile(r"^<!-- (?P<what>[a-z ]+)(?:: (?P<path>\S+))? -->\n```\w*\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^<!-- (?P<what>[a-z ]+)(?:: (?P<path>\S+))? -->\n```\w*\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
+)
 PATIENCE = 60.0  # seconds: for what takes a moment on a machine that is idle
 
 
