@@ -1,0 +1,219 @@
+"""The pages of docs/howto: their examples run one after the other, on a real server, and a worker runs what they enqueue."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import django
+import pytest
+from django.core.management import get_commands, load_command_class
+
+from django_fairque import Priority, Task, signals
+from django_fairque.conf import get_config, get_queue
+from django_fairque.engine.alerts import Alert
+from django_fairque.testing import run_tasks
+from tests.docs.examples import DOCS, command_lines, examples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from django.test import RequestFactory
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+
+HOWTO = DOCS / "howto"
+PAGES = {page.stem: page for page in sorted(HOWTO.glob("*.md"))}
+WITH_COMMANDS = [*PAGES.values(), DOCS / "tutorial.md", DOCS / "troubleshooting.md"]
+MOST_LINES = 100
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Reader:
+    """Types the examples of a page into one module, and sets what they set in the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._server = settings.FAIRQUE["REDIS"]
+        self.names: dict[str, Any] = {}
+
+    def read(self, name: str) -> dict[str, Any]:
+        self.names["__name__"] = f"shop.{name.replace('-', '_')}"
+        for example in examples(PAGES[name], "python"):
+            exec(compile(example, f"docs/howto/{name}.md", "exec"), self.names)
+            self._configure(self.names.pop("FAIRQUE", {}))
+            for setting in ("TASKS", "SECRET_KEY", "SECRET_KEY_FALLBACKS"):
+                if setting in self.names:
+                    setattr(self._settings, setting, self.names.pop(setting))
+        return self.names
+
+    def _configure(self, theirs: dict[str, Any]) -> None:
+        """Their settings must be right; afterwards only their queues count, on the server of the tests."""
+        if theirs:
+            self._settings.FAIRQUE = {"REDIS": self._server, **theirs}
+            get_config()
+            self._settings.FAIRQUE = {"REDIS": self._server, "QUEUES": theirs.get("QUEUES", {})}
+
+
+@pytest.fixture
+def reader(queue: FairQueue, settings: Settings) -> Reader:
+    return Reader(settings)
+
+
+def states(name: str = "default") -> dict[str, int]:
+    return {str(state): count for state, count in get_queue(name).get_stats().states.items() if count}
+
+
+def drain(*names: str) -> None:
+    while sum(run_tasks(name) for name in names or ("default",)):
+        pass
+
+
+def test_pipelines(reader: Reader) -> None:
+    names = reader.read("pipelines")
+    drain()
+    assert names["later"].state == "running"  # as of when it was looked at
+    assert get_queue().run(names["run_id"]).state == "finished"
+    assert names["run"].results[-1].result() == len("eu" + "us" + "asia")
+    assert states() == {"finished": 4 + 3 + 1 + 4}
+
+
+def test_schedules(reader: Reader) -> None:
+    names = reader.read("schedules")
+    assert names["reminder"].state == "canceled"
+    assert get_queue().schedules.list() == []
+    drain()
+    assert states() == {"canceled": 1, "finished": 1}
+
+
+def test_priorities(reader: Reader) -> None:
+    reader.read("priorities")
+    stats = get_queue().user("acme").stats()
+    assert (stats.sla, stats.sizes.critical, stats.sizes.normal) == (60, 1, 2)
+    first = get_queue().pop("w")
+    assert first is not None
+    assert first.name == "shop.priorities.send_code"
+
+
+def test_plans(reader: Reader) -> None:
+    reader.read("plans")
+    stats = get_queue().user("acme").stats()
+    assert (stats.weight, stats.max_running, stats.rate, stats.max_backlog) == (3, 20, None, 100_000)
+    assert get_queue().user("bob").stats().sizes.total == 1_000
+
+
+def test_bulk_imports(reader: Reader) -> None:
+    names = reader.read("bulk-imports")
+    drain()
+    assert names["stored"] == {"a-1": "10", "a-2": "12"}
+    # The upload, its good rows and the row that was sent twice; and the one without an article number.
+    assert states() == {"finished": 1 + 2 + 1, "failed": 1}
+    assert get_queue().dlq.groups().groups[0].error.endswith("no article number")
+
+
+def test_long_tasks(reader: Reader, rf: RequestFactory) -> None:
+    names = reader.read("long-tasks")
+    drain()
+    assert names["result"].result() == {"film": "holidays"}
+    assert names["progress"](rf.get("/"), names["result"].id).content == b'{"state": "finished", "done": 5, "of": 5}'
+    assert names["progress"](rf.get("/"), "no-such-task").status_code == 404
+    exported = [each.result for each in get_queue().tasks("finished").items if each.name.endswith("export")]
+    assert sorted(exported) == [100, 200, 250]
+
+
+def test_transactions(reader: Reader) -> None:
+    names = reader.read("transactions")
+    drain()
+    assert names["sent"] == [1]
+    assert states() == {"finished": 3}
+    assert list(names["paid"]) == [1]
+
+
+def test_tests(reader: Reader) -> None:
+    names = reader.read("tests")
+    assert len(names["attempts"]) == 3
+
+
+def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> None:
+    settings.ADMINS = ["on-duty@example.com"] if django.VERSION >= (6, 0) else [("On duty", "on-duty@example.com")]
+    names = reader.read("alerts")
+    task = Task.create("acme", 3, None)
+    try:
+        signals.task_dead.send(sender="shop.work", task=task, queue="default", error="no")
+    finally:
+        signals.task_dead.disconnect(names["tell_the_team"])
+    assert names["messages"] == ["shop.work of acme is a dead letter: no"]
+    names["tell_the_chat"](Alert("at_risk", 0.0, "default", "", "", "", Priority.NORMAL))
+    names["tell_the_chat"](Alert("emptied", 0.0, "default", "", "", "", Priority.NORMAL))
+    assert len(names["messages"]) == 2
+    get_queue().push(task)
+    names["monitor"].check()
+    assert [mail.to for mail in mailoutbox] == [["on-duty@example.com"]]
+    assert "while no worker lives" in mailoutbox[0].body
+
+
+@pytest.mark.parametrize("name", ["monitoring", "scaling", "upgrading", "README"])
+def test_pages_about_settings(reader: Reader, name: str) -> None:
+    reader.read(name)
+
+
+def test_why_does_it_wait(reader: Reader) -> None:
+    reader.read("why-does-it-wait")
+
+
+def test_from_django_rq(reader: Reader) -> None:
+    names = reader.read("from-django-rq")
+    assert names["report_job"]("acme", "may") == {"pages": 3}
+    assert states("high") == {"queued": 1, "scheduled": 1}
+    drain("high")
+    assert states("high") == {"finished": 1, "scheduled": 1}
+
+
+def test_from_celery(reader: Reader) -> None:
+    names = reader.read("from-celery")
+    sent = names["fetch_task"]("acme", 7)
+    drain()
+    assert names["run"].results[-1].result() == 60
+    assert get_queue().get_task(sent).result == 70
+
+
+def test_from_django_q2(reader: Reader) -> None:
+    names = reader.read("from-django-q2")
+    assert [each.name for each in get_queue().schedules.list()] == ["reports"]
+    drain()
+    assert names["run"].results[0].result() == "may of acme"
+
+
+def test_from_django_tasks(reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    users: Any = ModuleType("shop.users")
+    users.user_of = lambda task, args, kwargs: args[0]
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+    monkeypatch.setitem(sys.modules, "shop.users", users)
+    names = reader.read("from-django-tasks")
+    assert get_queue().get_task(names["result"].id).user_id == "acme"
+    drain()
+    names["result"].refresh()
+    assert names["result"].return_value == {"sent": 42}
+
+
+def test_every_page_has_a_test_and_is_in_the_index() -> None:
+    tested = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
+    assert set(PAGES) - tested - {"monitoring", "scaling", "upgrading", "README"} == set()
+    index = PAGES["README"].read_text()
+    assert [name for name in PAGES if f"({name}.md)" not in index and name != "README"] == []
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_a_page_has_at_most_a_hundred_lines(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_can_be_given(page: Path) -> None:
+    for name, *arguments in command_lines(page):
+        if name.startswith("fairque_"):
+            command = load_command_class(get_commands()[name], name)
+            command.create_parser("manage.py", name).parse_args(arguments)
