@@ -138,6 +138,7 @@ def test_tests(reader: Reader) -> None:
 
 
 def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> None:
+    settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}  # from Django 6.1 on
     settings.ADMINS = ["on-duty@example.com"] if django.VERSION >= (6, 0) else [("On duty", "on-duty@example.com")]
     names = reader.read("alerts")
     task = Task.create("acme", 3, None)

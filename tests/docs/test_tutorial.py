@@ -98,7 +98,7 @@ def test_who_follows_the_tutorial_sees_what_it_promises(tmp_path: Path, environm
     Walkthrough(folder, environment, Browser().look).follow(blocks(page))
     (installed,) = (folder / ".venv").rglob("django_fairque/__init__.py")
     assert installed.is_file()
-    assert "Your receipt" in (folder / "background-0.log").read_text()
+    assert "orders.tasks.write_receipt of user globex finished" in (folder / "background-0.log").read_text()
 
 
 def test_every_block_of_the_page_is_marked() -> None:

@@ -1,0 +1,41 @@
+"""docs/messages.md has every message, docs/troubleshooting.md what is to be done about every line of the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.examples import DOCS
+from tests.docs.messages import PAGE, Message, messages, page
+
+TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text()
+
+
+def longest_part(text: str) -> str:
+    return max(text.split("…"), key=len).strip(" :;,()")
+
+
+def test_the_page_of_messages_is_as_the_source() -> None:
+    assert PAGE.read_text() == page(), "run: python -m tests.docs.messages"
+
+
+# Their words are in what is filled in.
+WITHOUT_WORDS = {"queue …: …", "queue …: …: …", "worker process … …"}
+
+
+@pytest.mark.parametrize(
+    "text", [each.text for each in messages() if each.is_logged and each.text not in WITHOUT_WORDS]
+)
+def test_every_line_of_the_log_is_explained(text: str) -> None:
+    assert longest_part(text) in TROUBLESHOOTING
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("TaskUsageError", "two tasks are named …: … and …; give one of them another name with @task(name=…)"),
+        Message("WARNING", "the progress of task … could not be recorded"),
+        Message("ERROR", "worker process … could not begin"),
+    ],
+)
+def test_messages_are_found_in_the_source(message: Message) -> None:
+    assert message in messages()
