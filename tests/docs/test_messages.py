@@ -1,9 +1,10 @@
-"""docs/messages.md has every message, docs/troubleshooting.md what is to be done about every line of the log."""
+"""docs/messages.md has every message, docs/troubleshooting.md what is to be done about those of the log and of the server."""
 
 from __future__ import annotations
 
 import pytest
 
+from django_fairque.engine.transport import REFUSALS
 from tests.docs.examples import DOCS
 from tests.docs.messages import PAGE, Message, messages, page
 
@@ -27,6 +28,11 @@ WITHOUT_WORDS = {"queue …: …", "queue …: …: …", "worker process … �
 )
 def test_every_line_of_the_log_is_explained(text: str) -> None:
     assert longest_part(text) in TROUBLESHOOTING
+
+
+@pytest.mark.parametrize("text", REFUSALS.values(), ids=REFUSALS)
+def test_what_the_server_refuses_is_explained(text: str) -> None:
+    assert text.partition(";")[0] in TROUBLESHOOTING
 
 
 @pytest.mark.parametrize(
