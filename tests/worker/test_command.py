@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+from unittest.mock import ANY
 
 import pytest
 
+from django_fairque.engine.health import Health
 from django_fairque.engine.models import Task
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.monitoring.worker_file import worker_health
 
 from .conftest import eventually, is_alive
 
@@ -138,8 +141,10 @@ def test_the_health_file_is_written_while_it_lives(start_worker: StartWorker) ->
     assert first["worker"].startswith("w1-")
     assert first["pid"] == worker.pid
     eventually(lambda: worker.health()["time"] > first["time"])
+    assert worker_health(worker.health_file) == Health("good", [], ANY)
     assert worker.stop() == 0
     assert not worker.health_file.exists()
+    assert worker_health(worker.health_file).status == "down"
 
 
 def test_connections_to_the_database_do_not_outlive_a_task(

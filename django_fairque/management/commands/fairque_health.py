@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_queue
@@ -13,6 +14,7 @@ from django_fairque.engine.health import Health
 from django_fairque.management.base import QueueCommand
 from django_fairque.monitoring.doctor import examined
 from django_fairque.monitoring.formatting import size
+from django_fairque.monitoring.worker_file import worker_health
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -23,27 +25,38 @@ EXIT = {"good": 0, "degraded": 1, "down": 2}
 class Command(QueueCommand):
     help = (
         "Say whether a queue is good (exit 0), degraded (1) or down (2, no task is accepted), and why; "
-        "and what its server is, can do, and keeps, found by trying."
+        "and what its server is, can do, and keeps, found by trying. With --worker-file, how one worker of this machine is."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="as one JSON object")
+        parser.add_argument(
+            "--worker-file",
+            metavar="PATH",
+            type=Path,
+            help="ask no server: healthy (exit 0), not well (1), or down (2) by what the worker with this --health-file writes",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            health = examined(get_queue(options["queue"]))
-        except FairQueueError as error:
-            health = Health("down", [str(error)], {})
+        path = options["worker_file"]
+        health = worker_health(path) if path else _of_queue(options["queue"])
         if options["json"]:
             self.stdout.write(json.dumps(dataclasses.asdict(health)))
         else:
             self.stdout.write(health.status)
             for reason in health.reasons:
                 self.stdout.write(f"- {reason}")
-            if health.server:
+            if "name" in health.server:
                 self.stdout.write(_server(health.server))
         sys.exit(EXIT[health.status])
+
+
+def _of_queue(name: str) -> Health:
+    try:
+        return examined(get_queue(name))
+    except FairQueueError as error:
+        return Health("down", [str(error)], {})
 
 
 def _server(server: dict[str, Any]) -> str:

@@ -1,0 +1,81 @@
+"""`fairque_health --worker-file`: how one worker is, told by exit codes and without a server."""
+
+from __future__ import annotations
+
+import json
+import time
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import call_command
+
+from django_fairque.monitoring.worker_file import MAX_AGE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+
+@pytest.fixture(autouse=True)
+def no_server(settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "health.json"
+
+
+def health(file: Path, *words: str) -> tuple[int, str]:
+    out = StringIO()
+    with pytest.raises(SystemExit) as stop:
+        call_command("fairque_health", "--worker-file", str(file), *words, stdout=out)
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out.getvalue()
+
+
+def written(status: str = "healthy", *reasons: str, age: float = 0.0) -> str:
+    facts: dict[str, Any] = {"time": time.time() - age, "pid": 7, "worker": "w1-7", "processes": []}
+    return json.dumps({"status": status, "reasons": reasons, **facts})
+
+
+def test_a_healthy_worker_is_good(file: Path) -> None:
+    file.write_text(written())
+    assert health(file) == (0, "good\n")
+    code, out = health(file, "--json")
+    assert (code, json.loads(out)["server"]["worker"]["worker"]) == (0, "w1-7")
+
+
+def test_one_that_is_not_well_is_degraded_and_says_why(file: Path) -> None:
+    file.write_text(written("unhealthy", "no worker process is ready"))
+    assert health(file) == (1, "degraded\n- no worker process is ready\n")
+
+
+def test_one_that_starts_is_degraded(file: Path) -> None:
+    file.write_text(written("starting"))
+    assert health(file) == (1, "degraded\n- the worker is starting\n")
+
+
+def test_one_that_hangs_is_down_whatever_it_said_last(file: Path) -> None:
+    file.write_text(written(age=MAX_AGE + 5))
+    code, out = health(file)
+    assert code == 2
+    assert "for 15 s: it hangs" in out
+    file.write_text(written(age=MAX_AGE - 2))
+    assert health(file)[0] == 0
+
+
+def test_no_file_is_down(file: Path) -> None:
+    code, out = health(file)
+    assert code == 2
+    assert f"--health-file {file}?" in out
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"x"', '{"time": "x", "status": "healthy", "reasons": []}'])
+def test_another_file_is_down(file: Path, text: str) -> None:
+    file.write_text(text)
+    code, out = health(file)
+    assert code == 2
+    assert "is not the health file of a worker" in out
