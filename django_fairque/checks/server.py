@@ -42,6 +42,10 @@ _NUMBERS = {
     "eviction": ("fairque.E013", "Set maxmemory-policy noeviction: any other throws tasks away when memory is short."),
     "unsupported": ("fairque.E014", _OLD),
     "version": ("fairque.W005", _OLD),
+    "unlimited": (
+        "fairque.W051",
+        "Set maxmemory below what the machine has: a full server refuses tasks and keeps the others.",
+    ),
     "hole": ("fairque.W010", "Upgrade within its line; until then let nobody connect who may not run code there."),
 }
 
@@ -69,13 +73,19 @@ def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
 
     where: dict[tuple[str, str], list[str]] = {}
     for node, info in infos.items():
-        for finding in findings(info):
+        for finding in (*findings(info), *_unlimited(info)):
             where.setdefault(finding, []).append(node)
     for (kind, text), nodes in where.items():
         if kind in _NUMBERS:
             number, hint = _NUMBERS[kind]
             place = f"{redis.address}{_some(nodes)}"
             yield (error if ".E" in number else warning)(number, f"{place}: {text}", hint)
+
+
+def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Not among what `fairque_health` finds: nothing is wrong yet, and on a machine of one's own it may be meant so."""
+    if info.get("maxmemory") == 0:
+        yield "unlimited", "there is no maxmemory: a queue that grows ends when the kernel kills the server"
 
 
 def _some(nodes: list[str]) -> str:

@@ -52,7 +52,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def fit(make_server: MakeServer) -> Server:
     """A server of the test's own with which nothing is wrong."""
-    server = make_server("--appendonly", "yes")
+    server = make_server("--appendonly", "yes", "--maxmemory", "1gb")
     with server.client() as client:
         kinds = {kind for kind, _ in findings(server_infos(client)[""])}
     if {"version", "hole"} & kinds:

@@ -45,6 +45,7 @@ def test_a_server_that_is_fit(check: Check, fit: Server) -> None:
         ("maxmemory-policy", "allkeys-lru", "E013"),
         ("maxmemory-policy", "volatile-ttl", "E013"),
         ("appendonly", "no", "W004"),
+        ("maxmemory", "0", "W051"),
     ],
 )
 def test_how_it_is_set(check: Check, fit: Server, option: str, value: str, number: str) -> None:
@@ -99,7 +100,7 @@ def test_an_old_server(check: Check, fit: Server, version: bytes, found: list[st
 
 
 def test_every_primary_of_a_cluster_is_asked(check: Check, make_server: MakeServer, settings: Settings) -> None:
-    (port, first), (_, second) = make_cluster(make_server, 2, "--appendonly", "yes")
+    (port, first), (_, second) = make_cluster(make_server, 2, "--appendonly", "yes", "--maxmemory", "1gb")
     configuration = {"REDIS": {"URL": f"redis://127.0.0.1:{port}", "CLUSTER": True}}
     assert check(configuration, deploy=True) == []
     with second.client() as client:
