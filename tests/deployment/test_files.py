@@ -1,0 +1,198 @@
+"""What docs/deployment/ has run exists, and its files agree with each other and with the defaults."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from django.core.management import get_commands, load_command_class
+from django.urls import include, path, resolve
+
+from django_fairque.conf import WorkerConfig
+from tests.deployment import files
+
+if TYPE_CHECKING:
+    from django.core.management.base import BaseCommand
+
+HTTP, METRICS = 8000, 9400
+MARGIN = 15
+"""Seconds beyond the grace period in which a worker gives back what still runs, and ends."""
+
+urlpatterns = [path("fairque/", include("django_fairque.urls"))]
+ALL = list(files.commands())
+
+
+def manage_commands() -> list[Any]:
+    found = [(each.where, name, arguments) for each in ALL for name, arguments in each.names]
+    return [pytest.param(name, arguments, id=f"{where}-{name}") for where, name, arguments in found]
+
+
+def option(where: str, name: str) -> str:
+    """The value of a worker's option in the file of that name."""
+    (found,) = (each.words for each in ALL if each.where == where and "fairque_worker" in each.words)
+    return found[found.index(name) + 1]
+
+
+def deployment(name: str) -> dict[str, Any]:
+    pod: dict[str, Any] = dict(files.pods())[name]
+    return pod
+
+
+def container(name: str) -> dict[str, Any]:
+    (found,) = deployment(name)["containers"]
+    return dict(found)
+
+
+@pytest.mark.parametrize(("name", "arguments"), manage_commands())
+def test_commands_and_their_options_exist(name: str, arguments: list[str]) -> None:
+    command: BaseCommand = load_command_class(get_commands()[name], name)
+    command.create_parser("manage.py", name).parse_args(arguments)
+
+
+def test_each_way_runs_a_worker_and_asks_for_its_health() -> None:
+    of_worker = {each.where for each in ALL for name, _ in each.names if name == "fairque_worker"}
+    assert of_worker == {"shop-worker.service", "compose.yaml worker", "shop-worker"}
+    of_health = {each.where for each in ALL for name, _ in each.names if name == "fairque_health"}
+    assert {"compose.yaml worker", "compose.yaml release", "shop-release", "shop-worker livenessProbe"} <= of_health
+
+
+def test_probes_read_the_file_that_the_worker_writes() -> None:
+    for where in ("compose.yaml worker", "shop-worker"):
+        written = option(where, "--health-file")
+        asked = [
+            each.words[each.words.index("--worker-file") + 1]
+            for each in ALL
+            if each.where.startswith(where) and "--worker-file" in each.words
+        ]
+        assert asked
+        assert set(asked) == {written}
+    mounts = {each["mountPath"] for each in container("shop-worker")["volumeMounts"]}
+    assert "/run/fairque" in mounts
+    assert any(each.startswith("/run/fairque") for each in files.compose()["services"]["worker"]["tmpfs"])
+    service = files.unit(files.FOLDER / "systemd" / "shop-worker.service")["Service"]
+    assert option("shop-worker.service", "--health-file").startswith(f"/run/{service['RuntimeDirectory']}/")
+
+
+def test_whoever_stops_a_worker_waits_longer_than_it_does() -> None:
+    least = WorkerConfig().graceful_shutdown_timeout + MARGIN
+    service = files.unit(files.FOLDER / "systemd" / "shop-worker.service")["Service"]
+    assert files.seconds(service["TimeoutStopSec"]) >= least
+    assert files.seconds(files.compose()["services"]["worker"]["stop_grace_period"]) >= least
+    assert deployment("shop-worker")["terminationGracePeriodSeconds"] >= least
+
+
+def test_systemd_tells_the_supervisor_alone() -> None:
+    service = files.unit(files.FOLDER / "systemd" / "shop-worker.service")["Service"]
+    assert (service["KillMode"], service["KillSignal"], service["Restart"]) == ("mixed", "SIGTERM", "always")
+
+
+def test_ports_agree() -> None:
+    assert {each["name"]: each["containerPort"] for each in container("shop-web")["ports"]} == {"http": HTTP}
+    assert {each["name"]: each["containerPort"] for each in container("shop-worker")["ports"]} == {"metrics": METRICS}
+    assert option("shop-worker", "--metrics-port") == option("shop-worker.service", "--metrics-port") == str(METRICS)
+    assert option("shop-worker", "--metrics-host") == "0.0.0.0"
+    allowed = {
+        each["metadata"]["name"]: [rule["port"] for entry in each["spec"]["ingress"] for rule in entry["ports"]]
+        for each in files.resources()
+        if each["kind"] == "NetworkPolicy" and "ingress" in each["spec"]
+    }
+    assert allowed == {"shop-web": [HTTP], "shop-worker": [METRICS]}
+    dockerfile = files.DOCKERFILE.read_text()
+    assert f"EXPOSE {HTTP} {METRICS}" in dockerfile
+    assert f"0.0.0.0:{HTTP}" in dockerfile
+    assert files.compose()["services"]["web"]["ports"] == [f"127.0.0.1:{HTTP}:{HTTP}"]
+
+
+@pytest.mark.urls(__name__)
+def test_pages_that_are_probed_exist() -> None:
+    text = "".join(each.read_text() for each in (files.COMPOSE, *files.MANIFESTS))
+    asked = set(re.findall(r"/fairque/[a-z]+/", text)) - {"/fairque/health/"}
+    assert asked == {"/fairque/live/", "/fairque/ready/"}
+    for each in asked:
+        assert resolve(each).url_name
+
+
+def test_probes_name_a_host_that_is_allowed() -> None:
+    hosts = files.resource("ConfigMap", "shop")["data"]["ALLOWED_HOSTS"].split(",")
+    for name in ("livenessProbe", "readinessProbe"):
+        probe = container("shop-web")[name]
+        assert next(each["value"] for each in probe["httpGet"]["httpHeaders"] if each["name"] == "Host") in hosts
+        assert probe["timeoutSeconds"] > 2  # a page's own limit
+    assert "localhost" in files.compose()["services"]["web"]["environment"]["ALLOWED_HOSTS"].split(",")
+
+
+def test_selectors_choose_what_is_there() -> None:
+    labels = {
+        name: files.resource("Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        for name in ("shop-web", "shop-worker")
+    }
+    for each in files.resources():
+        name, spec = each["metadata"]["name"], each.get("spec", {})
+        if each["kind"] in {"Deployment", "PodDisruptionBudget"}:
+            assert spec["selector"]["matchLabels"] == labels[name]
+        elif each["kind"] == "Service":
+            assert spec["selector"] == labels[name]
+        elif each["kind"] == "NetworkPolicy":
+            chosen = spec["podSelector"]["matchLabels"].items()
+            assert any(chosen <= each.items() for each in labels.values())
+    target = files.resource("HorizontalPodAutoscaler", "shop-worker")["spec"]["scaleTargetRef"]
+    assert files.resource(target["kind"], target["name"])["spec"].get("replicas") is None  # two would argue about it
+
+
+def test_secrets_have_the_names_that_the_settings_read() -> None:
+    settings = (files.FOLDER / "project" / "settings.py").read_text()
+    secret = set(files.resource("Secret", "shop")["stringData"])
+    plain = set(files.resource("ConfigMap", "shop")["data"])
+    needed = set(re.findall(r'os\.environ(?:\.get\(|\[)"(\w+)"', settings)) | set(
+        re.findall(r"FAIRQUE_\w+__\w+", settings)
+    )
+    assert needed - {"SECRET_KEY_BEFORE"} == secret | plain
+    assert set(files.compose()["services"]["web"]["environment"]) <= needed
+    assert not any(files.resource("Secret", "shop")["stringData"].values())
+    for _, pod in files.pods():
+        (of_pod,) = pod["containers"]
+        assert of_pod["envFrom"] == [{"configMapRef": {"name": "shop"}}, {"secretRef": {"name": "shop"}}]
+
+
+def test_kustomize_has_all_but_what_is_applied_by_itself() -> None:
+    listed = yaml.safe_load((files.FOLDER / "kubernetes" / "kustomization.yaml").read_text())["resources"]
+    assert {*listed, "release.yaml", "secret.yaml"} == {each.name for each in files.MANIFESTS}
+
+
+def test_the_metric_that_scales_is_one_that_is_told() -> None:
+    (metric,) = files.resource("HorizontalPodAutoscaler", "shop-worker")["spec"]["metrics"]
+    described = (files.FOLDER.parent / "metrics.md").read_text()
+    assert f"| `{metric['external']['metric']['name']}` |" in described
+
+
+def test_nothing_runs_as_root_or_writes_where_it_need_not() -> None:
+    for _, pod in files.pods():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["automountServiceAccountToken"] is False
+        (of_pod,) = pod["containers"]
+        assert of_pod["securityContext"]["readOnlyRootFilesystem"] is True
+        assert of_pod["securityContext"]["allowPrivilegeEscalation"] is False
+        assert of_pod["resources"]["limits"]["memory"]
+    assert f"USER {deployment('shop-worker')['securityContext']['runAsUser']}" in files.DOCKERFILE.read_text()
+
+
+class TestTheChecklist:
+    text = (files.FOLDER / "checklist.md").read_text()
+    checks = (files.FOLDER.parent / "checks.md").read_text()
+
+    def test_it_has_every_check_of_deployments(self) -> None:
+        section = self.checks.partition("## Deployment")[2]
+        of_deployments = set(re.findall(r"`fairque\.([EW]\d{3})`", section))
+        assert of_deployments - set(re.findall(r"\[`([EW]\d{3})`\]", self.text)) == set()
+
+    def test_each_number_leads_to_its_place(self) -> None:
+        for number, anchor in re.findall(r"\[`([EW]\d{3})`\]\(\.\./checks\.md#(\w+)\)", self.text):
+            assert anchor == number.lower()
+
+    def test_each_row_says_what_checks_it(self) -> None:
+        rows = [line for line in self.text.splitlines() if line.startswith("| ") and "checked by" not in line]
+        assert len(rows) > 20
+        for row in rows:
+            assert re.search(r"\[`[EW]\d{3}`\]|`security\.W\d{3}`|by hand", row.split("|")[2]), row

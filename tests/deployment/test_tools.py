@@ -1,0 +1,77 @@
+"""The tools that read these files find nothing wrong with them. Where one is not installed, its test is skipped."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.deployment import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPOSURE = 25
+"""Of `systemd-analyze security`, in tenths: 0 is a unit that may do nothing, 96 one that may do anything."""
+
+hadolint = shutil.which("hadolint")
+systemd_analyze = shutil.which("systemd-analyze")
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.skipif(hadolint is None, reason="hadolint is not installed")
+def test_the_dockerfile_passes_its_linter() -> None:
+    assert run(str(hadolint), str(files.DOCKERFILE)) == ""
+
+
+def test_the_dockerfile_has_two_stages_and_its_last_one_builds_nothing() -> None:
+    text = files.DOCKERFILE.read_text()
+    stages = re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]
+    assert len(stages) == 2
+    assert "pip install" in stages[0]
+    assert "pip" not in stages[1]
+    (started,) = re.findall(r"^CMD (.+)$", text, flags=re.MULTILINE)
+    assert json.loads(started)[0] == "gunicorn"  # exec form: no shell stands between it and a signal
+
+
+@pytest.mark.parametrize("path", files.MANIFESTS, ids=lambda path: path.name)
+def test_manifests_follow_their_schemas(path: Path) -> None:
+    if importlib.util.find_spec("kubernetes_validate") is None:
+        pytest.skip("kubernetes-validate is not installed")
+    said = run(sys.executable, "-m", "kubernetes_validate", "--strict", str(path))
+    assert said.count("passed") == len(list(yaml.safe_load_all(path.read_text())))
+
+
+@pytest.mark.skipif(systemd_analyze is None, reason="systemd is not installed")
+@pytest.mark.parametrize("path", files.UNITS, ids=lambda path: path.name)
+def test_units_can_be_loaded_and_give_away_little(path: Path, tmp_path: Path) -> None:
+    installed = tmp_path / path.name
+    # What is started must be there for systemd to be content.
+    installed.write_text(re.sub(r"/srv/shop/venv/bin/\w+", "/bin/true", path.read_text()))
+    assert run(str(systemd_analyze), "verify", "--man=no", str(installed)) == ""
+    run(str(systemd_analyze), "security", "--offline=true", f"--threshold={EXPOSURE}", str(installed))
+
+
+def test_compose_waits_for_what_it_needs() -> None:
+    services = files.compose()["services"]
+    for name, service in services.items():
+        for needed, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services[needed], f"{name} waits for the health of {needed}, which has none"
+            else:
+                assert services[needed]["restart"] == "no"
+    mounted = {each.partition(":")[0] for service in services.values() for each in service.get("volumes", [])}
+    assert {each for each in mounted if not each.startswith(".")} == set(files.compose()["volumes"])
+    assert all((files.COMPOSE.parent / each).is_file() for each in mounted if each.startswith("."))
