@@ -49,7 +49,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 class WorkerProcess:
-    """`manage.py fairque_worker` on the tests' own project."""
+    """`manage.py fairque_worker` on the tests' own project, of the package that is here, or in another `PYTHONPATH`."""
 
     def __init__(self, server: Server, directory: Path, *arguments: str, **environment: str) -> None:
         self.health_file = directory / f"health-{time.monotonic_ns()}.json"
@@ -57,7 +57,7 @@ class WorkerProcess:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "django", "fairque_worker", "--health-file", str(self.health_file), *arguments],
-                cwd=ROOT,
+                cwd=environment.get("PYTHONPATH", ROOT),
                 env={
                     **os.environ,
                     "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",

@@ -208,3 +208,11 @@ def handle_alert(alert: Any) -> None:
     get_queue().client.execute_command(
         "RPUSH", ALERTS, f"handler {alert.kind} {alert.name} {alert.task_id} {os.getpid()}"
     )
+
+
+if "TEST_NEWER_VERSION" in os.environ:
+
+    @task(name="brand_new")
+    def brand_new() -> str:
+        """Not in the project's version before."""
+        return "done"
