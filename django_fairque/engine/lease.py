@@ -49,6 +49,7 @@ class Lease:
 
     @property
     def payload_bytes(self) -> bytes:
+        """The payload as it came from the wire."""
         return self._opened[0]
 
     @property
@@ -63,10 +64,12 @@ class Lease:
 
     @cached_property
     def user_id(self) -> str:
+        """For whom it is."""
         return _text(self._values[5])
 
     @cached_property
     def name(self) -> str:
+        """The name of its task, empty for a bare payload."""
         return _text(self._values[6])
 
     @property
@@ -86,10 +89,12 @@ class Lease:
 
     @property
     def retry_count(self) -> int:
+        """How many of its retries are used up."""
         return int(self._values[10] or 0)
 
     @property
     def max_retries(self) -> int:
+        """How many retries it has in all."""
         return int(self._values[11] or 0)
 
     @property

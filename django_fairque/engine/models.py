@@ -222,10 +222,12 @@ class Task(BaseModel):
 
     @property
     def seal(self) -> bytes | None:
+        """What was put behind the payload so that workers know the task, or None."""
         return self._seal
 
     @property
     def trace(self) -> Trace:
+        """The trace that it belongs to."""
         return traces.Trace(self.traceparent, self.tracestate)
 
     @property
@@ -246,6 +248,7 @@ class Task(BaseModel):
         return (self.execute_after or 0) <= at and (self.expires_at is None or at < self.expires_at)
 
     def can_retry(self) -> bool:
+        """Whether its retry budget has something left."""
         return self.retry_count < self.max_retries
 
     def get_retry_delay(self, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:

@@ -333,6 +333,7 @@ class FairQueue(Reading):
         self._run(upkeep.set_paused(self._shards, now, paused=True))
 
     def resume(self, *, now: float | None = None) -> None:
+        """End the `pause`: hand out tasks again."""
         self._run(upkeep.set_paused(self._shards, now, paused=False))
 
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:

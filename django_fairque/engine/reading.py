@@ -43,6 +43,7 @@ class Reading:
         return self._run(reading.event_counts(self._shards))
 
     def is_paused(self) -> bool:
+        """Whether `pause` holds everything back."""
         return self._run(reading.is_paused(self._shards))
 
     def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
@@ -54,6 +55,7 @@ class Reading:
         return self._run(reading.matching(self._shards, search))
 
     def get_task(self, task_id: str) -> Task:
+        """The task as it is now; `TaskNotFoundError` when the queue does not know it (any more)."""
         return self._run(reading.get_task(self._shards, task_id))
 
     def history(self, task_id: str) -> list[Attempt]:
@@ -61,6 +63,7 @@ class Reading:
         return self._run(reading.history(self._shards, task_id))
 
     def get_progress(self, task_id: str) -> Progress | None:
+        """How far the task says it is; None when it said nothing, or is not known."""
         return self._run(reading.get_progress(self._shards, task_id))
 
     def position(self, task_id: str) -> int | None:
@@ -106,6 +109,7 @@ class Reading:
         return self._run(reading.queue_sizes(self._shards, [user_id]))[user_id]
 
     def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
+        """As `get_queue_sizes`, of many users in one call."""
         return self._run(reading.queue_sizes(self._shards, user_ids))
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
@@ -121,6 +125,7 @@ class Reading:
         return self._run(reading.longest_waits(self._shards, limit))
 
     def health(self) -> Health:
+        """Whether the queue is good, degraded or down, and why."""
         return self._run(health(self._shards.all))
 
     def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:

@@ -49,10 +49,12 @@ class PushResult:
 
     @property
     def accepted(self) -> bool:
+        """Whether this push brought the task in."""
         return self.status == "accepted"
 
     @property
     def duplicate(self) -> bool:
+        """Whether the work was known already."""
         return self.status == "duplicate"
 
     @property

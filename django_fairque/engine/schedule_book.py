@@ -48,6 +48,7 @@ class Schedules:
         self._run(recurring.set_enabled(self._shards, name, enabled=True, now=now))
 
     def disable(self, name: str, *, now: float | None = None) -> None:
+        """Switch it off: it stays, and pushes nothing."""
         self._run(recurring.set_enabled(self._shards, name, enabled=False, now=now))
 
     def sign(self, name: str, *, now: float | None = None) -> None:
@@ -59,6 +60,7 @@ class Schedules:
         return self._run(recurring.run_now(self._shards, name, now))
 
     def get(self, name: str) -> Schedule:
+        """The schedule of that name; `TaskNotFoundError` when there is none."""
         return self._run(recurring.get(self._shards, name))
 
     def list(self) -> Sequence[Schedule]:

@@ -181,6 +181,7 @@ class UserQueue:
         self._run(change(self._commands, self.user_id, {"paused": 1}, now))
 
     def resume(self, *, now: float | None = None) -> None:
+        """Start the user's tasks again."""
         self._run(change(self._commands, self.user_id, {"paused": ""}, now))
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
@@ -211,6 +212,7 @@ class UserQueue:
         return self._run(purge(self._commands, self.user_id, now))
 
     def stats(self, *, now: float | None = None) -> UserStats:
+        """The user's figures, settings and limits now."""
         return self._run(user_stats(self._commands, self.user_id, now))
 
 

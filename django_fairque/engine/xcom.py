@@ -88,6 +88,7 @@ class XCom:
         return self._run(items(self._commands, self.namespace))
 
     def keys(self) -> list[str]:
+        """The keys that have values."""
         return self._run(keys(self._commands, self.namespace))
 
 

@@ -69,6 +69,7 @@ def current_user_id() -> str | None:
 
 
 async def acurrent_user_id() -> str | None:
+    """As `current_user_id`, where looking up the request's user has to be awaited."""
     current = _current.get()
     return await current.auser_id() if isinstance(current, UserSource) else current
 

@@ -29,18 +29,22 @@ class TaskContext:
 
     @property
     def id(self) -> str:
+        """The task's id, or empty."""
         return ""
 
     @property
     def name(self) -> str:
+        """The name by which the task is known, or empty."""
         return ""
 
     @property
     def queue(self) -> str:
+        """The name of its queue, or empty."""
         return ""
 
     @property
     def user_id(self) -> str:
+        """For whom it runs, or empty."""
         return ""
 
     @property
@@ -90,6 +94,7 @@ class TaskContext:
 
     @property
     def trace(self) -> Trace:
+        """The trace that it belongs to, or none."""
         return NONE
 
     def parent_results(self) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Sendable(Generic[P]):
         return sending.send(self.options, [self.build(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
+        """As `enqueue`."""
         return (await sending.asend(self.options, [await self._knowing_user(self.build, args, kwargs)]))[0]
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
@@ -101,6 +102,7 @@ class Sendable(Generic[P]):
         return sending.send(self.options, self._build_many(calls))
 
     async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
+        """As `enqueue_many`."""
         return await sending.asend(self.options, await self._knowing_user(self._build_many, calls))
 
     async def _knowing_user(self, build: Callable[B, Built], *args: B.args, **kwargs: B.kwargs) -> Built:

@@ -95,6 +95,7 @@ class Pipeline:
     async def aenqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
     ) -> PipelineResult:
+        """As `enqueue`."""
         if all(step.options.names_user for step in self.steps):
             options, tasks = self._build(run_id, on_commit, database)
         else:
@@ -217,15 +218,19 @@ class PipelineResult:
         raise self._too_late(timeout)
 
     async def aview(self) -> RunView:
+        """As `view`."""
         return await (await aget_queue(self.queue)).run(self.id)
 
     async def astate(self) -> str:
+        """As `state`."""
         return (await self.aview()).state
 
     async def acancel(self) -> int:
+        """As `cancel`."""
         return await (await aget_queue(self.queue)).cancel_run(self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
+        """As `wait`."""
         for pause in self._pauses(timeout):
             if (state := await self.astate()) != "running":
                 return state

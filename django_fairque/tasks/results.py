@@ -68,6 +68,7 @@ class TaskResult:
 
     @property
     def state(self) -> TaskState | None:
+        """The task's state now; None when the queue does not know it (yet, or any more)."""
         self.refresh()
         return self._state
 
@@ -113,6 +114,7 @@ class TaskResult:
 
     @property
     def progress(self) -> Progress | None:
+        """How far the task says it is; None when it said nothing, or is not known."""
         return get_queue(self.queue).get_progress(self.id)
 
     @property
@@ -126,10 +128,12 @@ class TaskResult:
         return get_queue(self.queue).position(self.id)
 
     async def astate(self) -> TaskState | None:
+        """As `state`."""
         await self.arefresh()
         return self._state
 
     async def arefresh(self) -> TaskResult:
+        """As `refresh`."""
         queue = await aget_queue(self.queue)
         try:
             self._task = await queue.get_task(self.id)
@@ -138,10 +142,12 @@ class TaskResult:
         return self
 
     async def aresult(self) -> Any:
+        """As `result`."""
         await self.arefresh()
         return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
 
     async def await_(self, timeout: float | timedelta | None = None) -> Any:
+        """As `wait`."""
         for pause in _pauses(timeout):
             await self.arefresh()
             if not self._is_under_way:
@@ -150,6 +156,7 @@ class TaskResult:
         raise self._too_late(timeout)
 
     async def acancel(self) -> bool:
+        """As `cancel`."""
         if self._waiting is not None and await sync_to_async(self._waiting.drop)(self):
             return True
         is_canceled = await (await aget_queue(self.queue)).cancel(self.id)
@@ -158,12 +165,15 @@ class TaskResult:
         return is_canceled
 
     async def aprogress(self) -> Progress | None:
+        """As `progress`."""
         return await (await aget_queue(self.queue)).get_progress(self.id)
 
     async def aerrors(self) -> list[Attempt]:
+        """As `errors`."""
         return await (await aget_queue(self.queue)).history(self.id)
 
     async def aposition(self) -> int | None:
+        """As `position`."""
         return await (await aget_queue(self.queue)).position(self.id)
 
     @property

@@ -129,6 +129,7 @@ class Capture:
 
     @property
     def tasks(self) -> list[Captured]:
+        """What was enqueued, in its order, without what was canceled or rolled back."""
         return [each for each in self._all if each.is_kept]
 
     def of(self, task: Any) -> list[Captured]:
@@ -137,9 +138,11 @@ class Capture:
         return [each for each in self if each.name == name]
 
     def clear(self) -> None:
+        """Forget what was enqueued so far."""
         self._all.clear()
 
     def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
+        """Take these in place of the queue (for `enqueue`)."""
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
             hook = sending.hook_in(options.database or DEFAULT_DB_ALIAS)

@@ -139,17 +139,21 @@ class AsyncWorker:
 
     @property
     def budget(self) -> Budget:
+        """What it may still do before it ends."""
         return self._budget
 
     @property
     def has_free_slot(self) -> bool:
+        """Whether it could run one more task now."""
         return sum(len(desk.running) for desk in self._desks) < self.options.slots
 
     def start_more(self) -> None:
+        """Start what has been fetched, as far as there are slots."""
         for desk in self._desks:
             desk.start()
 
     def info(self) -> dict[str, str]:
+        """What it says of itself in its heartbeats."""
         return worker_info(
             self.options,
             done=self._budget.finished,

@@ -31,16 +31,23 @@ class Command(QueueCommand):
         listing = actions.add_parser("list", help="every schedule: when, what, next and last")
         listing.add_argument("--json", action="store_true", help="as one JSON object per line")
         adding = actions.add_parser("add", help="add a schedule, or change the one of this name")
-        adding.add_argument("name")
+        adding.add_argument("name", help="what the schedule is called")
         adding.add_argument("--task", required=True, help="the name of a registered task")
         adding.add_argument("--cron", help="minute hour day-of-month month day-of-week")
         adding.add_argument("--every", type=float, metavar="SECONDS", help="instead of --cron")
         adding.add_argument("--timezone", help="the zone of --cron (default: the project's TIME_ZONE)")
         adding.add_argument("--user", help="the user that each run is for")
-        adding.add_argument("--priority", choices=[priority.name for priority in Priority])
+        adding.add_argument(
+            "--priority", choices=[priority.name for priority in Priority], help="of each run (default: the task's)"
+        )
         adding.add_argument("--args", dest="task_args", default="[]", metavar="JSON", help="a list of arguments")
         adding.add_argument("--kwargs", dest="task_kwargs", default="{}", metavar="JSON", help="an object of arguments")
-        adding.add_argument("--missed", default="skip", choices=("skip", "one", "all"), help="default: %(default)s")
+        adding.add_argument(
+            "--missed",
+            default="skip",
+            choices=("skip", "one", "all"),
+            help="what becomes of instants that were missed (default: %(default)s)",
+        )
         for name, text in (
             ("remove", "forget it"),
             ("enable", "switch it on"),
@@ -48,9 +55,9 @@ class Command(QueueCommand):
             ("run", "send its task now, beside its instants"),
             ("sign", "sign what it sends, as it is now: look at it first"),
         ):
-            actions.add_parser(name, help=text).add_argument("name")
+            actions.add_parser(name, help=text).add_argument("name", help="what the schedule is called")
         following = actions.add_parser("next", help="when it is due next")
-        following.add_argument("name")
+        following.add_argument("name", help="what the schedule is called")
         following.add_argument("-n", type=int, default=5, metavar="N", help="how many instants (default: %(default)s)")
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:

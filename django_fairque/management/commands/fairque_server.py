@@ -32,7 +32,9 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("action", choices=("start", "stop", "restart", "status"))
+        parser.add_argument(
+            "action", choices=("start", "stop", "restart", "status"), help="start, stop or restart it, or say how it is"
+        )
         parser.add_argument("--dir", type=Path, help="the server's directory (default: what the settings say)")
 
     def handle(self, *, action: str, **options: Any) -> None:

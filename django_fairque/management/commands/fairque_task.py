@@ -29,7 +29,7 @@ class Command(QueueCommand):
         super().add_arguments(parser)
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         listing = actions.add_parser("list", help="tasks of one state, or of all")
-        listing.add_argument("--state", choices=[state.value for state in TaskState])
+        listing.add_argument("--state", choices=[state.value for state in TaskState], help="only in this state")
         listing.add_argument("--user", metavar="ID", help="only of this user")
         listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
         for name, text in (

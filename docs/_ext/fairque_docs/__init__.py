@@ -1,0 +1,23 @@
+"""A Sphinx extension: what the reference takes from the code, so that it can't say anything else than the code does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    from .anchors import Anchors
+    from .directives import CommandDirective, ContractsDirective, OptionsDirective
+    from .outside import OutsideLinks
+    from .toctrees import without_empty_globs
+
+    app.add_transform(Anchors)
+    app.add_transform(OutsideLinks)
+    app.add_directive("fairque-options", OptionsDirective)
+    app.add_directive("fairque-command", CommandDirective)
+    app.add_directive("fairque-contracts", ContractsDirective)
+    app.connect("source-read", without_empty_globs)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

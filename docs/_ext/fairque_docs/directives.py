@@ -1,0 +1,46 @@
+"""The directives by which pages take parts of the reference from the code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sphinx.util.docutils import SphinxDirective
+
+from . import commands, contracts, options
+
+if TYPE_CHECKING:
+    from docutils import nodes
+
+
+class _Markdown(SphinxDirective):
+    """Puts Markdown in its place."""
+
+    def parsed(self, text: str) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(text)
+
+
+class OptionsDirective(_Markdown):
+    """``{fairque-options} SECTION``: the options of a section of the configuration; without one, its top level."""
+
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        section = self.arguments[0] if self.arguments else ""
+        self.env.note_dependency(str(options.DOCS / options.EXPLAINED.get(section, "configuration.md")))
+        return self.parsed(options.table(section, f"{self.env.docname}.md"))
+
+
+class CommandDirective(_Markdown):
+    """``{fairque-command} NAME``: a management command with its options."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        return self.parsed(commands.markdown(self.arguments[0]))
+
+
+class ContractsDirective(_Markdown):
+    """``{fairque-contracts}``: the contracts of all Lua commands."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parsed(contracts.markdown())

@@ -1,0 +1,137 @@
+"""Every Python example of README and docs/ runs: here, or in a test of its page's own that checks what it does."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import get_config, get_queue
+from django_fairque.events import registry as events
+from django_fairque.events import seen
+from django_fairque.tasks import event_counts, registry
+
+from . import blocks
+from .stages import STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+TESTS = Path(__file__).parent.parent
+OWN_TESTS = {
+    "attribution.md": "attribution/test_docs.py",
+    "django-tasks.md": "backends/test_docs.py",
+    "events.md": "events/test_docs.py",
+    "metrics.md": "monitoring/test_dashboard.py",
+    "monitoring.md": "monitoring/test_monitor.py",
+    "pipelines.md": "tasks/test_docs.py",
+    "schedules.md": "tasks/test_docs.py",
+    "signals.md": "tasks/test_docs.py",
+    "tasks.md": "tasks/test_docs.py",
+    "testing.md": "testing/test_docs.py",
+    "tutorial.md": "docs/test_tutorial.py",
+}
+"""Pages whose examples a test of their own runs, and checks what they do. Those of a folder have `docs/test_FOLDER.py`."""
+RUNS_EXAMPLES = re.compile(r"```python|\b(?:names_after|examples|blocks)\(")
+
+
+def own_test(page: Path) -> Path | None:
+    """The test that runs the page's examples in place of the one below, if there is one."""
+    by_folder = f"docs/test_{page.parent.name}.py" if blocks.DOCS in page.parent.parents else "none"
+    file = TESTS / OWN_TESTS.get(blocks.name(page), by_folder)
+    return file if file.is_file() else None
+
+
+HERE = [page for page in blocks.pages() if own_test(page) is None]
+ELSEWHERE = [page for page in blocks.pages() if own_test(page)]
+HERE = [page for page in blocks.pages() if own_test(page) is None]
+ELSEWHERE = [page for page in blocks.pages() if own_test(page)]
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[FairQueue]:
+    """The default queue on an empty server. Tasks and model events that examples declare are gone when the test ends."""
+    monkeypatch.setattr(registry, "_tasks", {})
+    monkeypatch.setattr(events, "_state", events._State())
+    monkeypatch.setattr(seen, "tracked", {})
+    events.ready()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    yield get_queue()
+    event_counts._untold.forget()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("page", HERE, ids=blocks.name)
+def test_the_examples_run(
+    page: Path, queue: FairQueue, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, Any] = {"__name__": f"shop.{page.stem.replace('-', '_')}", "os": os}  # as settings have it
+    for variable in re.findall(r'os\.environ\["(\w+)"\]', page.read_text()):
+        monkeypatch.setenv(variable, "a-secret-of-the-readers")
+    if stage := STAGES.get(blocks.name(page)):
+        names |= stage(queue, tmp_path)
+    server = settings.FAIRQUE
+    for example in blocks.examples(page):
+        if example.reason is None:
+            example.run(names)
+            if "FAIRQUE" in names:
+                settings.CACHES = {**settings.CACHES, **names.pop("CACHES", {})}
+                settings.FAIRQUE = {**server, **names.pop("FAIRQUE")}
+                get_config()  # raises what `manage.py check` would say of the configuration that the page shows
+                settings.FAIRQUE = server
+
+
+@pytest.mark.parametrize("page", ELSEWHERE, ids=blocks.name)
+def test_a_test_of_its_own_names_the_page_and_takes_its_blocks(page: Path) -> None:
+    file = own_test(page)
+    assert file
+    source = file.read_text()
+    assert page.name in source or f'"{page.stem}"' in source, f"{file} does not name {page.name}"
+    assert RUNS_EXAMPLES.search(source), f"{file} takes no block of Python out of a page"
+
+
+def test_stages_are_for_pages_that_run_here() -> None:
+    assert set(STAGES) <= {blocks.name(page) for page in HERE}
+
+
+def test_what_is_not_run_says_why() -> None:
+    marked = [each for page in blocks.pages() for each in blocks.examples(page) if each.reason is not None]
+    assert [each.place for each in marked if len(each.reason or "") < 10] == []
+
+
+class TestTheMechanism:
+    """Or pages whose examples are not found would look like pages that are right."""
+
+    TEXT = (
+        "# A\n\n```python\nx = 1\n```\n\n<!-- not run: needs a printer -->\n```python\nprint()\n```\n\n```sh\nls\n```\n"
+    )
+
+    def found(self, text: str) -> list[blocks.Example]:
+        return blocks.examples(blocks.DOCS / "a.md", text)
+
+    def test_finds_blocks_with_their_lines_and_reasons(self) -> None:
+        assert [(each.line, each.code, each.reason) for each in self.found(self.TEXT)] == [
+            (4, "x = 1\n", None),
+            (9, "print()\n", "needs a printer"),
+        ]
+
+    def test_an_error_points_into_the_page(self) -> None:
+        (example,) = self.found("\n\n```python\n1 / 0\n```\n")
+        with pytest.raises(ZeroDivisionError) as error:
+            example.run({})
+        assert (Path(error.traceback[-1].path).name, error.traceback[-1].lineno) == ("a.md", 3)  # lines from 0
+
+    def test_examples_may_await(self) -> None:
+        (example,) = self.found("```python\nimport asyncio\nx = await asyncio.sleep(0, 5)\n```\n")
+        names: dict[str, Any] = {}
+        example.run(names)
+        assert names["x"] == 5

@@ -1,0 +1,233 @@
+"""What there is, is documented: settings, commands with their options, checks, signals, exceptions, public names."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import get_commands, load_command_class
+from fairque_docs import commands, contracts, options
+
+import django_fairque
+from django_fairque import signals, testing
+from django_fairque.engine import scripts
+
+from .blocks import DOCS
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REFERENCE = DOCS / "reference"
+COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_fairque")
+DIRECTIVE = re.compile(r"^```\{(fairque-[a-z]+)\} ?(.*)$", re.MULTILINE)
+SETTINGS_PAGE = "reference/settings.md"
+
+
+def directives(page: str, kind: str) -> list[str]:
+    """The arguments of the directives of that kind on a page of the reference, in their order."""
+    return [argument for name, argument in DIRECTIVE.findall((REFERENCE / page).read_text()) if name == kind]
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+
+
+class TestSettings:
+    def test_every_section_has_its_table(self) -> None:
+        assert directives("settings.md", "fairque-options") == list(options.sections())
+
+    @pytest.mark.parametrize("section", options.sections())
+    def test_every_option_has_its_default_its_range_and_its_meaning(self, section: str) -> None:
+        fields = options.sections()[section].model_fields
+        heading, _, *rows = options.table(section, SETTINGS_PAGE).splitlines()
+        assert heading.count("|") == 5
+        assert len(rows) == len(fields)
+        for name, row in zip(fields, rows, strict=True):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+            assert cells[0] == f"`{name.upper()}`"
+            assert cells[3], f"{name} has no meaning"
+            assert cells[2] != "a mapping" or name in SECTIONS, (
+                f"{name} needs Field(description=...): what is accepted, with its unit"
+            )
+
+    def test_durations_say_that_they_are_seconds(self) -> None:
+        rows = options.table("QUEUE", SETTINGS_PAGE).splitlines()
+        (row,) = (row for row in rows if "`RESULT_TTL`" in row)
+        assert "`86400`" in row
+        assert "a number of seconds from 60 and at most" in row
+
+    def test_an_option_without_words_is_an_error(self) -> None:
+        with pytest.raises(LookupError, match=r"docs/configuration.md says nothing of NEW \(section QUEUE\)"):
+            options.meaning("QUEUE", "NEW", SETTINGS_PAGE)
+
+    def test_links_lead_on_from_where_the_words_are_put(self) -> None:
+        text = "[a](servers.md#x) [b](#y) [c](https://example.org) [d](../README.md)"
+        assert options.moved(text, "configuration.md", SETTINGS_PAGE) == (
+            "[a](../servers.md#x) [b](../configuration.md#y) [c](https://example.org) [d](../../README.md)"
+        )
+
+
+SECTIONS = {"redis", "worker", "workers", "queue", "queues", "schedules", "monitor"}
+
+
+class TestCommands:
+    def test_every_command_has_its_heading_and_its_options(self) -> None:
+        assert directives("commands.md", "fairque-command") == COMMANDS
+        assert headings(REFERENCE / "commands.md")[1:] == [f"`{name}`" for name in COMMANDS]
+
+    def test_every_command_is_in_the_readme(self) -> None:
+        readme = (DOCS.parent / "README.md").read_text()
+        assert [name for name in COMMANDS if f"`{name}`" not in readme] == []
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_option_has_help(self, name: str) -> None:
+        command = load_command_class("django_fairque", name)
+        assert len(command.help) > 20
+        parser = command.create_parser("manage.py", name)
+        assert [str(each) for each in silent(parser)] == []
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_option_is_on_the_page(self, name: str) -> None:
+        page = commands.markdown(name)
+        parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
+        for each in [parser, *(subparser for _, _, subparser in commands.actions(parser))]:
+            for action in commands.arguments(each):
+                for option in action.option_strings:
+                    assert re.search(rf"`{option}[ `]", page), f"{name} {option}"
+
+    def test_defaults_and_choices_are_filled_in(self) -> None:
+        page = commands.markdown("fairque_dlq")
+        assert "| `--limit N` | at most so many (default: 50) |" in page
+        assert "`--type {failed,expired,poisoned}`" in page
+        assert "**`fairque_dlq show`**: one entry with its payload and history." in page
+        assert "with `--all`: don't ask" in page
+        assert "| `--older-than AGE` | such as 12h or 7d (required) |" in page
+
+
+def silent(parser: ArgumentParser) -> Iterator[str]:
+    """What a parser and those of its actions say nothing of."""
+    for action in commands.arguments(parser):
+        if not action.help or len(action.help) < 5:
+            yield "/".join(action.option_strings) or action.dest
+    for name, text, subparser in commands.actions(parser):
+        if len(text) < 5:
+            yield name
+        yield from silent(subparser)
+
+
+class TestSignals:
+    def arguments(self) -> dict[str, str]:
+        rows = re.findall(r"^\| (`.*?) \| .*? \| (.*?) \|$", (DOCS / "signals.md").read_text(), re.MULTILINE)
+        return {name: arguments for names, arguments in rows for name in re.findall(r"`(\w+)`", names)}
+
+    def test_every_signal_has_a_row_with_its_arguments(self) -> None:
+        assert sorted(self.arguments()) == sorted(signals.__all__)
+        assert all("`" in arguments for arguments in self.arguments().values())
+
+    def test_they_are_those_of_the_docstring(self) -> None:
+        rows = re.findall(r"^``(\w+)``  +.*?  +(\S.*)$", signals.__doc__ or "", re.MULTILINE)
+        assert sorted(name for name, _ in rows) == sorted(signals.__all__)
+        for name, arguments in rows:
+            wanted = set(re.findall(r"``(\w+)``", arguments)) - {"task_id"}
+            assert wanted <= set(re.findall(r"`(\w+)`", self.arguments()[name])) | {"task"}, name
+
+
+CLASSES = [
+    "django_fairque.FairQueue",
+    "django_fairque.Lease",
+    "django_fairque.Pipeline",
+    "django_fairque.PipelineResult",
+    "django_fairque.PushResult",
+    "django_fairque.TaskResult",
+    "django_fairque.engine.dead_letters.DeadLetters",
+    "django_fairque.engine.schedule_book.Schedules",
+    "django_fairque.engine.users.UserQueue",
+    "django_fairque.engine.xcom.XCom",
+    "django_fairque.tasks.context.TaskContext",
+    "django_fairque.tasks.definition.TaskDefinition",
+    "django_fairque.testing.Capture",
+]
+"""The classes that users call most; those for coroutines have the same methods."""
+
+
+class TestPython:
+    """Everything public is in the Python reference, with a docstring."""
+
+    def documented(self) -> set[str]:
+        text = "".join(page.read_text() for page in REFERENCE.glob("*.md"))
+        return set(re.findall(r"^\.\. auto\w+:: ([\w.]+)", text, re.MULTILINE)) | set(
+            re.findall(r"`(django_fairque\.__version__)`", text)
+        )
+
+    @pytest.mark.parametrize("module", [django_fairque, testing], ids=lambda module: module.__name__)
+    def test_every_public_name_is_documented(self, module: Any) -> None:
+        names = {f"{module.__name__}.{name}" for name in module.__all__}
+        assert names - self.documented() == set()
+
+    @pytest.mark.parametrize("module", [django_fairque, testing], ids=lambda module: module.__name__)
+    def test_every_public_name_has_a_docstring_of_its_own(self, module: Any) -> None:
+        public = {name: getattr(module, name) for name in module.__all__ if not name.startswith("__")}
+        assert [name for name, each in public.items() if not each.__dict__.get("__doc__", each.__doc__)] == []
+
+    def test_what_is_documented_exists(self) -> None:
+        for path in self.documented():
+            module, _, name = path.rpartition(".")
+            assert hasattr(import_module(module), name), path
+
+    @pytest.mark.parametrize("path", CLASSES)
+    def test_every_public_method_has_a_docstring(self, path: str) -> None:
+        module, _, name = path.rpartition(".")
+        kind = getattr(import_module(module), name)
+        members = {name: value for name, value in inspect.getmembers(kind) if not name.startswith("_")}
+        methods = {name: value for name, value in members.items() if callable(value) or isinstance(value, property)}
+        assert methods
+        assert [name for name, value in methods.items() if not inspect.getdoc(value)] == []
+
+
+class TestExceptions:
+    def test_every_exception_has_a_row_that_says_what_to_do(self) -> None:
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", (REFERENCE / "exceptions.md").read_text(), re.MULTILINE))
+        public = {name: getattr(django_fairque, name) for name in django_fairque.__all__}
+        raised = {
+            n
+            for n, kind in public.items()
+            if isinstance(kind, type) and issubclass(kind, django_fairque.FairQueueError)
+        }
+        assert set(rows) == raised
+        assert all(len(to_do) > 10 for to_do in rows.values())
+
+
+class TestScripts:
+    @pytest.mark.parametrize("name", scripts.names())
+    def test_every_contract_is_read_whole(self, name: str) -> None:
+        promise, parts = contracts.read(name)
+        assert promise
+        assert promise[0].endswith((".", ":")), promise
+        assert list(parts) == list(contracts.PARTS)
+
+    def test_the_page_has_all_of_them(self) -> None:
+        page = contracts.markdown()
+        assert re.findall(r"^\*\*`(\w+)`\*\*$", page, re.MULTILINE) == scripts.names()
+        assert "COST   12 commands for one task, 2 a task in bulk, 5 a dependency" in page
+
+
+class TestGlossary:
+    WORDS = re.findall(r'^\| <a id="([\w-]+)"></a>(.*?) \| (.*) \|$', (DOCS / "glossary.md").read_text(), re.MULTILINE)
+
+    def test_it_is_in_order_and_each_word_stands_there_once(self) -> None:
+        words = [word for _, word, _ in self.WORDS]
+        assert words == sorted(set(words))
+        assert len(words) > 25
+
+    def test_an_anchor_is_the_word(self) -> None:
+        for anchor, word, _ in self.WORDS:
+            assert word.replace(" ", "-").startswith(anchor), word
+
+    def test_it_names_every_state(self) -> None:
+        states = re.findall(r"^\| `(\w+)` \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+        assert sorted(states) == sorted(state.value for state in django_fairque.TaskState)

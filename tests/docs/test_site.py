@@ -1,0 +1,105 @@
+"""What docs/conf.py and its extension make of pages, on small ones: CI builds the real ones with warnings as errors."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .blocks import DOCS, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Build = Callable[[dict[str, str]], tuple[str, Path]]
+
+INDEX = "# Index\n\n```{toctree}\n:caption: Not written yet\n:glob:\n\nlater/*\n```\n\n```{toctree}\n:glob:\n\n*\n```\n"
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Build pages, given by name: what Sphinx complained of, and where the site is."""
+
+    def run(pages: dict[str, str]) -> tuple[str, Path]:
+        source, out = tmp_path / "source", tmp_path / "out"
+        for name, text in {"index.md": INDEX, **pages}.items():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_text(text)
+        command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-c", str(DOCS), str(source), str(out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        assert (done.returncode == 0) == (not done.stderr)
+        return done.stderr, out
+
+    return run
+
+
+def text_of(page: Path) -> str:
+    (article,) = re.findall(r"<article.*?</article>", page.read_text(), re.DOTALL)
+    return re.sub(r"<[^>]+>", "", article)
+
+
+def test_links_lead_where_they_lead_on_a_code_host(build: Build) -> None:
+    here = '# A\n\n[cell](#e1) [other](sub/b.md#e1) [heading](sub/b.md#two-words-code)\n\n| <a id="e1"></a>x | y |\n|---|---|\n'
+    there = '# B\n\n## Two words: `code`\n\n<a id="e1"></a>\n\n[back](../a.md#e1)\n\n<a id="twice"></a>\n## Twice\n'
+    complaints, site = build(
+        {"a.md": here, "sub/b.md": there + "\n[c](#twice)\n", "c.md": "# C\n\n```{toctree}\nsub/b\n```\n"}
+    )
+    assert complaints == ""
+    page = (site / "a.html").read_text()
+    assert re.findall(r'<a class="reference internal" href="((?:sub/b.html)?#[\w-]+)"><span class="(?:std|xref)', page)
+    assert 'href="sub/b.html#e1"' in page
+    assert 'href="sub/b.html#two-words-code"' in page
+    assert 'id="e1"' in page
+
+
+def test_a_link_to_a_folder_leads_to_its_first_page_if_it_has_one(build: Build) -> None:
+    pages = {
+        "a.md": "# A\n\n[pages](sub/) [files](files/)\n\n```{toctree}\nsub/b\nsub/index\n```\n",
+        "sub/b.md": "# B\n",
+        "sub/index.md": "# All of them\n",
+        "files/x.service": "[Unit]\n",
+    }
+    complaints, site = build(pages)
+    assert complaints == ""
+    page = (site / "a.html").read_text()
+    assert 'href="sub/index.html"' in page
+    assert "files</span>" in page
+    assert "files/" not in page
+
+
+def test_a_link_that_leads_nowhere_and_a_page_to_which_none_leads_fail_the_build(build: Build) -> None:
+    complaints, _ = build({"a.md": "# A\n\n[1](none.md)\n[2](#nowhere)\n[3](index.md#nothing)\n", "sub/b.md": "# B\n"})
+    assert "'none.md'" in complaints
+    assert "'nowhere'" in complaints
+    assert "'nothing'" in complaints
+    assert "sub/b.md: WARNING: document isn't included in any toctree" in complaints
+
+
+def test_the_reference_is_taken_from_the_code(build: Build) -> None:
+    page = "# A\n\n## `QUEUE`\n\n```{fairque-options} QUEUE\n```\n\n```{fairque-command} fairque_user\n```\n"
+    others = "# Other\n\n## `QUEUE`\n\n## Pushes that replicas confirm\n"  # to which the words of the options link
+    complaints, site = build(
+        {
+            **dict.fromkeys(["configuration.md", "shards.md", "servers.md"], others),
+            "a.md": f"{page}\n```{{fairque-contracts}}\n```\n",
+        }
+    )
+    assert complaints == ""
+    text = text_of(site / "a.html")
+    assert "a number of seconds from 60 and at most 315360000 (ten years)" in text
+    assert "--rate N/UNIT" in text
+    assert "Lease up to limit tasks" in text
+
+
+def test_a_site_needs_no_other_host(build: Build) -> None:
+    complaints, site = build({"a.md": "# A\n\n```python\nx = 1\n```\n"})
+    assert complaints == ""
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text())
+        assert loaded == [], page
+    for style in site.rglob("*.css"):
+        assert re.findall(r"url\(['\"]?https?:", style.read_text()) == [], style
