@@ -54,6 +54,38 @@ def make_cluster(make_server: MakeServer, nodes: int, *args: str) -> list[tuple[
     return started
 
 
+def add_replicas(make_server: MakeServer, primaries: list[tuple[int, Server]], *args: str) -> list[tuple[int, Server]]:
+    """A replica for each of a cluster's primaries, in step with it."""
+    started = []
+    for _, primary in primaries:
+        port, replica = join(make_server, primaries[0][0], *args)
+        with replica.client() as client, primary.client() as above:
+            name = above.execute_command("CLUSTER MYID")
+            wait_for(partial(_accepts, client, "CLUSTER", "REPLICATE", name))
+            wait_for(lambda client=client: client.info("replication").get("master_link_status") == "up")  # type: ignore[misc]
+        started.append((port, replica))
+    return started
+
+
+def join(make_server: MakeServer, member: int, *args: str) -> tuple[int, Server]:
+    """A new node that has met the cluster of the member at this port, and has no slots."""
+    port = next(port for port in iter(free_port, None) if port < 55_000)
+    server = _node(make_server, port, *args)
+    with server.client() as client:
+        client.execute_command("CLUSTER", "MEET", "127.0.0.1", member)
+        wait_for(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    return port, server
+
+
+def _accepts(client: redis.Redis, *command: object) -> bool:
+    """Nodes that have just met don't know each other yet."""
+    try:
+        client.execute_command(*command)
+    except redis.ResponseError:
+        return False
+    return True
+
+
 def _is_whole(server: Server) -> bool:
     with server.client() as client:
         return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")

@@ -158,6 +158,11 @@ def _cluster(config: RedisConfig, package: str) -> Any:
 
 
 def _once(package: str) -> dict[str, Any]:
-    """What keeps a cluster's client from repeating; redirections to another node are still followed."""
-    older = {"cluster_error_retry_attempts": 0} if import_module("redis").VERSION < (6,) else {}
+    """What keeps a cluster's client from repeating; redirections to another node are still followed.
+
+    Before redis-py 6 a pipeline for coroutines that may not be repeated is not even sent: there it is once. Only what
+    changes nothing goes that way.
+    """
+    repeats = 1 if package == ASYNC else 0
+    older = {"cluster_error_retry_attempts": repeats} if import_module("redis").VERSION < (6,) else {}
     return {**_retry(package), **older}

@@ -88,6 +88,7 @@ PUSHED = (
     ),
     *("history:*", "deps:*", "resolving", "run:*", "xcom:*", "alerts", "schedules", "schedules:*", "unique:*"),
     *("delivered:*", "events", "reply:*", "revoked:*", "probe", "outbox", "mirrors", "remote:*", "shards"),
+    "absent",
 )
 """A shard's keys that pushing, looking and canceling may write: all but leases and workers."""
 SEEN = ("workers", "worker:*")

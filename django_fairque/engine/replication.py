@@ -9,21 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import ConfigurationError, NotReplicatedError
+from .errors import NotReplicatedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from .steps import Call
-
-
-def check_client(client: Any) -> None:
-    """Raise `ConfigurationError` for a cluster's client, which does not say over which connection it sends."""
-    if hasattr(client, "nodes_manager"):
-        raise ConfigurationError(
-            "QUEUE.REPLICAS_TO_CONFIRM: expected 0 with a cluster, which can't be asked yet; let its nodes refuse writes by "
-            "min-replicas-to-write"
-        )
 
 
 def commands(request: Call, command: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

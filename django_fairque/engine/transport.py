@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redis import exceptions as redis_errors
 
-from . import replication
+from . import clusters, replication
 from .errors import (
     FairQueueError,
     LuaScriptError,
@@ -33,7 +33,7 @@ from .steps import Block, Call, Read, Request, Scan, Stream
 from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping
+    from collections.abc import Awaitable, Iterator, Mapping, Sequence
 
 RAW = {"NEVER_DECODE": True}
 """Replies stay bytes whatever the client was told: payloads are not text until they have been checked."""
@@ -66,7 +66,6 @@ class SyncClient(Protocol):
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
     def pipeline(self, transaction: bool = ...) -> Any: ...
-    def script_load(self, script: str) -> Any: ...
     def function_load(self, code: str, replace: bool | None = ...) -> Any: ...
 
 
@@ -75,8 +74,6 @@ class AsyncClient(Protocol):
 
     def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
     def pipeline(self, transaction: bool = ...) -> Any: ...
-    def script_load(self, script: str) -> Awaitable[Any]: ...
-    def function_load(self, code: str, replace: bool | None = ...) -> Awaitable[Any]: ...
 
 
 class Patience:
@@ -93,10 +90,13 @@ class Patience:
         """It could not be loaded."""
         self.is_in_doubt = False
         """A reply was lost: whatever the server says later, it may have executed the request before."""
+        self.is_stale = False
+        """A slot may have gone to another node: that is to be looked up before the next attempt."""
 
     def after(self, error: Exception) -> float:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
         self.attempts += 1
+        self.is_stale = isinstance(error, clusters.STALE)
         text = str(error)
         code = _code(text)
         if isinstance(error, redis_errors.NoScriptError):
@@ -110,15 +110,9 @@ class Patience:
             if self.loads <= 3:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
-        lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError))
+        lost = isinstance(error, clusters.LOST)
         self.is_in_doubt = self.is_in_doubt or (lost and not isinstance(error, NOT_BEGUN) and UNTRUSTED not in text)
-        passing = (
-            lost
-            or code in PASSING
-            or isinstance(
-                error, (redis_errors.ReadOnlyError, redis_errors.ClusterError, redis_errors.RedisClusterException)
-            )
-        )
+        passing = self.is_stale or code in PASSING
         if isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError)) or UNTRUSTED in text:
             passing = False
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
@@ -152,14 +146,19 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
             f"the server's certificate is not trusted: {text}; REDIS's SSL_CA_CERTS names the authority, and the host must be "
             "named as in the certificate"
         )
-    if isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError)):
+    if code in PASSING or isinstance(error, clusters.STALE):
+        return _not_now(error, text, attempts)
+    return LuaScriptError(what, text)
+
+
+def _not_now(error: Exception, text: str, attempts: int) -> RedisConnectionError:
+    if isinstance(error, (*clusters.LOST, redis_errors.RedisClusterException)):
         return RedisConnectionError(
             f"the server can't be reached: {text or type(error).__name__} ({attempts} attempts); "
             f"is it running where REDIS points to?"
         )
-    if code in PASSING:
-        return ServerRefusedError(f"the server refuses work for now: {text}")
-    return LuaScriptError(what, text)
+    said = "the cluster is moving these keys to another server" if isinstance(error, clusters.MOVING) else text
+    return ServerRefusedError(f"the server refuses work for now: {said}")
 
 
 _COMMAND = re.compile(r"'([\w|]+)' command")
@@ -209,13 +208,6 @@ def scanned(reply: Any) -> tuple[int, list[bytes]]:
     return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
 
 
-def there(client: Any, request: Scan) -> dict[str, Any]:
-    """Of a cluster only the server of these keys is asked."""
-    if not hasattr(client, "get_node_from_key"):
-        return RAW
-    return {**RAW, "target_nodes": client.get_node_from_key(request.prefix)}
-
-
 class Calls:
     """How commands are called: as functions, or as scripts where this user or server has no functions."""
 
@@ -225,12 +217,12 @@ class Calls:
     def use_functions(self, patience: Patience) -> bool:
         return self.as_functions and not patience.as_script
 
-    def command(self, request: Call, script: Script, patience: Patience) -> tuple[Any, ...]:
+    def command(self, request: Call, keys: Sequence[str], script: Script, patience: Patience) -> tuple[Any, ...]:
         if self.use_functions(patience):
             how: tuple[Any, ...] = ("FCALL", script.function)
         else:
             how = ("EVAL", script.source) if patience.loads > 1 else ("EVALSHA", script.sha)
-        return (*how, len(request.keys), *request.keys, *request.args)
+        return (*how, len(keys), *keys, *request.args)
 
     def not_loaded(self, error: Exception, patience: Patience) -> None:
         """A function can't be loaded: this call goes as a script. A server that is full still drains so.
@@ -266,35 +258,39 @@ class Transport:
         patience = Patience(request, self.patience)
         while True:
             try:
+                if patience.is_stale and clusters.is_cluster(self.client):
+                    clusters.look_again(self.client)
                 if not self._checked:
-                    check_server(self.client.execute_command(*INFO))
+                    check_server(self.client.execute_command(*INFO, **clusters.near(self.client, request)))
                     self._checked = True
                 if isinstance(request, Call):
                     return self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return self._read(request)
                 if isinstance(request, Scan):
-                    return scanned(self.client.execute_command(*scan(request), **there(self.client, request)))
+                    return scanned(
+                        self.client.execute_command(*scan(request), **RAW, **clusters.near(self.client, request))
+                    )
                 return self._block(request)
             except FAILURES as error:
                 pause = patience.after(error)
             time.sleep(pause)
 
     def _call(self, request: Call, script: Script, patience: Patience) -> Any:
-        calls = self._calls
+        calls, keys = self._calls, clusters.declared(self.client, request)
         if patience.loads_function and calls.use_functions(patience):
             try:
-                self.client.function_load(script.library, replace=True)
+                clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", script.library)
             except redis_errors.ResponseError as error:
                 calls.not_loaded(error, patience)
         elif patience.loads and not calls.use_functions(patience):
-            self.client.script_load(script.source)
+            clusters.home(self.client, request).execute_command("SCRIPT LOAD", script.source)
         try:
-            return self._execute(request, calls.command(request, script, patience))
+            return self._execute(request, calls.command(request, keys, script, patience))
         except redis_errors.ResponseError as error:
             if patience.as_script or not calls.is_without_functions(error):
                 raise
-        return self._execute(request, calls.command(request, script, patience))
+        return self._execute(request, calls.command(request, keys, script, patience))
 
     def _stream(self, request: Stream) -> list[Any]:
         """The first alone: it says whether the server can be used, and loads what it lacks. Whatever fails later is
@@ -313,13 +309,14 @@ class Transport:
     def _each_noted(self, calls: Iterator[Call], sent: list[Call]) -> Iterator[tuple[Any, ...]]:
         for call in calls:
             sent.append(call)
-            yield self._calls.command(call, load(call.script), Patience(call, self.patience))
+            yield self._calls.command(call, call.keys, load(call.script), Patience(call, self.patience))
 
     def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
+            if clusters.is_cluster(self.client):
+                return clusters.home(self.client, request).execute_command(*command, **RAW)
             return self._wire.call(command, **RAW)
-        replication.check_client(self.client)
-        with self.client.pipeline(transaction=False) as pipe:
+        with clusters.home(self.client, request).pipeline(transaction=False) as pipe:
             for each in replication.commands(request, command):
                 pipe.execute_command(*each, **RAW)
             return replication.confirmed(request, pipe.execute(raise_on_error=False))
@@ -327,14 +324,15 @@ class Transport:
     def _read(self, request: Read) -> list[Any]:
         if len(request.commands) == 1:
             return [self.client.execute_command(*request.commands[0], **RAW)]
+        near = clusters.near(self.client, request)
         with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
-                pipe.execute_command(*command, **RAW)
+                pipe.execute_command(*command, **RAW, **(near if command[0] in clusters.WITHOUT_KEY else {}))
             replies: list[Any] = pipe.execute()
             return replies
 
     def _block(self, request: Block) -> Any:
-        return self.client.execute_command(*request.command, **RAW)
+        return clusters.home(self.client, request).execute_command(*request.command, **RAW)
 
 
 class AsyncTransport:
@@ -352,53 +350,60 @@ class AsyncTransport:
         patience = Patience(request, self.patience)
         while True:
             try:
+                if clusters.is_cluster(self.client):
+                    await clusters.look_async(self.client, again=patience.is_stale)
                 if not self._checked:
-                    check_server(await self.client.execute_command(*INFO))
+                    check_server(await self.client.execute_command(*INFO, **clusters.near(self.client, request)))
                     self._checked = True
                 if isinstance(request, Call):
                     return await self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return await self._read(request)
                 if isinstance(request, Scan):
-                    return scanned(await self.client.execute_command(*scan(request), **there(self.client, request)))
+                    return scanned(
+                        await self.client.execute_command(*scan(request), **RAW, **clusters.near(self.client, request))
+                    )
                 return await self._block(request)
             except FAILURES as error:
                 pause = patience.after(error)
             await asyncio.sleep(pause)
 
     async def _call(self, request: Call, script: Script, patience: Patience) -> Any:
-        calls = self._calls
+        calls, keys = self._calls, clusters.declared(self.client, request)
         if patience.loads_function and calls.use_functions(patience):
             try:
-                await self.client.function_load(script.library, replace=True)
+                await clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", script.library)
             except redis_errors.ResponseError as error:
                 calls.not_loaded(error, patience)
         elif patience.loads and not calls.use_functions(patience):
-            await self.client.script_load(script.source)
+            await clusters.home(self.client, request).execute_command("SCRIPT LOAD", script.source)
         try:
-            return await self._execute(request, calls.command(request, script, patience))
+            return await self._execute(request, calls.command(request, keys, script, patience))
         except redis_errors.ResponseError as error:
             if patience.as_script or not calls.is_without_functions(error):
                 raise
-        return await self._execute(request, calls.command(request, script, patience))
+        return await self._execute(request, calls.command(request, keys, script, patience))
 
     async def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
-            return await self.client.execute_command(*command, **RAW)
-        replication.check_client(self.client)
+            return await clusters.home(self.client, request).execute_command(*command, **RAW)
+        sent = list(replication.commands(request, command))
+        if clusters.is_cluster(self.client):
+            return replication.confirmed(request, await clusters.in_one_go(clusters.home(self.client, request), sent))
         async with self.client.pipeline(transaction=False) as pipe:
-            for each in replication.commands(request, command):
+            for each in sent:
                 pipe.execute_command(*each, **RAW)
             return replication.confirmed(request, await pipe.execute(raise_on_error=False))
 
     async def _read(self, request: Read) -> list[Any]:
         if len(request.commands) == 1:
             return [await self.client.execute_command(*request.commands[0], **RAW)]
+        near = clusters.near(self.client, request)
         async with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
-                pipe.execute_command(*command, **RAW)
+                pipe.execute_command(*command, **RAW, **(near if command[0] in clusters.WITHOUT_KEY else {}))
             replies: list[Any] = await pipe.execute()
             return replies
 
     async def _block(self, request: Block) -> Any:
-        return await self.client.execute_command(*request.command, **RAW)
+        return await clusters.home(self.client, request).execute_command(*request.command, **RAW)

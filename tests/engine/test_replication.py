@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import ConfigurationError, NotReplicatedError, RedisConnectionError
+from django_fairque.engine.errors import NotReplicatedError, RedisConnectionError
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
-from tests.topologies import free_port, make_cluster, make_replica, wait_for
+from tests.topologies import free_port, make_replica, wait_for
 
 from .conftest import NOW, task
 
@@ -89,15 +89,4 @@ def test_nobody_is_asked_unless_it_is_wanted(client: Redis) -> None:
 def test_what_the_primary_refuses_stays_what_it_is(client: Redis, replica: Server) -> None:
     client.set("fq:{default:0}:users", "squatter")
     with pytest.raises(Exception, match="WRONGTYPE"):
-        FairQueue(client, config=SAFE).push(task(), now=NOW)
-
-
-def test_a_cluster_is_a_mistake_in_the_configuration(make_server: MakeServer) -> None:
-    import redis
-
-    ((port, _),) = make_cluster(make_server, 1)
-    with (
-        redis.RedisCluster(host="127.0.0.1", port=port, protocol=2) as client,
-        pytest.raises(ConfigurationError, match="expected 0 with a cluster"),
-    ):
         FairQueue(client, config=SAFE).push(task(), now=NOW)

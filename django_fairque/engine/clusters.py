@@ -1,0 +1,103 @@
+"""What is different with a cluster's client: which node a request goes to, and what follows when that was the wrong one.
+
+Calls go straight to the node of their slot. Left to itself the client would ask a node of its choice, before every call of a
+function, which keys it has: twice the way, and in vain whenever that node is away. And after each failure it would close the
+connections to all nodes, also those on which others are being answered.
+
+While a slot is moved key by key, a script that begins there could miss keys in the middle of its work. So every call
+declares one key more, which never exists: a node of a slot on its way then answers ASK or TRYAGAIN before it runs anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_errors
+
+from .steps import Block, Call, Scan, Stream
+
+if TYPE_CHECKING:
+    from .steps import Request
+
+MOVING = (redis_errors.AskError, redis_errors.TryAgainError)
+"""The slot is on its way, or (MOVED is an `AskError`) elsewhere: nothing was executed."""
+LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
+"""What was executed is unknown."""
+STALE = (*LOST, *MOVING, redis_errors.ReadOnlyError, redis_errors.ClusterError, redis_errors.RedisClusterException)
+"""Errors after which a slot may be another node's than the client believes."""
+WITHOUT_KEY = ("TIME", "INFO")
+"""Commands of reads that any node can answer."""
+
+
+def is_cluster(client: Any) -> bool:
+    return hasattr(client, "nodes_manager")
+
+
+def declared(client: Any, request: Call) -> tuple[str, ...]:
+    """The keys that a call says it uses."""
+    keys = tuple(request.keys)
+    return (*keys, absent(keys[0])) if is_cluster(client) else keys
+
+
+def absent(key: str) -> str:
+    """A key of the same slot that never exists."""
+    return f"{key.partition('}')[0]}}}:absent"
+
+
+def home(client: Any, request: Request) -> Any:
+    """Who takes the commands of a request: the node of its slot; the client itself if it is of no cluster."""
+    if not is_cluster(client):
+        return client
+    node = client.get_node_from_key(_key(request))
+    return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
+
+
+def near(client: Any, request: Request) -> dict[str, Any]:
+    """Options with which a cluster's client sends what has no key to the node of the request; none for another client."""
+    key = _key(request) if is_cluster(client) else None
+    return {} if key is None else {"target_nodes": client.get_node_from_key(key)}
+
+
+def _key(request: Request) -> str | None:
+    if isinstance(request, Call):
+        return request.keys[0]
+    if isinstance(request, Scan):
+        return request.prefix
+    if isinstance(request, Stream):
+        return None  # each of its calls goes by itself
+    commands = [request.command] if isinstance(request, Block) else request.commands
+    return next((str(command[1]) for command in commands if command[0] not in WITHOUT_KEY), None)
+
+
+def look_again(client: Any) -> None:
+    """Ask the nodes who has which slot. What has no key goes to another node than before: it may be the one that is gone."""
+    client.nodes_manager.initialize()
+    client.replace_default_node()
+
+
+async def look_async(client: Any, *, again: bool) -> None:
+    """As `look_again`, for coroutines, whose clients look for the first time when they are first used."""
+    await client.initialize()
+    if again:
+        await client.nodes_manager.initialize()
+        client.replace_default_node()
+
+
+async def in_one_go(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
+    """Send commands over one connection to a node of a client for coroutines; their replies, errors among them."""
+    connection = node.acquire_connection()
+    try:
+        await connection.send_packed_command(connection.pack_commands(commands))
+        return [await _reply(connection) for _ in commands]
+    except BaseException:  # a canceled one's too: a late reply must not be taken for the next call's
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        getattr(node, "release", node._free.append)(connection)  # noqa: SLF001 - older ones of redis-py have no name for it
+
+
+async def _reply(connection: Any) -> Any:
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except redis_errors.ResponseError as error:
+        return error

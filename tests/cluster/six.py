@@ -1,0 +1,82 @@
+"""Six nodes, three of them replicas: what is asked of them and done to them in tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redis.crc import key_slot
+
+from tests.topologies import add_replicas, make_cluster, wait_for
+
+if TYPE_CHECKING:
+    import redis
+
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+OPTIONS = (
+    *("--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"),
+    *("--cluster-replica-validity-factor", "0", "--appendonly", "yes"),
+)
+
+
+def slot_of(shard: int, queue: str = "default") -> int:
+    return key_slot(f"fq:{{{queue}:{shard}}}:".encode())
+
+
+class Six:
+    """The nodes by their port. Any of them may be killed: what is asked is asked of one that lives."""
+
+    def __init__(self, make_server: MakeServer) -> None:
+        primaries = make_cluster(make_server, 3, *OPTIONS)
+        self.nodes: dict[int, Server] = dict(primaries)
+        self.nodes.update(add_replicas(make_server, primaries, *OPTIONS))
+        wait_for(lambda: all(len(self.replicas_of(port)) == 1 for port, _ in primaries))
+
+    def primary_of(self, shard: int) -> int:
+        """The port of the node that has this shard, as the living agree."""
+        slot = slot_of(shard)
+        for begin, end, primary, *_ in self._slots():
+            if begin <= slot <= end:
+                return int(primary[1])
+        raise AssertionError(f"nobody has the slot of shard {shard}")
+
+    def replicas_of(self, port: int) -> list[int]:
+        return sorted({int(replica[1]) for each in self._slots() if each[2][1] == port for replica in each[3:]})
+
+    def _slots(self) -> list[Any]:
+        alive = [server for server in self.nodes.values() if server.alive]
+        newest: list[Any] = []
+        epoch = -1
+        for server in alive:
+            with server.client() as client:
+                found = int(client.execute_command("CLUSTER INFO")["cluster_my_epoch"])
+                if found > epoch:
+                    epoch, newest = found, client.execute_command("CLUSTER", "SLOTS")
+        return newest
+
+    def url(self, but: int = 0) -> str:
+        """Of a node that lives, another than this one."""
+        return f"redis://127.0.0.1:{next(port for port, each in self.nodes.items() if each.alive and port != but)}"
+
+    def client(self, port: int) -> redis.Redis:
+        return self.nodes[port].client()
+
+    def empty(self) -> None:
+        """As before the test: everyone lives, every primary has a replica in step, and there are no keys and functions."""
+        for server in self.nodes.values():
+            server.start()
+        wait_for(self._is_complete)
+        for port, server in self.nodes.items():
+            with server.client() as client:
+                if self.replicas_of(port):
+                    client.flushall()
+                    client.function_flush()
+
+    def _is_complete(self) -> bool:
+        primaries = {int(each[2][1]) for each in self._slots()}
+        return len(primaries) == 3 and all(self._is_in_step(port) for port in primaries)
+
+    def _is_in_step(self, port: int) -> bool:
+        with self.client(port) as client:
+            return bool(client.execute_command("WAIT", 1, 50)) and len(self.replicas_of(port)) == 1

@@ -1,0 +1,85 @@
+"""Pushes that count only when replicas have them, on a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.conf import RedisConfig
+from django_fairque.conf.clients import aclose_client
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.errors import NotReplicatedError
+from django_fairque.engine.ids import bucket_of
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+from tests.cluster.six import Six
+from tests.engine.conftest import NOW, task
+from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHARDS = 6
+SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5, shards=SHARDS)
+USERS = [f"user-{number}" for number in range(20)]
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Six]:
+    with ExitStack() as stack:
+        yield Six(lambda *args: stack.enter_context(Server(*args)))
+
+
+@pytest.fixture
+def six(servers: Six) -> Six:
+    servers.empty()
+    return servers
+
+
+def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:
+    shard = bucket_of(user) % SHARDS
+    (replica,) = six.replicas_of(six.primary_of(shard))
+    with six.client(replica) as there:
+        there.execute_command("READONLY")
+        return f"fq:{{default:{shard}}}:task:{task_id}".encode() in there.keys("*:task:*")
+
+
+def test_what_is_acknowledged_is_on_a_replica(six: Six) -> None:
+    with RedisConfig(url=six.url(), cluster=True).create_redis_client() as client:
+        queue = FairQueue(client, config=SAFE)
+        pushed = {user: queue.push(task(user), now=NOW).task_id for user in USERS}
+        assert all(is_on_the_replica(six, user, task_id) for user, task_id in pushed.items())
+        assert queue.check_invariants() == []
+
+
+async def test_so_it_is_for_coroutines(six: Six) -> None:
+    client = RedisConfig(url=six.url(), cluster=True).create_async_redis_client()
+    queue = AsyncFairQueue(client, config=SAFE)
+    pushed = {user: (await queue.push(task(user), now=NOW)).task_id for user in USERS}
+    assert all(is_on_the_replica(six, user, task_id) for user, task_id in pushed.items())
+    assert await queue.check_invariants() == []
+    await aclose_client(client)
+
+
+async def test_a_replica_that_is_away_confirms_nothing(six: Six) -> None:
+    (replica,) = six.replicas_of(six.primary_of(bucket_of("ann") % SHARDS))
+    aclient = RedisConfig(url=six.url(replica), cluster=True).create_async_redis_client()
+    with RedisConfig(url=six.url(replica), cluster=True).create_redis_client() as client:
+        queue, same = FairQueue(client, config=SAFE), AsyncFairQueue(aclient, config=SAFE)
+        queue.push(task("ann"), now=NOW)
+        os.kill(six.nodes[replica].pid, signal.SIGSTOP)
+        try:
+            for _ in range(2):
+                with pytest.raises(NotReplicatedError, match="0 of 1 replicas"):
+                    queue.push(task("ann", task_id="t"), now=NOW)
+                with pytest.raises(NotReplicatedError, match="0 of 1 replicas"):
+                    await same.push(task("ann", task_id="u"), now=NOW)
+        finally:
+            os.kill(six.nodes[replica].pid, signal.SIGCONT)
+    await aclose_client(aclient)
