@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_fairque.conf import RedisConfig
+from tests.cluster.six import Six
 from tests.servers import Server
 from tests.topologies import make_cluster
+from tests.worker.conftest import WorkerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
 NODES = 3
+SHARDS = 12
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +42,32 @@ def redis(url: str) -> Iterator[Any]:
     """The cluster's client in place of a server's."""
     with RedisConfig(url=url, cluster=True).create_redis_client() as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Six]:
+    with ExitStack() as stack:
+        yield Six(lambda *args: stack.enter_context(Server(*args)))
+
+
+@pytest.fixture
+def six(servers: Six) -> Six:
+    """Three primaries, each with a replica, as new."""
+    servers.empty()
+    return servers
+
+
+@pytest.fixture
+def run_worker(tmp_path: Path) -> Callable[..., AbstractContextManager[WorkerProcess]]:
+    """Run a worker on the cluster that has a node at this address; at the end it is gone."""
+
+    @contextmanager
+    def run(url: str, *arguments: str, **environment: str) -> Iterator[WorkerProcess]:
+        everywhere = {"TEST_CLUSTER": "yes", "TEST_SHARDS": str(SHARDS)}
+        worker = WorkerProcess(url, tmp_path, *arguments, **{**everywhere, **environment})
+        try:
+            yield worker
+        finally:
+            worker.close()
+
+    return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,30 +15,16 @@ from django_fairque.engine.errors import NotReplicatedError
 from django_fairque.engine.ids import bucket_of
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
-from tests.cluster.six import Six
 from tests.engine.conftest import NOW, task
-from tests.servers import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.cluster.six import Six
 
 SHARDS = 6
 SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5, shards=SHARDS)
 USERS = [f"user-{number}" for number in range(20)]
 
 pytestmark = pytest.mark.xdist_group("cluster")
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Six]:
-    with ExitStack() as stack:
-        yield Six(lambda *args: stack.enter_context(Server(*args)))
-
-
-@pytest.fixture
-def six(servers: Six) -> Six:
-    servers.empty()
-    return servers
 
 
 def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:

@@ -51,7 +51,7 @@ def is_alive(process: psutil.Process) -> bool:
 class WorkerProcess:
     """`manage.py fairque_worker` on the tests' own project, of the package that is here, or in another `PYTHONPATH`."""
 
-    def __init__(self, server: Server, directory: Path, *arguments: str, **environment: str) -> None:
+    def __init__(self, server: Server | str, directory: Path, *arguments: str, **environment: str) -> None:
         self.health_file = directory / f"health-{time.monotonic_ns()}.json"
         self._log = directory / f"log-{time.monotonic_ns()}"
         with self._log.open("wb") as log:
@@ -62,7 +62,7 @@ class WorkerProcess:
                     **os.environ,
                     "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
                     "PYTHONPATH": str(ROOT),
-                    "TEST_SERVER": server.url,
+                    "TEST_SERVER": server if isinstance(server, str) else server.url,
                     **environment,
                 },
                 stdin=subprocess.DEVNULL,

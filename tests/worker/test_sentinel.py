@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from tests.topologies import SERVICE, free_port, make_replica, sentinels
 from .conftest import WorkerProcess, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tests.conftest import MakeServer
@@ -34,9 +35,10 @@ LONGEST = 30.0
 class Producer(threading.Thread):
     """Pushes one task after the other; knows which were acknowledged, and for how long none was."""
 
-    def __init__(self, queue: FairQueue) -> None:
+    def __init__(self, queue: FairQueue, users: Sequence[str] = ("ann",)) -> None:
         super().__init__(daemon=True)
         self._queue = queue
+        self._users = itertools.cycle(users)
         self._ended = False
         self.acknowledged: list[str] = []
         self.unconfirmed = 0
@@ -46,7 +48,7 @@ class Producer(threading.Thread):
     def run(self) -> None:
         last = time.monotonic()
         while not self._ended:
-            task = Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add")
+            task = Task.create(next(self._users), 3, {"args": [1, 1], "kwargs": {}}, name="add")
             try:
                 self._queue.push(task)
             except NotReplicatedError:
