@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.activity import Activity
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.shard_stats import ShardStats
     from django_fairque.engine.statistics import QueueStats
 
 AT_ONCE = 20
@@ -37,6 +38,8 @@ class Row:
     name: str
     stats: QueueStats
     activity: Activity
+    shards: list[ShardStats]
+    """Empty for a queue of one."""
     overview: str
     here: str
     """Where its actions are posted to."""
@@ -121,7 +124,8 @@ class Queues(ConfirmingPage):
     def _row(self, name: str) -> Row:
         queue = page_queue(name)
         urls = self.url("overview", queue=name), self.url(self.name, queue=name)
-        return Row(name, queue.get_stats(0), queue.get_activity(), *urls)
+        shards = queue.get_shard_stats() if queue.config.shards > 1 else []
+        return Row(name, queue.get_stats(0), queue.get_activity(), shards, *urls)
 
 
 def waiting(queue: FairQueue) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .activity import activity
 from .health import Health, health
 from .routing import reading
+from .shard_stats import ShardStats, shard_stats
 from .statistics import QueueStats, stats
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class AsyncReading:
     """`Reading`, with every method a coroutine."""
 
     _shards: Shards
+    client: Any
 
     async def _run(self, steps: Steps[T]) -> T:
         raise NotImplementedError
@@ -99,6 +101,10 @@ class AsyncReading:
         """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
         return await self._run(stats(self._shards.all, minutes))
 
+    async def get_shard_stats(self) -> list[ShardStats]:
+        """What lies on each shard, and on which node of a cluster."""
+        return await self._run(shard_stats(self._shards.all, self.client))
+
     async def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
         return await self._run(activity(self._shards.all, minutes, per_span))
@@ -112,6 +118,10 @@ class AsyncReading:
 
     async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
         return await self._run(reading.user_names(self._shards, cursor, limit, busy_first))
+
+    async def busy_users(self, limit: int = 100) -> list[str]:
+        """Users that have something now, or settings, before those who had; as many of each shard."""
+        return await self._run(reading.busy_users(self._shards, limit))
 
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         return await self._run(reading.user_stats(self._shards, user_ids, now))

@@ -69,6 +69,11 @@ def _key(request: Request) -> str | None:
     return next((str(command[1]) for command in commands if command[0] not in WITHOUT_KEY), None)
 
 
+def address(client: Any, key: str) -> str:
+    """Where the node is that has this key's slot, as ``host:port``; empty without a cluster."""
+    return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
+
+
 def look_again(client: Any) -> None:
     """Ask the nodes who has which slot. What has no key goes to another node than before: it may be the one that is gone."""
     client.nodes_manager.initialize()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .commands import NEVER, Commands
 from .diagnosis import REFUSALS, SECTIONS, findings
 from .servers import mode, name_and_version
-from .steps import Steps, read_each
+from .steps import Read, Steps, read_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +39,15 @@ def _reads(commands: Commands) -> list[tuple[Any, ...]]:
     return [("ZCARD", keys("ring")), ("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
 
 
+def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
+    """What each node of a cluster says that has a shard: what has no key goes where the rest of a read goes."""
+    found: dict[str, dict[str, Any]] = {}
+    for shard in shards[1:]:
+        info, _ = yield Read([("INFO", *SECTIONS), ("EXISTS", shard.keys("stats"))])
+        found[str(info.get("run_id"))] = info
+    return list(found.values())
+
+
 def health(shards: Sequence[Commands]) -> Steps[Health]:
     """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached."""
     (info, clock), *found_in = yield from read_each([[("INFO", *SECTIONS), ("TIME",)], *map(_reads, shards)])
@@ -47,7 +56,8 @@ def health(shards: Sequence[Commands]) -> Steps[Health]:
     ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
     look = min(float(each[2] or NEVER) for each in found_in)
     workers, due = max(int(each[0]) for each in attended), [number for each in attended for number in each[1:]]
-    found = list(findings(info))
+    infos = [info, *((yield from _other_nodes(shards)) if mode(info) == "cluster" else [])]
+    found = dict.fromkeys(each for info in infos for each in findings(info))
     refusals = [text for kind, text in found if kind in REFUSALS]
     reasons = [text for kind, text in found if kind not in REFUSALS]
     if not workers and (ring or sum(map(int, due))):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .activity import activity
 from .health import Health, health
 from .routing import reading
+from .shard_stats import ShardStats, shard_stats
 from .statistics import QueueStats, stats
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Reading:
     """Each method reads a bounded part of the queue, in one round trip or a few, unless it says otherwise."""
 
     _shards: Shards
+    client: Any
 
     def _run(self, steps: Steps[T]) -> T:
         raise NotImplementedError
@@ -116,6 +118,10 @@ class Reading:
         """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
         return self._run(stats(self._shards.all, minutes))
 
+    def get_shard_stats(self) -> list[ShardStats]:
+        """What lies on each shard, and on which node of a cluster."""
+        return self._run(shard_stats(self._shards.all, self.client))
+
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
         return self._run(activity(self._shards.all, minutes, per_span))
@@ -134,6 +140,10 @@ class Reading:
         ``busy_first``: who has something now, or settings, before who had; follow its cursors with it.
         """
         return self._run(reading.user_names(self._shards, cursor, limit, busy_first))
+
+    def busy_users(self, limit: int = 100) -> list[str]:
+        """Users that have something now, or settings, before those who had; as many of each shard."""
+        return self._run(reading.busy_users(self._shards, limit))
 
     def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         """The figures of these users, in order, with one read each in one round trip."""

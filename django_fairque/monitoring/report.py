@@ -10,11 +10,12 @@ from django_fairque.engine.listing import MAX_PAGE
 from .formatting import duration, number, rate, share, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from django_fairque.engine.histograms import Percentiles
     from django_fairque.engine.listing import Sizes
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.shard_stats import ShardStats
     from django_fairque.engine.statistics import QueueStats
     from django_fairque.engine.users import UserStats
 
@@ -32,13 +33,8 @@ class TopUsers:
 
 
 def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_PAGE) -> TopUsers:
-    """The first ``count`` of at most ``most`` (1 to 1,000) users.
-
-    In the register of users those without work stand first, so its last page is the one to look at.
-    """
-    first = max(0, stats.users - most)
-    page = queue.users(f"0:{first}", most)
-    sizes = queue.get_queue_sizes_batch(page.items)
+    """The first ``count`` of at most ``most`` (1 to 1,000) users."""
+    sizes = queue.get_queue_sizes_batch(queue.busy_users(most))
     ranked = sorted(sizes.items(), key=lambda pair: (-pair[1].ready, -pair[1].total, pair[0]))
     return TopUsers(dict(ranked[:count]), len(sizes), max(stats.users, len(sizes)))
 
@@ -75,6 +71,15 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{number(dependencies.resolved)}  to be told {number(dependencies.resolving)}"
     )
     yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+
+
+def shard_lines(shards: Sequence[ShardStats]) -> Iterator[str]:
+    states = ("queued", "started", "scheduled", "deferred", "failed")
+    rows = [
+        (str(each.shard), each.node or "-", number(each.users_ready), *(number(each.states[state]) for state in states))
+        for each in shards
+    ]
+    yield from table([("shard", "node", "users ready", *states), *rows])
 
 
 def user_lines(user: UserStats) -> Iterator[str]:

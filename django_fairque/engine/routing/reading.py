@@ -155,6 +155,15 @@ def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool)
     return (yield from walk(shards, limit, cursor, read))
 
 
+def busy_users(shards: Shards, limit: int) -> Steps[list[str]]:
+    """As many of each shard."""
+    listing.check_limit(limit)
+    names: list[str] = []
+    for shard in shards:
+        names += (yield from listing.users(shard, None, -(-limit // len(shards)), busy_first=True)).items
+    return names[:limit]
+
+
 def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Steps[list[UserStats]]:
     return (yield from users.users_stats(shards.across(), user_ids, now))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.errors import RedisConnectionError
 from django_fairque.management.base import QueueCommand
 from django_fairque.monitoring.monitor import broken
-from django_fairque.monitoring.report import queue_lines, top_lines, top_users, user_lines
+from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,10 +102,17 @@ def _looked(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:
     stats = queue.get_stats()
     top = top_users(queue, stats, options["top"]) if options["top"] else None
     over = broken(queue, stats)
+    shards = queue.get_shard_stats()
     if options["json"]:
-        yield json.dumps({**asdict(stats), "over_limit": over, **({"top": asdict(top)} if top else {})})
+        parts = [asdict(shard) for shard in shards]
+        yield json.dumps(
+            {**asdict(stats), "shards": parts, "over_limit": over, **({"top": asdict(top)} if top else {})}
+        )
         return
     yield from queue_lines(stats)
+    if len(shards) > 1:
+        yield ""
+        yield from shard_lines(shards)
     if over:
         yield ""
         yield from (f"! {each}" for each in over)

@@ -1,0 +1,69 @@
+"""A queue of several shards in the admin: one queue, and what lies on which shard."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from django.urls import reverse
+
+from django_fairque.conf import get_queue
+from django_fairque.engine.ids import bucket_of
+from django_fairque.engine.models import Task
+
+from .reading import said
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+pytestmark = pytest.mark.django_db
+
+SHARDS = 4
+
+
+@pytest.fixture
+def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {"SHARDS": SHARDS}, "mail": {}}}
+    queue = get_queue()
+    for shard in range(SHARDS):
+        user = next(name for name in map("user-{}".format, range(1000)) if bucket_of(name) % SHARDS == shard)
+        queue.push_batch([Task.create(user, 3, None) for _ in range(shard + 1)])
+    return queue
+
+
+def page(client: Client, name: str) -> str:
+    answer = client.get(reverse(f"admin:django_fairque_{name}"))
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def test_the_table_says_what_lies_on_each(admin_client: Client, queue: FairQueue) -> None:
+    lease = queue.shards[3].pop("w")
+    assert lease is not None
+    rows = [said(row) for row in re.findall(r"<tr>.*?</tr>", page(admin_client, "queues"), re.DOTALL)]
+    shards = [row for row in rows if re.match(r"default/\d", row)]
+    assert [row.split() for row in shards] == [
+        ["default/0", "–", "1", "0", "0", "0", "0"],
+        ["default/1", "–", "2", "0", "0", "0", "0"],
+        ["default/2", "–", "3", "0", "0", "0", "0"],
+        ["default/3", "–", "3", "1", "0", "0", "0"],
+    ]
+    assert not [row for row in rows if row.startswith("mail/")]
+
+
+def test_the_overview_counts_all_of_them(admin_client: Client, queue: FairQueue) -> None:
+    html = page(admin_client, "overview")
+    assert re.search(r"Queued\D*10\b", said(html))
+    users = {name for shard in queue.shards for name in shard.users().items}
+    assert all(name in html for name in users), "those who wait for most, whatever shard they are on"
+
+
+@pytest.mark.parametrize("name", ["tasks", "users", "workers", "dead_letters", "schedules", "dependencies"])
+def test_every_page_can_be_looked_at(admin_client: Client, queue: FairQueue, name: str) -> None:
+    assert "user-" in page(admin_client, name) or name in ("workers", "dead_letters", "schedules", "dependencies")

@@ -1,0 +1,88 @@
+"""What is told of a queue whose shards lie on several nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import RedisConfig
+from django_fairque.conf.clients import aclose_client
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+from tests.engine.conftest import task
+
+from .conftest import SHARDS
+from .six import slot_of
+
+if TYPE_CHECKING:
+    from tests.servers import Server
+
+    Nodes = list[tuple[int, Server]]
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+CONFIG = QueueConfig(shards=SHARDS)
+
+
+@pytest.fixture
+def queue(redis: Any) -> FairQueue:
+    made = FairQueue(redis, config=CONFIG)
+    made.push_batch([task(f"user-{number}") for number in range(60)])
+    return made
+
+
+def owner(nodes: Nodes, shard: int) -> str:
+    with nodes[0][1].client() as client:
+        slots = client.execute_command("CLUSTER", "SLOTS")
+    port = next(each[2][1] for each in slots if each[0] <= slot_of(shard) <= each[1])
+    return f"127.0.0.1:{port}"
+
+
+async def test_each_shard_says_on_which_node_it_is(queue: FairQueue, nodes: Nodes, url: str) -> None:
+    found = queue.get_shard_stats()
+    assert [(each.shard, each.node) for each in found] == [(each, owner(nodes, each)) for each in range(SHARDS)]
+    assert sum(each.depth for each in found) == 60
+    assert len({each.node for each in found}) > 1
+    client = RedisConfig(url=url, cluster=True).create_async_redis_client()
+    assert await AsyncFairQueue(client, config=CONFIG).get_shard_stats() == found
+    await aclose_client(client)
+
+
+def test_health_looks_at_every_node(queue: FairQueue, nodes: Nodes) -> None:
+    """Whichever of them is in danger."""
+    for shard in (0, 5, 11):
+        (server,) = (server for port, server in nodes if owner(nodes, shard).endswith(f":{port}"))
+        with server.client() as client:
+            client.config_set("maxmemory", client.info("memory")["used_memory"] + 1000)
+            try:
+                assert any("memory is" in reason for reason in queue.health().reasons)
+            finally:
+                client.config_set("maxmemory", 0)
+        assert not any("memory is" in reason for reason in queue.health().reasons)
+
+
+def test_what_has_no_key_goes_where_the_rest_goes(queue: FairQueue, nodes: Nodes) -> None:
+    """A shard is served by its node alone: neither the clock nor the function is asked of another."""
+    for port, server in nodes:
+        others = [other for each, other in nodes if each != port]
+        mine = [
+            shard for shard in queue.shards if owner(nodes, shard.config.shards and _number(shard)).endswith(f":{port}")
+        ]
+        for other in others:
+            with other.client() as client:
+                client.config_resetstat()
+        for shard in mine:
+            shard.push(task(f"user-{port}"))
+            shard.pop_batch(3, "w")
+            shard.get_stats()
+        for other in others:
+            with other.client() as client:
+                asked = set(client.info("commandstats"))
+            assert not asked & {"cmdstat_time", "cmdstat_fcall", "cmdstat_command|getkeys", "cmdstat_zcard"}
+        assert server.alive
+
+
+def _number(shard: FairQueue) -> int:
+    return int(shard.label.rpartition("/")[2])
