@@ -22,7 +22,7 @@ NODES = 3
 SHARDS = 12
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def nodes() -> Iterator[list[tuple[int, Server]]]:
     """Port and server of each primary."""
     with ExitStack() as stack:
@@ -44,7 +44,7 @@ def redis(url: str) -> Iterator[Any]:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def servers() -> Iterator[Six]:
     with ExitStack() as stack:
         yield Six(lambda *args: stack.enter_context(Server(*args)))

@@ -69,7 +69,9 @@ def is_done(queue: FairQueue) -> bool:
     return not any(stats.states[state] for state in ("queued", "started", "scheduled", "deferred"))
 
 
-@pytest.mark.parametrize("event", [pytest.param(fail_over, id="failover"), pytest.param(kill, id="kill")])
+@pytest.mark.parametrize(
+    "event", [pytest.param(fail_over, id="failover", marks=pytest.mark.slow), pytest.param(kill, id="kill")]
+)
 def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, event: Callable[[Six, int], None]) -> None:
     victim = six.primary_of(VICTIM)
     there = users_of(six, victim)

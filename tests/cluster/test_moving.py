@@ -174,6 +174,7 @@ def knows_whole_moves(client: Redis) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_slots_are_moved_as_a_whole_under_load(queue: FairQueue, nodes: Nodes, run_worker: RunWorker, url: str) -> None:
     """As Valkey does since 9."""
     move = Move(nodes, slot_of(SHARD))
