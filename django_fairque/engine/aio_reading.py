@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .snapshot import Violation
     from .standing import Standing
     from .steps import Steps
+    from .transport import AsyncClient
     from .users import UserStats
     from .waiting import Waiting
 
@@ -35,7 +36,7 @@ class AsyncReading:
     """`Reading`, with every method a coroutine."""
 
     _shards: Shards
-    client: Any
+    client: AsyncClient
 
     async def _run(self, steps: Steps[T]) -> T:
         raise NotImplementedError

@@ -74,14 +74,27 @@ def address(client: Any, key: str) -> str:
     return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
 
 
-def look_again(client: Any) -> None:
-    """Ask the nodes who has which slot. What has no key goes to another node than before: it may be the one that is gone."""
-    client.nodes_manager.initialize()
-    client.replace_default_node()
+def scan(request: Scan) -> tuple[Any, ...]:
+    return ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
+
+
+def scanned(reply: Any) -> tuple[int, list[bytes]]:
+    """The next cursor and the keys; a cluster's client names the server with its cursor."""
+    cursor, keys = reply
+    return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
+
+
+def look(client: Any, *, again: bool) -> None:
+    """Ask a cluster's nodes ``again`` who has which slot. What has no key goes to another one than before, which may be gone."""
+    if again and is_cluster(client):
+        client.nodes_manager.initialize()
+        client.replace_default_node()
 
 
 async def look_async(client: Any, *, again: bool) -> None:
-    """As `look_again`, for coroutines, whose clients look for the first time when they are first used."""
+    """As `look`, for coroutines, whose clients look for the first time when they are first used."""
+    if not is_cluster(client):
+        return
     await client.initialize()
     if again:
         await client.nodes_manager.initialize()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .snapshot import Violation
     from .standing import Standing
     from .steps import Steps
+    from .transport import SyncClient
     from .users import UserStats
     from .waiting import Waiting
 
@@ -35,7 +36,7 @@ class Reading:
     """Each method reads a bounded part of the queue, in one round trip or a few, unless it says otherwise."""
 
     _shards: Shards
-    client: Any
+    client: SyncClient
 
     def _run(self, steps: Steps[T]) -> T:
         raise NotImplementedError

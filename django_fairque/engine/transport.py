@@ -198,16 +198,6 @@ def check_server(info: Mapping[str, Any]) -> None:
 INFO = ("INFO", "server", "memory")
 
 
-def scan(request: Scan) -> tuple[Any, ...]:
-    return ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
-
-
-def scanned(reply: Any) -> tuple[int, list[bytes]]:
-    """The next cursor and the keys; a cluster's client names the server with its cursor."""
-    cursor, keys = reply
-    return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
-
-
 class Calls:
     """How commands are called: as functions, or as scripts where this user or server has no functions."""
 
@@ -258,18 +248,20 @@ class Transport:
         patience = Patience(request, self.patience)
         while True:
             try:
-                if patience.is_stale and clusters.is_cluster(self.client):
-                    clusters.look_again(self.client)
+                clusters.look(self.client, again=patience.is_stale)
+                near = clusters.near(self.client, request)
                 if not self._checked:
-                    check_server(self.client.execute_command(*INFO, **clusters.near(self.client, request)))
+                    check_server(self.client.execute_command(*INFO, **near))
                     self._checked = True
                 if isinstance(request, Call):
                     return self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return self._read(request)
                 if isinstance(request, Scan):
-                    return scanned(
-                        self.client.execute_command(*scan(request), **RAW, **clusters.near(self.client, request))
+                    return clusters.scanned(
+                        self.client.execute_command(
+                            *clusters.scan(request), **RAW, **clusters.near(self.client, request)
+                        )
                     )
                 return self._block(request)
             except FAILURES as error:
@@ -350,18 +342,20 @@ class AsyncTransport:
         patience = Patience(request, self.patience)
         while True:
             try:
-                if clusters.is_cluster(self.client):
-                    await clusters.look_async(self.client, again=patience.is_stale)
+                await clusters.look_async(self.client, again=patience.is_stale)
+                near = clusters.near(self.client, request)
                 if not self._checked:
-                    check_server(await self.client.execute_command(*INFO, **clusters.near(self.client, request)))
+                    check_server(await self.client.execute_command(*INFO, **near))
                     self._checked = True
                 if isinstance(request, Call):
                     return await self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return await self._read(request)
                 if isinstance(request, Scan):
-                    return scanned(
-                        await self.client.execute_command(*scan(request), **RAW, **clusters.near(self.client, request))
+                    return clusters.scanned(
+                        await self.client.execute_command(
+                            *clusters.scan(request), **RAW, **clusters.near(self.client, request)
+                        )
                     )
                 return await self._block(request)
             except FAILURES as error:
