@@ -258,11 +258,7 @@ class Transport:
                 if isinstance(request, Read):
                     return self._read(request)
                 if isinstance(request, Scan):
-                    return clusters.scanned(
-                        self.client.execute_command(
-                            *clusters.scan(request), **RAW, **clusters.near(self.client, request)
-                        )
-                    )
+                    return clusters.scanned(self.client.execute_command(*clusters.scan(request), **RAW, **near))
                 return self._block(request)
             except FAILURES as error:
                 pause = patience.after(error)
@@ -352,11 +348,7 @@ class AsyncTransport:
                 if isinstance(request, Read):
                     return await self._read(request)
                 if isinstance(request, Scan):
-                    return clusters.scanned(
-                        await self.client.execute_command(
-                            *clusters.scan(request), **RAW, **clusters.near(self.client, request)
-                        )
-                    )
+                    return clusters.scanned(await self.client.execute_command(*clusters.scan(request), **RAW, **near))
                 return await self._block(request)
             except FAILURES as error:
                 pause = patience.after(error)
