@@ -18,12 +18,16 @@ from .limits import LimitsForm
 from .page import Action
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue import FairQueue
 
 PER_PAGE = 50
+SUSPECTS = 10
+"""Users of other pages, at most, who are looked at because much of what waits is theirs."""
 
 
 def _user_of(page: Users, request: HttpRequest) -> str:
@@ -59,7 +63,9 @@ class Users(FormPage):
             page = queue.users(self.request.GET.get("cursor") or None, PER_PAGE, busy_first=True)
         except ValueError:
             raise Http404(_("There is no such page of users; begin with the first.")) from None
-        table = rows(queue.user_stats(page.items))
+        others = [] if self.request.GET.get("cursor") else self._suspects(queue, page.items)
+        stats = queue.user_stats([*page.items, *others])
+        table = rows(stats[: len(page.items)], stats[len(page.items) :])
         following = self.url(self.name, cursor=page.cursor) if page.cursor else ""
         first = self.url(self.name) if self.request.GET.get("cursor") else ""
         return {
@@ -68,6 +74,12 @@ class Users(FormPage):
             "next": following,
             "first": first,
         }
+
+    @staticmethod
+    def _suspects(queue: FairQueue, listed: Sequence[str]) -> list[str]:
+        """Who may be noisy and is not on the page: there can be any number of pages, and a noisy user on any of them."""
+        known = set(listed)
+        return [user_id for user_id in queue.busiest_users() if user_id not in known][:SUSPECTS]
 
     def _one(self, queue: FairQueue, user_id: str) -> dict[str, Any]:
         self.hold()

@@ -43,7 +43,7 @@ READ = (
         "pttl",
     ),
     *("scard", "sismember", "smembers", "srandmember"),
-    *("zcard", "zcount", "zmscore", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
+    *("zcard", "zcount", "zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
 )
 WRITE = (
     *(

@@ -114,6 +114,14 @@ class AsyncReading:
         """Tasks that have been ready longest (at most 1,000), the longest wait first."""
         return await self._run(reading.longest_waits(self._shards, limit))
 
+    async def busiest_users(self, sample: int = 100) -> list[str]:
+        """Users with tasks that have not begun, those first whom most of a random sample of such tasks belong to.
+
+        The sample holds ``sample`` tasks of each state in which tasks wait: whoever has a twentieth of those in one of them
+        is missed once in 170 times when it is 100. It is found however many users there are.
+        """
+        return await self._run(reading.busiest_users(self._shards, sample))
+
     async def health(self) -> Health:
         return await self._run(health(self._shards.all))
 

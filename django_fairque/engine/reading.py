@@ -131,6 +131,14 @@ class Reading:
         """Tasks that have been ready longest (at most 1,000), the longest wait first."""
         return self._run(reading.longest_waits(self._shards, limit))
 
+    def busiest_users(self, sample: int = 100) -> list[str]:
+        """Users with tasks that have not begun, those first whom most of a random sample of such tasks belong to.
+
+        The sample holds ``sample`` tasks of each state in which tasks wait: whoever has a twentieth of those in one of them
+        is missed once in 170 times when it is 100. It is found however many users there are.
+        """
+        return self._run(reading.busiest_users(self._shards, sample))
+
     def health(self) -> Health:
         """Whether the queue is good, degraded or down, and why."""
         return self._run(health(self._shards.all))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,21 @@ def longest_waits(commands: Commands, limit: int) -> Steps[list[Waiting]]:
         if user is not None  # it has gone since the registry was read
     ]
     return sorted(found, key=lambda each: each.since)[:limit]
+
+
+def waiting_by_user(commands: Commands, sample: int) -> Steps[Counter[str]]:
+    """How many of ``sample`` tasks of each state in which tasks wait, drawn at random, are whose.
+
+    By chance and not at fixed distances, because tasks that come in a rhythm would be drawn in it, and some never.
+    """
+    check_limit(sample)
+    states = [commands.keys.state(state) for state in ("queued", "scheduled", "deferred")]
+    drawn = yield Read([("ZRANDMEMBER", state, sample) for state in states])
+    ids = [task_id.decode() for some in drawn for task_id in some]
+    if not ids:
+        return Counter()
+    users = yield Read([("HGET", commands.keys.task(task_id), "user") for task_id in ids])
+    return Counter(user.decode() for user in users if user is not None)
 
 
 def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:

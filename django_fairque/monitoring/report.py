@@ -33,8 +33,9 @@ class TopUsers:
 
 
 def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_PAGE) -> TopUsers:
-    """The first ``count`` of at most ``most`` (1 to 1,000) users."""
-    sizes = queue.get_queue_sizes_batch(queue.busy_users(most))
+    """The first ``count`` of at most ``most`` (1 to 1,000) users: of those whom most of what waits belongs to, and others."""
+    names = dict.fromkeys([*queue.busiest_users()[:count], *queue.busy_users(most)])
+    sizes = queue.get_queue_sizes_batch(list(names)[:most])
     ranked = sorted(sizes.items(), key=lambda pair: (-pair[1].ready, -pair[1].total, pair[0]))
     return TopUsers(dict(ranked[:count]), len(sizes), max(stats.users, len(sizes)))
 

@@ -23,7 +23,15 @@ pytestmark = pytest.mark.django_db
 
 SMALL = Scale(queued=800, users=150, dead=250, noisy=100, some=250, few=110, run=100)
 GROWING = ("queued", "users", "dead", "noisy", "some")
-MOST = {"overview 24 hours": 1760, "users": 140, "task": 160, "dependencies of one with many dependents": 420}
+SAMPLE = 3 * 101
+"""Of the tasks that wait, of which pages are told whose they are."""
+MOST = {
+    "overview": 330 + SAMPLE,
+    "overview 24 hours": 1760 + SAMPLE,
+    "users": 160 + SAMPLE,
+    "task": 160,
+    "dependencies of one with many dependents": 420,
+}
 """Server commands; those in a script count too."""
 OTHERS = 330
 TRIPS = 20

@@ -87,6 +87,25 @@ class TestTable:
         )
         assert '<span class="fq-flag">noisy</span>' in shown(admin_client)
 
+    def test_a_noisy_user_is_found_on_whatever_page_it_would_be(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(3)])
+        push(queue, "zulu", 400)
+        push(queue, "zebra", 90, execute_after=4e9)
+        assert {"zebra", "zulu"}.isdisjoint(queue.users(None, PER_PAGE, busy_first=True).items)
+        answer = admin_client.get(url())
+        told = {remark.partition(",")[0] for remark in answer.context["remarks"]}
+        assert told == {"User zulu has 400 tasks waiting", "User zebra has 90 tasks waiting"}
+        listed = [row.user_id for row, _ in answer.context["table"]]
+        assert set(listed[:2]) == {"zulu", "zebra"}
+        assert listed[2:] == [f"u{n:03}" for n in range(PER_PAGE)], "nobody else who was looked at"
+        assert answer.content.decode().count('<span class="fq-flag">noisy</span>') == 2
+
+    def test_many_users_with_much_are_not_noisy(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(5)])
+        answer = admin_client.get(url())
+        assert answer.context["remarks"] == []
+        assert [row.user_id for row, _ in answer.context["table"]] == [f"u{n:03}" for n in range(PER_PAGE)]
+
     def test_others_that_do_suffer_are_not_passed_over(self, admin_client: Client, queue: FairQueue) -> None:
         work(queue, "ann", waited=90, took=1)
         work(queue, "bulk", waited=1, took=1)

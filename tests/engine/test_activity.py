@@ -70,6 +70,20 @@ def test_the_longest_waits_come_first(queue: FairQueue, redis: Redis) -> None:
     assert counted(redis, lambda: queue.longest_waits(20))["hmget"]["calls"] <= 40
 
 
+def test_whose_most_of_what_waits_is_comes_first_among_any_number_of_users(queue: FairQueue, redis: Redis) -> None:
+    assert queue.busiest_users() == []
+    queue.push_batch([task(f"u{number}") for number in range(500)], now=NOW)
+    queue.push_batch([task("loud") for _ in range(500)], now=NOW)
+    queue.push_batch([task("early", execute_after=NOW + 600) for _ in range(100)], now=NOW)
+    queue.push_batch(
+        [task("patient", depends_on=["first"]) for _ in range(90)] + [task("u1", task_id="first")], now=NOW
+    )
+    assert set(queue.busiest_users()[:3]) == {"loud", "early", "patient"}
+    assert counted(redis, lambda: queue.busiest_users(20))["hget"]["calls"] <= 60
+    with pytest.raises(ValueError, match="limit must be an integer from 1 to 1000, got 0"):
+        queue.busiest_users(0)
+
+
 def test_a_purge_cancels_what_waits_in_slices(queue: FairQueue) -> None:
     push_many(queue, "a", 700)
     push_many(queue, "b", 30, execute_after=NOW + 600)
@@ -97,4 +111,5 @@ async def test_all_of_it_can_be_awaited(aredis: AsyncRedis) -> None:
     await queue.push_batch([task("a"), task("b")])
     assert sum(span.pushed for span in (await queue.get_activity(2)).spans) == 2
     assert {wait.user_id for wait in await queue.longest_waits()} == {"a", "b"}
+    assert set(await queue.busiest_users()) == {"a", "b"}
     assert await queue.purge() == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,15 @@ def longest_waits(shards: Shards, limit: int) -> Steps[list[Waiting]]:
     for shard in shards:
         found += yield from waiting.longest_waits(shard, limit)
     return sorted(found, key=lambda each: each.since)[:limit]
+
+
+def busiest_users(shards: Shards, sample: int) -> Steps[list[str]]:
+    """Each shard's part of the sample."""
+    listing.check_limit(sample)
+    found: Counter[str] = Counter()
+    for shard in shards:
+        found += yield from waiting.waiting_by_user(shard, max(1, sample // len(shards)))
+    return [user_id for user_id, _count in found.most_common()]
 
 
 def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
