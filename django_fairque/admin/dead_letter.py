@@ -91,7 +91,7 @@ class DeadLetter(ConfirmingPage):
     def _requeue(self, queue: FairQueue, request: HttpRequest) -> str:
         queue.dlq.requeue(self.entry_id)
         self.is_gone = True
-        return _("%(entry)s requeued") % {"entry": self.entry_id}
+        return _("Dead letter %(entry)s requeued") % {"entry": self.entry_id}
 
     def _edit(self, queue: FairQueue, request: HttpRequest) -> str:
         if len(queue.dlq.get(self.entry_id).original_task.payload_bytes) > MOST_EDITED:
@@ -99,7 +99,7 @@ class DeadLetter(ConfirmingPage):
                 _("The payload is too large to be edited here: use manage.py fairque_dlq requeue --payload.")
             )
         self.edits = True
-        return _("%(entry)s: its payload is shown as it is, to be edited") % {"entry": self.entry_id}
+        return _("The payload of %(entry)s is shown as it is, to be edited") % {"entry": self.entry_id}
 
     def _requeue_edited(self, queue: FairQueue, request: HttpRequest) -> str:
         """The engine checks the payload before it changes anything; what was written stays in the form."""
@@ -112,14 +112,14 @@ class DeadLetter(ConfirmingPage):
             self.problem = _("The payload can't be taken: %(error)s") % {"error": error}
             raise ValueError(self.problem) from error
         self.edits, self.is_gone = False, True
-        return _("%(entry)s requeued with another payload") % {"entry": self.entry_id}
+        return _("Dead letter %(entry)s requeued with another payload") % {"entry": self.entry_id}
 
     def _discard(self, queue: FairQueue, request: HttpRequest) -> str:
         text = _("The task of %(entry)s is canceled, and what waits for it. This can’t be undone.")
         ask_first(request, text % {"entry": self.entry_id}, _("Yes, discard it"), title=_("Discard this dead letter?"))
         queue.dlq.discard(self.entry_id)
         self.is_gone = True
-        return _("%(entry)s discarded") % {"entry": self.entry_id}
+        return _("Dead letter %(entry)s discarded") % {"entry": self.entry_id}
 
     actions: ClassVar[dict[str, Action]] = {
         "requeue": Action("change_deadletter", _requeue, _about),

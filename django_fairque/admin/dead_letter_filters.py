@@ -55,9 +55,8 @@ def _age(text: str) -> float:
     try:
         return read_age(text)
     except ValueError:
-        raise ValueError(
-            _("expected an age such as 90s, 10m, 2h or 7d, got %(got)s") % {"got": f"{text:.80}"}
-        ) from None
+        sentence = _("expected an age such as 90s, 10m, 2h or 7d, got %(got)s")
+        raise ValueError(sentence % {"got": repr(text[:80])}) from None
 
 
 def _text(query: QueryDict, key: str) -> str:

@@ -107,7 +107,7 @@ def test_its_task_is_a_link_for_whoever_may_see_tasks(admin_client: Client, oper
 def test_requeue(admin_client: Client, queue: FairQueue) -> None:
     entry = bury(queue)
     text = post(admin_client, url(entry), action="requeue")
-    assert f"{entry} requeued" in text
+    assert f"Dead letter {entry} requeued" in text
     assert "<title>Dead letters" in text
     assert queue.get_task(entry[:-2]).state is TaskState.QUEUED
     assert LogEntry.objects.get().object_repr == f"default: {entry}"
@@ -117,7 +117,7 @@ def test_discarding_is_asked_about_first(admin_client: Client, queue: FairQueue)
     entry = bury(queue)
     assert "Discard this dead letter?" in post(admin_client, url(entry), action="discard")
     assert queue.dlq.count() == 1
-    assert f"{entry} discarded" in post(admin_client, url(entry), action="discard", confirm="yes")
+    assert f"Dead letter {entry} discarded" in post(admin_client, url(entry), action="discard", confirm="yes")
     assert queue.get_task(entry[:-2]).state is TaskState.CANCELED
 
 
@@ -137,7 +137,7 @@ class TestEditing:
         text = post(admin_client, url(entry), action="edit")
         assert json.loads(written(text)) == SECRET
         assert "secrets and all" in text
-        assert LogEntry.objects.get().change_message == f"{entry}: its payload is shown as it is, to be edited"
+        assert LogEntry.objects.get().change_message == f"The payload of {entry} is shown as it is, to be edited"
 
     def test_one_that_is_no_json_is_shown_as_it_is(self, admin_client: Client, queue: FairQueue, redis: Any) -> None:
         entry = bury(queue)
@@ -150,7 +150,7 @@ class TestEditing:
     def test_requeues_with_the_new_payload(self, admin_client: Client, queue: FairQueue) -> None:
         entry = bury(queue, payload=SECRET)
         text = post(admin_client, url(entry), action="requeue_edited", payload='{"order": 8}')
-        assert f"{entry} requeued with another payload" in text
+        assert f"Dead letter {entry} requeued with another payload" in text
         assert queue.get_task(entry[:-2]).payload == {"order": 8}
         assert "hunter2" not in LogEntry.objects.get().change_message
 

@@ -187,8 +187,13 @@ def test_each_sentence_of_a_queues_health_is_known() -> None:
         "maxmemory": 100,
         "used_memory": 95,
     }
-    told = [text for info in (bad, {**bad, "redis_version": "7.2.4"}) for _kind, text in findings(info)]
-    assert len(set(told)) == 8
+    others: list[dict[str, Any]] = [
+        {**bad, "redis_version": "7.2.4"},
+        {**bad, "dragonfly_version": "1.24"},
+        {**bad, "executable": "/usr/bin/keydb-server"},
+    ]
+    told = [text for info in (bad, *others) for _kind, text in findings(info)]
+    assert len(set(told)) == 11
     for text in told:
         assert re.search("[ぁ-ん]", sentence(text)), text
         for value in ("6.2.0", "7.2.4", "allkeys-lru", "95 "):
