@@ -56,7 +56,7 @@ def test_all_of_a_kind_are_discarded_once_their_count_was_confirmed(index: Page,
     page.get_by_role("link", name="No, take me back").click()
     assert queue.dlq.count() == 4
     row.get_by_role("button", name="Discard…").click()
-    page.get_by_role("button", name="Yes, I’m sure").click()
+    page.get_by_role("button", name="Yes, discard them").click()
     expect(page.get_by_text("3 dead letters", exact=False).first).to_be_visible()
     assert queue.dlq.count() == 1
 
@@ -72,6 +72,6 @@ def test_those_that_are_ticked_are_discarded(index: Page, queue: FairQueue) -> N
         page.get_by_role("checkbox", name=entry).check()
     page.get_by_role("button", name="Discard ticked…").click()
     expect(page.get_by_role("heading", name="Discard 2 dead letters?")).to_be_visible()
-    page.get_by_role("button", name="Yes, I’m sure").click()
+    page.get_by_role("button", name="Yes, discard them").click()
     expect(page.get_by_text("2 discarded")).to_be_visible()
     assert queue.dlq.count() == 1

@@ -39,7 +39,7 @@ BACKWARDS = """root => {
         return range.getBoundingClientRect();
     };
     while (walker.nextNode()) {
-        for (const id of walker.currentNode.data.matchAll(/\\b0-[0-9a-z]{12,}/g)) {
+        for (const id of walker.currentNode.data.matchAll(/\\b[0-9a-v]{12}[0-9a-f]{8}-[0-9a-f]{3}/g)) {
             const first = place(walker.currentNode, id.index), last = place(walker.currentNode, id.index + id[0].length - 1);
             if (first.width && first.top === last.top && first.left > last.left) {
                 found.push(id[0]);

@@ -43,7 +43,7 @@ def refreshes(watch: Watch) -> int:
 
 
 def tile(page: Page, title: str) -> str:
-    return page.locator(f".fq-tiles div:has(dt:text-is('{title}')) dd").inner_text()
+    return page.locator(".fq-tiles div").filter(has_text=title).locator("dd").inner_text()
 
 
 def test_figures_are_renewed_without_the_page(overview: Page, queue: FairQueue) -> None:
