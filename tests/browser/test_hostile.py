@@ -9,22 +9,27 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.urls import reverse
 
+from django_fairque.admin import dead_letters, dependencies, overview, schedules, tasks, users, workers
 from tests.admin.corpus import CORPUS
 from tests.admin.test_hostile import fill
 
 from .walking import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from django.test import Client
     from playwright.sync_api import Page
 
     from django_fairque.engine.queue import FairQueue
 
     from .watching import Watch
 
-SLICE = 90
-"""Strings that are in the queue at once: as many as the first two pages of a list hold."""
+LISTS = (
+    *((dead_letters, "MOST_SHOWN"), (dependencies, "ROWS"), (overview, "TOLD"), (schedules, "PER_PAGE")),
+    *((tasks, "ROWS"), (users, "PER_PAGE"), (workers, "PER_PAGE")),
+)
+"""How much each list shows: made so much that one look at it is a look at every string."""
 ATTACKS = """() => [...document.querySelectorAll("*")].flatMap(element => {
     const bad = element.getAttributeNames().filter(name => name.startsWith("on"));
     for (const name of ["href", "action", "src"]) {
@@ -47,21 +52,33 @@ def visit() -> dict[str, Any]:
     return {"bypass_csp": True}
 
 
-def pages(page: Page, queue: FairQueue, strings: Sequence[str]) -> Iterator[str]:
-    entries = fill(queue, strings)
+def pages(page: Page, client: Client, queue: FairQueue) -> Iterator[str]:
+    entries = fill(queue, CORPUS)
     yield from walk(page)
     for number, entry in enumerate(entries):  # user, name, payload and error of each are the string
         name, key = ("task", entry.removesuffix("~1")) if number % 2 else ("dead_letter", entry)
         url = reverse(f"admin:django_fairque_{name}", args=[quote(key)])
-        page.goto(url)
+        # In place of the page that is open: read, run and shown as any other, in a third of the time of a visit.
+        page.set_content(client.get(url).content.decode())
         yield url
 
 
-@pytest.mark.parametrize("strings", [CORPUS[at : at + SLICE] for at in range(0, len(CORPUS), SLICE)], ids=lambda _: "")
-def test_hostile_text_does_nothing(page: Page, watch: Watch, queue: FairQueue, strings: list[str]) -> None:
-    for url in pages(page, queue, strings):
+def test_hostile_text_does_nothing(
+    page: Page, watch: Watch, queue: FairQueue, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in LISTS:
+        monkeypatch.setattr(module, name, 3 * len(CORPUS))
+    for url in pages(page, admin_client, queue):
         if found := page.evaluate(ATTACKS):
             watch.complaints.append(f"{url} has {found}")
+
+
+def test_a_hole_in_what_is_shown_in_place_of_a_page_would_be_found(page: Page, watch: Watch, queue: FairQueue) -> None:
+    page.goto("/admin/django_fairque/queue/users/")
+    page.set_content("<title>x</title><script>alert(1)</script><p><img src=/none.png onerror=alert(2)>")
+    assert page.evaluate(ATTACKS) == ["script of this page", "img onerror"]
+    assert {"alert: 1", "alert: 2"} <= set(watch.complaints)
+    watch.complaints.clear()
 
 
 def test_a_hole_would_be_found(page: Page, watch: Watch, queue: FairQueue) -> None:
