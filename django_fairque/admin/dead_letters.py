@@ -21,7 +21,7 @@ from .bulk import (
     gone_for_good,
     requeue_how_many,
 )
-from .confirming import ConfirmingPage, ask_first, is_confirmed
+from .confirming import ConfirmingPage, Question, ask_first, is_confirmed
 from .dead_letter_filters import Wanted, fields, wanted
 from .moments import moment
 from .page import Action
@@ -64,6 +64,12 @@ class DeadLetters(ConfirmingPage):
     @property
     def chosen(self) -> list[str]:
         return list(dict.fromkeys(self.request.POST.getlist("entry")))
+
+    def back_to(self, request: HttpRequest) -> str:
+        """To the groups, when it was asked for there: their forms post to the address of one of them."""
+        if request.POST.get("from") != "groups":
+            return super().back_to(request)
+        return self.url(self.name, **{key: text for key, text in self.wanted.written.items() if key != "fingerprint"})
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
         known = self.wanted
@@ -153,13 +159,20 @@ class DeadLetters(ConfirmingPage):
         """A slice of all that match, once their count was confirmed; then the question whether to go on."""
         known = self.wanted
         if not is_confirmed(request):
-            raise asked_about(queue.dlq.matching(**known.checked), known.words, sentences)
+            raise self._from_here(request, asked_about(queue.dlq.matching(**known.checked), known.words, sentences))
         done = done_to_all(act, known.checked, Slice.read(request.POST))
         sentence = done.say(sentences.done)
         if not done.is_unfinished:
             return sentence
         self.log(known.words, sentence)
-        raise done.question(sentence)
+        raise self._from_here(request, done.question(sentence))
+
+    @staticmethod
+    def _from_here(request: HttpRequest, question: Question) -> Question:
+        """Its answer leads back to where it was asked."""
+        if came := request.POST.get("from"):
+            question.fields = {**question.fields, "from": came}
+        return question
 
     actions: ClassVar[dict[str, Action]] = {
         "requeue": Action("change_deadletter", _requeue, _about_some),

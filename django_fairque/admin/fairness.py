@@ -112,13 +112,14 @@ def waiting(stats: UserStats) -> int:
 
 
 def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[Row]:
-    """These users beside each other, after those of the ``others`` who are noisy: their shares are of what all of them
-    got in the last hour.
+    """These users beside each other, and those of the ``others`` who are noisy; noisy ones first. Their shares are of what
+    all of them got in the last hour.
 
     Fair ones follow from the weights of those who asked for something in it.
     """
     noisy = _noisy([*users, *others])
-    users = [*(each for each in others if each.user_id in noisy), *users]
+    users = [*users, *(each for each in others if each.user_id in noisy)]
+    users.sort(key=lambda each: each.user_id not in noisy)
     busy = sum(each.last_hour.busy_seconds for each in users)
     weights = sum(each.weight for each in users if _has_asked(each))
     return [

@@ -130,6 +130,22 @@ class TestLooking:
             assert words in text
             assert queue.dlq.count() == 1
 
+    def test_what_is_asked_of_a_group_leads_back_to_the_groups(self, admin_client: Client, queue: FairQueue) -> None:
+        bury(queue, "no order 1", user_id="bolt")
+        text = page(admin_client, user_id="bolt")
+        form = re.search(r'<form method="post" action="([^"]+)" class="fq-acts">(.*?)</form>', text, re.DOTALL)
+        assert form is not None
+        group, fields = form[1], {"from": "groups", "action": "requeue_all"}
+        assert 'name="from" value="groups"' in form[2]
+        question = post(admin_client, group, **fields)
+        groups = url(queue="default", user_id="bolt")
+        assert f'<a href="{groups}"' in question, "No, take me back"
+        done = admin_client.post(group, hidden(question))
+        assert done.headers["Location"] == groups
+        bury(queue, "no order 2", user_id="bolt")
+        done = admin_client.post(group, hidden(post(admin_client, group, action="requeue_all")))
+        assert done.headers["Location"] == group, "asked for where the letters are"
+
     def test_it_says_that_there_are_more(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
