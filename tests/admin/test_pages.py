@@ -153,7 +153,7 @@ class TestSimple:
             return commands()
 
         many = fill(0)
-        assert many <= 320
+        assert many <= (430 if page.name in ("overview", "users") else 320), "they ask whose 100 waiting tasks are"
         assert fill(2000) <= many + 10, "it must not grow with users and tasks; a minute may begin in between"
 
 
