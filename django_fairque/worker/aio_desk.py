@@ -124,6 +124,7 @@ class Desk:
         if reply.has_messages:
             with suppress(FairQueueError):  # sweepers carry it later
                 await self.queue.whole.carry_messages()
+            self.lane.expect_more()
         self._reporter.report(call.outcomes, reply.statuses)
         self._worker.herald.report(self.queue.name, call.outcomes, reply.statuses)
         self._worker.start_more()

@@ -152,6 +152,10 @@ class Lane:
         """Leases that occupy a slot or will: not those that are done, nor those waiting for the rest of a batch."""
         return self.held - len(self.outcomes) - self._collector.size
 
+    def expect_more(self) -> None:
+        """Something that ended here may have released tasks on other shards: what was found empty is to be looked at again."""
+        self._budget.events += 1
+
     def be_quiet(self, *, is_quiet: bool) -> None:
         """Fetch nothing, or again. From any thread; `plan` follows."""
         self.is_quiet = is_quiet

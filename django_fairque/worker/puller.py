@@ -133,6 +133,7 @@ class Puller(threading.Thread):
         """What ended here may be waited for on another shard. If that can't be reached now, sweepers carry it later."""
         with suppress(FairQueueError):
             self.queue.whole.carry_messages()
+        self.lane.expect_more()
 
     def _recover(self) -> None:
         """A fetch was lost with its reply for good: give back whatever the server thinks this worker has."""

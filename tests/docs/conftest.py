@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import get_queue
+from django_fairque.engine import sealing
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks declared by an example are gone when its test ends."""
     monkeypatch.setattr(registry, "_tasks", {})
+    monkeypatch.setattr(
+        sealing, "_sealer", sealing._sealer
+    )  # one that shows `sign_with` must not sign for all that follow
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     Build = Callable[[dict[str, str]], tuple[str, Path]]
 
+PLAIN = {name: value for name, value in os.environ.items() if name not in ("PYTHONDEVMODE", "PYTHONWARNINGS")}
+"""Without them Sphinx' own parts tell of what they will lose."""
 INDEX = "# Index\n\n```{toctree}\n:caption: Not written yet\n:glob:\n\nlater/*\n```\n\n```{toctree}\n:glob:\n\n*\n```\n"
 
 
@@ -30,7 +33,7 @@ def build(tmp_path: Path) -> Build:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_text(text)
         command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-c", str(DOCS), str(source), str(out)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, env=PLAIN)
         assert (done.returncode == 0) == (not done.stderr)
         return done.stderr, out
 
