@@ -29,7 +29,7 @@ do
   local fail_at, made, seen = tonumber(KEYS[#KEYS]), 0, {}
   local prefix, many = string.match(KEYS[1], '^.-}:'), { EXISTS = 1, DEL = 1, MGET = 1, MSET = 2 }
   local function look_at_keys(command, ...)
-    if command == 'TIME' then return end
+    if command == 'TIME' or command == 'INFO' then return end
     for i = 1, many[command] and select('#', ...) or 1, many[command] or 1 do
       local key = select(i, ...)
       if string.sub(key, 1, #prefix) ~= prefix then error('foreign key ' .. key) end

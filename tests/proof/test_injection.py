@@ -29,6 +29,8 @@ START, AFTER, FAILED = 1, 2, 3
 """Where the states are kept: before the operation, after it, and after it was ended in the middle."""
 Projected = tuple[bytes | None, ...]
 STATES = 40
+BETWEEN_SHARDS = {"carried", "spread", "told", "watch"}
+"""Scripts of queues with several shards, which these walks don't have: who carries is killed at each command elsewhere."""
 MOST_UNREACHED = 60
 """Of some 160 places at which a call is written: those that a slice of a build does not come to."""
 EACH = 6
@@ -174,7 +176,7 @@ def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States,
                 except AssertionError as error:
                     raise AssertionError(f"seed {SEED}, state {number}: {operation.name}: {error}") from error
                 done[operation.name] += 1
-    untouched = set(scripts.names()) - {name for name, _ in breaking.broken}
+    untouched = set(scripts.names()) - BETWEEN_SHARDS - {name for name, _ in breaking.broken}
     assert len(untouched) <= 2, untouched
     never = all_places() - {place for _, place in breaking.broken}
     assert len(never) <= MOST_UNREACHED, sorted(never)

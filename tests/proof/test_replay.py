@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis.exceptions
 
+from django_fairque.engine.lease import Lease
+from django_fairque.engine.outcomes import Settled
 from django_fairque.engine.queue import FairQueue
 
 from .effort import SEED, times
@@ -57,9 +59,9 @@ def shown(result: Any) -> Any:
     """What can be compared of an answer: of leases what a worker acts upon."""
     if isinstance(result, list):
         return [shown(each) for each in result]
-    if hasattr(result, "leases"):
+    if isinstance(result, Settled):
         return result.statuses, shown(result.leases), result.now
-    if hasattr(result, "token"):
+    if isinstance(result, Lease):
         return [value for i, value in enumerate(result._values) if i != 3]
     return result
 
