@@ -11,6 +11,7 @@ import argparse
 import functools
 import importlib
 import inspect
+import secrets
 import sys
 import unittest
 from pathlib import Path
@@ -120,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import django
 
     if not settings.configured:
-        settings.configure(INSTALLED_APPS=["django_fairque"], USE_TZ=True)
+        settings.configure(INSTALLED_APPS=["django_fairque"], USE_TZ=True, SECRET_KEY=secrets.token_hex())
     django.setup()
     result = run(options.source, options.backend, verbosity=options.verbosity)
     left_out = [f"{case}.{test}: {why}" for case, tests in LEFT_OUT.items() for test, why in tests.items()]
