@@ -8,17 +8,13 @@ import pytest
 
 from django_fairque.engine.queue import FairQueue
 from tests.engine.conftest import NOW, task
-from tests.engine.test_shards import (
-    CONFIG,
-    TestDependencies,
-    TestFairness,
-    TestGraphs,
-    TestLeases,
-    TestNumber,
-    TestPages,
-    TestPlaces,
-    TestSchedules,
-)
+from tests.engine.shards.sharded import CONFIG
+from tests.engine.shards.test_calls import TestLeases, TestSchedules
+from tests.engine.shards.test_dependencies import TestDependencies
+from tests.engine.shards.test_fairness import TestFairness
+from tests.engine.shards.test_graphs import TestGraphs
+from tests.engine.shards.test_pages import TestPages
+from tests.engine.shards.test_places import TestNumber, TestPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

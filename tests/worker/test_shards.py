@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.ids import bucket_of
 from django_fairque.engine.models import Task
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import TaskState
+from tests.engine.shards.sharded import SHARDS, users_of
 
 from .conftest import eventually, told
 
@@ -24,18 +24,12 @@ if TYPE_CHECKING:
 
     from .conftest import StartWorker
 
-SHARDS = 4
 ENVIRONMENT = {"TEST_SHARDS": str(SHARDS)}
 
 
 @pytest.fixture
 def queue(redis: Redis) -> FairQueue:
     return FairQueue(redis, "default", QueueConfig(retry_base_seconds=0.05, retry_jitter=0, shards=SHARDS))
-
-
-def users_of(shard: int, count: int) -> list[str]:
-    names = (f"user-{number}" for number in range(10_000))
-    return [name for name in names if bucket_of(name) % SHARDS == shard][:count]
 
 
 def is_finished(queue: FairQueue, task_id: str) -> bool:

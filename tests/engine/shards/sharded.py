@@ -1,0 +1,56 @@
+"""A queue of four shards, users that live on a given one, and what tests ask of such a queue."""
+
+from __future__ import annotations
+
+import itertools
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.ids import bucket_of
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.outcomes import Outcome
+from tests.engine.conftest import NOW
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.records import TaskState
+
+SHARDS = 4
+CONFIG = QueueConfig(shards=SHARDS, fair_by="tasks")
+
+
+def users_of(shard: int, count: int) -> list[str]:
+    """Users that live on a shard of four."""
+    return list(
+        islice((name for name in map("user-{}".format, itertools.count()) if bucket_of(name) % SHARDS == shard), count)
+    )
+
+
+ONE, TWO, THREE = (users_of(shard, 1)[0] for shard in (0, 1, 2))
+
+
+def names_of(queue: FairQueue) -> dict[str, TaskState]:
+    page = queue.tasks(limit=1000)
+    found = page.items
+    while page.cursor is not None:
+        page = queue.tasks(limit=1000, cursor=page.cursor)
+        found += page.items
+    return {each.task_id: each.state for each in found}
+
+
+def keys_of(redis: Any, pattern: str) -> list[str]:
+    """Of a cluster too."""
+    everywhere = {"target_nodes": "primaries"} if hasattr(redis, "nodes_manager") else {}
+    return [key.decode() for key in redis.keys(pattern, **everywhere)]
+
+
+def finish_all(queue: FairQueue, now: float = NOW) -> list[str]:
+    """Run what can be run until nothing is left, as workers do; the users in the order of their starts."""
+    order: list[str] = []
+    while True:
+        queue.carry_messages(now=now)
+        leases = queue.pop_batch(10, "w", now=now)
+        if not leases:
+            return order
+        order += [lease.user_id for lease in leases]
+        queue.settle([Outcome.finish(lease) for lease in leases], now=now)

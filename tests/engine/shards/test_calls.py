@@ -1,0 +1,78 @@
+"""What a call promises for a queue holds over all its shards: leases, schedules, pauses, sweeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.errors import (
+    TaskNotFoundError,
+)
+from django_fairque.engine.outcomes import Outcome
+from tests.engine.conftest import NOW, task
+
+from .sharded import ONE, THREE, TWO
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+
+class TestLeases:
+    def test_outcomes_find_their_shards(self, queue: FairQueue) -> None:
+        queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
+        leases = queue.pop_batch(3, "w", now=NOW)
+        assert queue.renew(leases, now=NOW) == [True] * 3
+        queue.set_progress(leases[0], 1, 2, now=NOW)
+        assert queue.get_progress(leases[0].task_id).current == 1  # type: ignore[union-attr]
+        outcomes = [Outcome.finish(leases[0]), Outcome.fail(leases[1], "x", delay=None), Outcome.release(leases[2])]
+        assert queue.settle(outcomes, now=NOW).statuses == ["finished", "dead", "released"]
+        assert [letter.user_id for letter in queue.dlq.letters().items] == [leases[1].user_id]
+
+    def test_a_worker_is_known_on_all_shards(self, queue: FairQueue) -> None:
+        queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)
+        leases = queue.pop_batch(2, "w", now=NOW)
+        assert queue.heartbeat("w", {"host": "h"}, now=NOW).renewed == 2
+        (record,) = queue.workers()
+        assert (record.worker, record.leases) == ("w", 2)
+        queue.cancel(leases[0].task_id, now=NOW)
+        assert queue.tell_worker("w", "quiet", now=NOW)
+        beat = queue.heartbeat("w", {}, now=NOW)
+        assert (beat.revoked, beat.wish and beat.wish.kind) == ([leases[0].task_id], "quiet")
+        assert queue.release_worker("w", now=NOW) == 1
+
+    def test_pausing_holds_everywhere(self, queue: FairQueue) -> None:
+        queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)
+        queue.pause(now=NOW)
+        assert queue.is_paused()
+        assert queue.get_stats().paused
+        assert queue.pop_batch(2, "w", now=NOW) == []
+        queue.resume(now=NOW)
+        assert len(queue.pop_batch(2, "w", now=NOW)) == 2
+
+    def test_sweeping_and_purging(self, queue: FairQueue) -> None:
+        queue.push_batch([task(user, execute_after=NOW + 5) for user in (ONE, TWO, THREE)], now=NOW)
+        assert queue.sweep(now=NOW + 6).promoted == 3
+        assert queue.purge(2, now=NOW + 6) == 2
+        assert queue.purge(now=NOW + 6) == 1
+
+    def test_work_on_any_shard_wakes(self, queue: FairQueue) -> None:
+        queue.push(task(THREE))
+        assert queue.wait_for_work(5)
+
+
+class TestSchedules:
+    def test_one_lives_with_its_user(self, queue: FairQueue) -> None:
+        for user in (ONE, TWO):
+            queue.schedules.add(f"of {user}", task=task(user), every=60, now=NOW)
+        assert [each.name for each in queue.schedules.list()] == sorted([f"of {ONE}", f"of {TWO}"])
+        assert len(queue.schedules.fire_due(now=NOW + 61)) == 2
+        assert {each.user_id for each in queue.pop_batch(5, "w", now=NOW + 61)} == {ONE, TWO}
+        queue.schedules.add(f"of {ONE}", task=task(THREE), every=60, now=NOW + 61)
+        assert [each.task["user_id"] for each in queue.schedules.list() if each.name == f"of {ONE}"] == [THREE]
+        queue.schedules.disable(f"of {TWO}", now=NOW + 61)
+        assert queue.schedules.run_now(f"of {TWO}", now=NOW + 61)
+        assert queue.schedules.remove(f"of {TWO}", now=NOW + 61)
+        assert not queue.schedules.remove(f"of {TWO}", now=NOW + 61)
+        with pytest.raises(TaskNotFoundError, match="no schedule"):
+            queue.schedules.get(f"of {TWO}")
