@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import hypothesis
 import pytest
 
+from tests import open_connections
 from tests.servers import Server, server_binary
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ def pytest_configure() -> None:
     # Before Python 3.12 asking for a loop in a main thread that never had one makes one. pytest-asyncio 1.3 asks before
     # each coroutine test and nobody closes it: collected later, it failed whichever test was running then.
     asyncio.set_event_loop(None)
+    open_connections.watch()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    left = open_connections.left_open()
+    if left:
+        pytest.fail(
+            "these connections are open and their event loop is closed; close their clients:\n" + "\n".join(left)
+        )
 
 
 def pytest_report_header() -> str:

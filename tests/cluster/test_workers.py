@@ -12,7 +12,7 @@ import pytest
 
 from django_fairque import AsyncWorker
 from django_fairque import task as task_of
-from django_fairque.conf import RedisConfig
+from django_fairque.conf import RedisConfig, aclose_queues
 from django_fairque.conf.clients import aclose_client
 from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.ids import bucket_of
@@ -152,4 +152,5 @@ async def test_a_worker_of_coroutines(
     for number in range(40):
         await awaited.using(user_id=f"user-{number}").aenqueue(number)
     await AsyncWorker(burst=True, concurrency=4).run()
+    await aclose_queues()
     assert queue.get_stats().states["finished"] == 40

@@ -11,7 +11,12 @@ import inspect
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.conf import aclose_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -38,9 +43,17 @@ class Example:
         source = "\n" * (self.line - 1) + self.code  # so that a traceback points into the page
         code = compile(source, str(self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         if code.co_flags & inspect.CO_COROUTINE:
-            asyncio.run(eval(code, names))
+            asyncio.run(_to_its_end(eval(code, names)))
         else:
             exec(code, names)
+
+
+async def _to_its_end(example: Coroutine[Any, Any, None]) -> None:
+    """Its loop ends with it, as a prompt's does not."""
+    try:
+        await example
+    finally:
+        await aclose_queues()
 
 
 def pages() -> list[Path]:

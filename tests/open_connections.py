@@ -1,0 +1,35 @@
+"""Connections for coroutines that a test leaves open are its own failure.
+
+Nobody can close them once their event loop is: some later garbage collection warns of them, in whichever test is running
+then. And where that collection falls into ``ast.parse``, Python 3.11 fails there besides: telling of the warning parses too.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from weakref import WeakSet
+
+from redis.asyncio.connection import AbstractConnection
+
+_opened: WeakSet[AbstractConnection] = WeakSet()
+
+
+def watch() -> None:
+    """Remember every connection that is opened, and by which test."""
+    connect = AbstractConnection.connect_check_health  # which a cluster's nodes call without `connect`
+
+    async def remembered(self: AbstractConnection, *args: Any, **options: Any) -> None:
+        self.opened_by = os.environ.get("PYTEST_CURRENT_TEST", "nobody").partition(" ")[0]  # type: ignore[attr-defined]
+        _opened.add(self)
+        await connect(self, *args, **options)
+
+    AbstractConnection.connect_check_health = remembered  # type: ignore[method-assign]
+
+
+def left_open() -> list[str]:
+    """The connections whose event loop has ended, each with the test that opened it; each is told of once."""
+    found = [each for each in list(_opened) if (writer := each._writer) and writer.transport._loop.is_closed()]  # type: ignore[attr-defined]
+    for each in found:
+        _opened.discard(each)
+    return [f"{each!r}, opened in {each.opened_by}" for each in found]  # type: ignore[attr-defined]
