@@ -42,8 +42,11 @@ def visits(queue: FairQueue, client: Client) -> Iterator[Visit]:
     yield from _lists(client)
     for state in TaskState:
         yield from _with_next(client, "tasks", state.value, state=state.value)
-        found = queue.find(Search(state), 1).tasks
+        # Of those that wait for others some wait for one task, some are of the run: which comes first is the server's choice.
+        user = "waits7" if state is TaskState.DEFERRED else None
+        found = queue.find(Search(state, user), 1).tasks
         yield Visit("task", state.value, url("task", quote(found[0].task_id)))
+    yield Visit("task", "of a run", url("task", "graph50"))
     yield Visit("tasks", "of one user", url("tasks", user="user000007"))
     yield Visit("tasks", "of one name", url("tasks", name="shop.bulk"))
     yield Visit("tasks", "nothing matches", url("tasks", user="nobody", name="none"))
