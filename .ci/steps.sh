@@ -6,51 +6,47 @@ skipped=()
 unstable=()
 
 step() {  # step NAME COMMAND...
-    local name=$1 began=$SECONDS
-    shift
-    printf '\n=== %s\n' "$name"
-    current=$name
-    timeout --kill-after=30 "$step_limit" "$@"
-    current=
-    passed+=("$name")
-    printf -- '--- %s: passed in %d s\n' "$name" $((SECONDS - began))
+    carry_out once "$@"
 }
 
 # Tests that start, freeze and kill real processes now and then meet a machine that is busy elsewhere. What fails is run once
 # more; what fails again ends the run, and what passes then is named at the end: it is to be mended, not forgotten.
 tests() {  # tests NAME COMMAND...: a step whose command is pytest, however it is called
-    local name=$1 began=$SECONDS status=0
-    shift
+    carry_out failed-again "$@"
+}
+
+# What draws its own lots (and says which) is given a second draw in the same way.
+drawn() {  # drawn NAME COMMAND...
+    carry_out drawn-again "$@"
+}
+
+carry_out() {  # carry_out once|failed-again|drawn-again NAME COMMAND...
+    local how=$1 name=$2 began=$SECONDS status=0
+    shift 2
     printf '\n=== %s\n' "$name"
     current=$name
-    timeout --kill-after=30 "$step_limit" "$@" || status=$?
-    if [ "$status" -eq 1 ]; then
-        printf -- '\n--- %s: what failed is run once more\n' "$name"
-        timeout --kill-after=30 "$step_limit" env PYTEST_ADDOPTS="--last-failed --last-failed-no-failures=none --cov-append" "$@"
-        unstable+=("$name")
-    elif [ "$status" -ne 0 ]; then
-        return "$status"
-    fi
+    limited "$@" || status=$?
+    case $how:$status in
+        *:0) ;;
+        failed-again:1)  # tests failed; any other status says that they could not be run
+            printf -- '\n--- %s: what failed is run once more\n' "$name"
+            limited env PYTEST_ADDOPTS="--last-failed --last-failed-no-failures=none --cov-append" "$@"
+            unstable+=("$name")
+            ;;
+        drawn-again:*)
+            printf -- '\n--- %s: once more, with another draw\n' "$name"
+            limited "$@"
+            unstable+=("$name")
+            ;;
+        *) return "$status" ;;
+    esac
     current=
     passed+=("$name")
     printf -- '--- %s: passed in %d s\n' "$name" $((SECONDS - began))
 }
 
-# What draws its own lots (and says which) is given a second draw in the same way.
-drawn() {  # drawn NAME COMMAND...
-    local name=$1 began=$SECONDS status=0
-    shift
-    printf '\n=== %s\n' "$name"
-    current=$name
-    timeout --kill-after=30 "$step_limit" "$@" || status=$?
-    if [ "$status" -ne 0 ]; then
-        printf -- '\n--- %s: once more, with another draw\n' "$name"
-        timeout --kill-after=30 "$step_limit" "$@"
-        unstable+=("$name")
-    fi
-    current=
-    passed+=("$name")
-    printf -- '--- %s: passed in %d s\n' "$name" $((SECONDS - began))
+limited() {
+    timeout --kill-after=30 "$step_limit" "$@"
 }
 
 skip() {  # skip NAME REASON
