@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -68,6 +68,7 @@ class WorkerConfig(Options):
     graceful_shutdown_timeout: Number = seconds(30, least=0)
     lease_seconds: Number = seconds(30)
     processes: Whole = whole(1, least=1, most=256)
+    start_method: Literal["spawn", "forkserver"] = Field(default="spawn", description='"spawn" or "forkserver"')
     handler: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",

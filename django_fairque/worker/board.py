@@ -10,6 +10,8 @@ and after has read one consistent record.
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
 import time
 from dataclasses import dataclass
@@ -53,12 +55,25 @@ class Board:
 
     @classmethod
     def shared(cls, context: SpawnContext, slots: int, lanes: int) -> Board:
-        return cls(context.RawArray("B", _size(slots, lanes)), slots, lanes)
+        return cls(context.RawArray("B", cls.size(slots, lanes)), slots, lanes)
+
+    @classmethod
+    def in_file(cls, file: int, slots: int, lanes: int) -> Board:
+        """For processes that have the same file (of `size`) open, which is closed here: the memory stays."""
+        try:
+            return cls(mmap.mmap(file, cls.size(slots, lanes)), slots, lanes)
+        finally:
+            os.close(file)
 
     @classmethod
     def private(cls, slots: int, lanes: int) -> Board:
         """For a worker without a supervisor."""
-        return cls(bytearray(_size(slots, lanes)), slots, lanes)
+        return cls(bytearray(cls.size(slots, lanes)), slots, lanes)
+
+    @staticmethod
+    def size(slots: int, lanes: int) -> int:
+        """Bytes."""
+        return 8 + 8 * lanes + (8 + SLOT_BYTES) * slots
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Board, (self._memory, self.slots, self.lanes)
@@ -67,7 +82,7 @@ class Board:
         view, polled, turns = (
             memoryview(self._memory).cast("B"),
             8 + 8 * self.lanes,
-            _size(0, self.lanes) + 8 * self.slots,
+            self.size(0, self.lanes) + 8 * self.slots,
         )
         self._done = view[:8].cast("q")
         self._polled = view[8:polled].cast("d")
@@ -142,7 +157,3 @@ def _decode(record: bytes) -> Running:
         tasks.append((token, retries, record[at : at + size].decode()))
         at += size
     return Running(lane, started, timeout, tuple(tasks))
-
-
-def _size(slots: int, lanes: int) -> int:
-    return 8 + 8 * lanes + (8 + SLOT_BYTES) * slots

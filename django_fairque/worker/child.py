@@ -10,7 +10,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from . import loading
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from .board import Board
@@ -30,11 +33,22 @@ UNUSABLE = 3
 
 
 def main(options: WorkerOptions, board: Board, line: Connection, supervisor: int) -> None:
-    """The whole life of a child; runs as its main thread."""
-    _die_with(supervisor)
+    """The whole life of a child that was spawned; runs as its main thread."""
+    live(options, board, line, supervisor, load=loading.load)
+
+
+def live(
+    options: WorkerOptions,
+    board: Board,
+    line: Connection,
+    parent: int,
+    load: Callable[[WorkerOptions], None] = lambda _: None,
+) -> None:
+    """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
     sys.setswitchinterval(SWITCH_INTERVAL)
-    core = _made(options, board, line)
+    core = _made(options, board, line, load)
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
     threading.Thread(target=_listen, args=(line, core), name="fairque-line", daemon=True).start()
     _say(line, READY)
@@ -43,18 +57,13 @@ def main(options: WorkerOptions, board: Board, line: Connection, supervisor: int
     _say(line, DONE)
 
 
-def _made(options: WorkerOptions, board: Board, line: Connection) -> Core:
+def _made(options: WorkerOptions, board: Board, line: Connection, load: Callable[[WorkerOptions], None]) -> Core:
     try:
-        import django
+        load(options)
+        from django_fairque.conf import get_queue
 
-        django.setup()
-        from django_fairque.conf import get_queue, set_overrides
-
-        from . import log
         from .core import Core
 
-        log.set_up()
-        set_overrides(options.overrides)
         queues = [get_queue(name) for name in options.queues]
         return Core(options, queues, board, lambda reason: _say(line, RETIRING, reason))
     except Exception:
@@ -89,10 +98,10 @@ def _say(line: Connection, *message: str) -> None:
         line.send(message)
 
 
-def _die_with(supervisor: int) -> None:
-    """Let the kernel kill this process when its supervisor dies, even if it holds the interpreter just then."""
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies, even if it holds the interpreter just then."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != supervisor:  # it died before that
+        if os.getppid() != parent:  # it died before that
             os._exit(1)

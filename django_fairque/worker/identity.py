@@ -7,12 +7,14 @@ import platform
 import socket
 import time
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .memory import resident_mb
 from .options import names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from .options import WorkerOptions
 
 _started = time.time()
@@ -58,4 +60,16 @@ def worker_info(
         "memory_mb": f"{resident_mb(pid):.0f}",
         "python": platform.python_version(),
         "version": version(),
+    }
+
+
+def figures_of(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
+    """What is told of a worker by numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
+    ready = [each for each in processes if each["ready"]]
+    return {
+        "processes": len(ready),
+        "slots": slots * len(ready),
+        "slots_busy": sum(int(each["running"]) for each in ready),
+        "memory_bytes": sum(float(each["memory_mb"]) for each in processes) * 2**20,
+        "healthy": float(is_healthy),
     }

@@ -58,6 +58,7 @@ class WorkerOptions:
     max_tasks: int = 0
     max_memory_mb: int = 0
     processes: int = 1
+    start_method: str = "spawn"
     handler: str | None = None
     alert_handler: str | None = None
     alert_email: tuple[str, ...] = ()
@@ -82,6 +83,7 @@ class WorkerOptions:
             "max_tasks": config.max_tasks,
             "max_memory_mb": config.max_memory_mb,
             "processes": config.processes,
+            "start_method": config.start_method,
             "handler": config.handler,
             "alert_handler": config.alert_handler,
             "alert_email": tuple(config.alert_email),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import time
 from collections import deque
@@ -11,32 +10,28 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from . import child
-from .board import Board
 from .identity import status_of, worker_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from multiprocessing.context import SpawnContext
 
     from django_fairque.engine.alerts import Alert
 
     from .board import Running
+    from .nursery import Nursery
     from .options import WorkerOptions
 
 
 class ChildProcess:
-    """Starts with `start`; ``worker_id`` is its own, never used before or after."""
+    """Starts at once, in the main thread: it dies with the thread that started it. ``worker_id`` is its own, never
+    used before or after.
+    """
 
-    def __init__(self, context: SpawnContext, options: WorkerOptions, lanes: int, index: int, incarnation: int) -> None:
+    def __init__(self, nursery: Nursery, options: WorkerOptions, index: int, incarnation: int) -> None:
         self.index = index
         self.worker_id = f"{options.worker_id}.{index}.{incarnation}"
         self.options = replace(options, worker_id=self.worker_id)
-        self.board = Board.shared(context, options.slots, lanes)
-        self.line, self._far_end = context.Pipe()
-        self._process = context.Process(
-            target=child.main, args=(self.options, self.board, self._far_end, os.getpid()), name=self.worker_id
-        )
+        self.board, self._process, self.line = nursery.begin(self.options)
         self._unsaid: deque[tuple[object, ...]] = deque()
         self.is_ready = False
         self.is_quiet = False
@@ -49,11 +44,6 @@ class ChildProcess:
         self.overdue: list[Running] = []
         self.started = time.time()
         self.started_at = monotonic()
-
-    def start(self) -> None:
-        """Start it, in the main thread: it dies with the thread that started it."""
-        self._process.start()
-        self._far_end.close()
 
     # --- how it is ---
 

@@ -1,7 +1,8 @@
 """The supervisor: the process that an operator starts. It runs no task, so nothing a task does can hold it up.
 
-It starts children (never by fork: their threads and connections are their own), keeps their leases (`keeper`), sees
-them die and gives back what they had, ends what must not go on (`policing`), and stops them gracefully.
+It starts children (`nursery`; never as forks of itself: their threads and connections are their own), keeps their
+leases (`keeper`), sees them die and gives back what they had, ends what must not go on (`policing`), and stops them
+gracefully.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import math
 import os
 import platform
 from collections import deque
-from multiprocessing import get_context
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,14 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 
 from .child import DONE, READY, RETIRING
+from .forks import ForkServerGoneError
 from .health import HealthFile
 from .herald import MOST_WAITING
-from .identity import version
+from .identity import figures_of, version
 from .keeper import Keeper, Member
 from .log import logger
 from .notices import Notices
+from .nursery import Nursery
 from .options import names
 from .outage import Outage
 from .policing import Police, returns
@@ -33,8 +35,6 @@ from .reload import Reloader
 from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from django_fairque.engine.alerts import Alert
 
     from .options import WorkerOptions
@@ -66,8 +66,7 @@ class Supervisor:
             )
         self.options = options
         self._queues = [get_queue(name) for name in options.queues]
-        self._lanes = sum(len(queue.shards) for queue in self._queues)
-        self._context = get_context("spawn")
+        self._nursery = Nursery(options, sum(len(queue.shards) for queue in self._queues))
         self._outage = Outage()
         self._alerts: deque[Alert] = deque(maxlen=MOST_WAITING)
         """To be announced by a child, as soon as one is ready."""
@@ -87,7 +86,7 @@ class Supervisor:
         self._stops_seen = 0
         self._is_quiet = False
         self._gave_up = False
-        self.figures = _figures([], options.slots, is_healthy=False)
+        self.figures = figures_of([], options.slots, is_healthy=False)
         """How it is, as of its last turn; replaced whole, so that any thread may look."""
 
     def run(self) -> int:
@@ -103,6 +102,7 @@ class Supervisor:
                 self._turn()
         finally:
             self._kill_all("worker stopped")
+            self._nursery.close()
             settled = self._keeper.settle_down(GIVE_BACK_WITHIN)
             self._health.remove()
         if not settled:
@@ -116,7 +116,7 @@ class Supervisor:
 
     def _turn(self) -> None:
         self._fill_places()
-        waitable: list[Any] = [self._notices, *(child.sentinel for child in self._children)]
+        waitable: list[Any] = [self._notices, *self._nursery.waitable, *(child.sentinel for child in self._children)]
         wait([*waitable, *(child.line for child in self._children)], TICK)
         self._notices.clear()
         for child in list(self._children):
@@ -124,6 +124,9 @@ class Supervisor:
                 self._listen_to(child)
                 if child.exitcode is not None:
                     self._bury(child)
+        if self._nursery.tend() and not self.is_stopping:
+            later = self._after_failing()
+            self._vacant = dict.fromkeys(self._vacant, later)
         self._follow_wishes()
         self._follow_signals()
         if self._reloader is not None and self._reloader.take() and not self.is_stopping:
@@ -208,6 +211,7 @@ class Supervisor:
             if not child.is_leaving:
                 child.leave(monotonic() + self.options.shutdown)
                 self._vacant[child.index] = 0.0
+        self._nursery.renew()
         self._failures = 0
 
     # --- children ---
@@ -215,10 +219,14 @@ class Supervisor:
     def _fill_places(self) -> None:
         now = monotonic()
         for index in [index for index, due in self._vacant.items() if due <= now]:
-            del self._vacant[index]
+            if not self._nursery.is_ready():
+                return
             self._incarnation += 1
-            child = ChildProcess(self._context, self.options, self._lanes, index, self._incarnation)
-            child.start()
+            try:
+                child = ChildProcess(self._nursery, self.options, index, self._incarnation)
+            except ForkServerGoneError:  # `Nursery.tend` sees to it
+                return
+            del self._vacant[index]
             if self._is_quiet:
                 child.be_quiet(is_quiet=True)
             member = Member(child.worker_id, child.info, child.revoke, child.board.running, child.suspect)
@@ -236,22 +244,21 @@ class Supervisor:
         done = child.is_leaving or (code == 0 and self.options.burst)
         if by_itself and code != 0:
             logger.error("worker process %s died (exit code %s)", child.worker_id, code)
-        backoff = 0.0 if done or self.is_stopping else self._backoff(child)
         if not (done or self.is_stopping):
-            self._vacant[child.index] = monotonic() + backoff
+            due = 0.0 if child.is_ready or child.killed_for else self._after_failing()
+            if not self.is_stopping:
+                self._vacant[child.index] = due
         child.close()
 
-    def _backoff(self, child: ChildProcess) -> float:
-        """Seconds to wait before its place is filled: 0 unless children die before they can begin."""
-        if child.is_ready or child.killed_for:
-            return 0.0
+    def _after_failing(self) -> float:
+        """When to try again after something died before it could begin; too often and the worker gives up."""
         self._failures += 1
         if self._failures >= TRIES and not self._was_ready and self._reloader is None:
             logger.error("%d worker processes in a row could not begin; giving up", self._failures)
             self._gave_up = True
             self._vacant.clear()
             self._kill_all("worker gave up")
-        return float(min(LONGEST_BACKOFF, 0.5 * 2 ** (self._failures - 1)))
+        return monotonic() + min(LONGEST_BACKOFF, 0.5 * 2.0 ** (self._failures - 1))
 
     # --- what it says of itself ---
 
@@ -284,17 +291,5 @@ class Supervisor:
         if not self.is_stopping and not any(child.is_ready for child in self._children):
             reasons.append("no worker process is ready")
         processes = [{"ready": child.is_ready, "leaving": child.is_leaving, **child.info()} for child in self._children]
-        self.figures = _figures(processes, self.options.slots, is_healthy=not reasons)
+        self.figures = figures_of(processes, self.options.slots, is_healthy=not reasons)
         self._health.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
-
-
-def _figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
-    """What is told of a worker by numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
-    ready = [each for each in processes if each["ready"]]
-    return {
-        "processes": len(ready),
-        "slots": slots * len(ready),
-        "slots_busy": sum(int(each["running"]) for each in ready),
-        "memory_bytes": sum(float(each["memory_mb"]) for each in processes) * 2**20,
-        "healthy": float(is_healthy),
-    }

@@ -61,7 +61,7 @@ def freeze_group(world: World, index: int) -> bool:
         if not fleet.of(group):
             return False
         fleet.frozen.add(group.pid)
-        pids = [child.pid for child in psutil.Process(group.pid).children()]
+        pids = [child.pid for child in psutil.Process(group.pid).children(recursive=True)]
         signal_all([group.pid, *pids], signal.SIGSTOP)
         held = world.held([child.worker for child in fleet.of(group)])
         world.recoveries.expect("zombie", list(held))

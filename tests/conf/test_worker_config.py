@@ -29,6 +29,7 @@ def test_the_defaults() -> None:
         "graceful_shutdown_timeout": 30,
         "lease_seconds": 30,
         "processes": 1,
+        "start_method": "spawn",
         "handler": None,
         "alert_handler": None,
         "alert_email": [],

@@ -90,7 +90,7 @@ class WorkerProcess:
         """The processes that run tasks and are ready."""
         ready = {int(each["pid"]) for each in self.health().get("processes", []) if each["ready"]}
         try:
-            alive = psutil.Process(self.pid).children()
+            alive = psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
         return [child for child in alive if child.pid in ready]

@@ -39,6 +39,11 @@ class Command(BaseCommand):
         add("--users", metavar="A,B|*", help="serve these users only, * for everyone")
         add("--steal", metavar="C,D|*", help="serve these users while the others have nothing")
         add("--processes", metavar="N", type=int, help="how many processes run tasks")
+        add(
+            "--start-method",
+            metavar="METHOD",
+            help="how these begin: spawn (default), each anew, or forkserver, from one that has loaded the project",
+        )
         add("--concurrency", metavar="N", type=int, help="how many tasks each process runs at once")
         add("--burst", action="store_true", help="end when nothing is left to do now (later tasks do not count)")
         add("--max-tasks", metavar="N", type=int, help="replace a process after it has run so many tasks")
@@ -84,6 +89,7 @@ def _supervisor(options: dict[str, Any]) -> Supervisor:
             "assigned_users": options["users"],
             "steal_targets": options["steal"],
             "processes": options["processes"],
+            "start_method": options["start_method"],
             "max_concurrent_tasks": options["concurrency"],
             "max_tasks": options["max_tasks"],
             "max_memory_mb": options["max_memory"],

@@ -1,0 +1,168 @@
+"""The fork server as its supervisor sees it, and the children that come from it. Linux only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from . import forkserver
+from .board import Board
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnContext
+
+    from .options import WorkerOptions
+
+ANSWERS_WITHIN = 5.0
+"""Seconds that it has for a fork; it takes milliseconds."""
+TELLS_WITHIN = 1.0
+"""Seconds for which it is asked with what code a process ended. It may be dead itself."""
+EXITS_WITHIN = 2.0
+
+
+class ForkServerGoneError(Exception):
+    """The fork server is dead or does not answer. Caught by the supervisor, which starts another."""
+
+
+def can_fork() -> bool:
+    """Whether this system has what it takes: files that stand for processes (Linux 5.3)."""
+    if not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+class ForkServer:
+    """Starts at once, in the main thread; can fork as soon as it is ready."""
+
+    def __init__(self, context: SpawnContext, options: WorkerOptions, lanes: int) -> None:
+        self._options, self._lanes = options, lanes
+        self._line, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = context.Process(
+            target=forkserver.main,
+            args=(options, lanes, far_end, os.getpid()),
+            name=f"{options.worker_id}.forkserver",
+        )
+        self._process.start()
+        far_end.close()
+        self.started_at = monotonic()
+        self.is_ready = False
+        self.is_gone = False
+        self.threads: list[str] | None = None
+        """What it can't be forked for: names of threads, as far as they are known; None when there are none."""
+        self.children: set[int] = set()
+        """Process ids of those that have not ended."""
+        self._codes: dict[int, int] = {}
+        self._newborn: tuple[int, int] | None = None
+
+    def fileno(self) -> int:
+        return self._line.fileno()
+
+    def fork(self, options: WorkerOptions, line: Connection) -> tuple[Board, ForkedProcess]:
+        """A new child.
+
+        Raises:
+            ForkServerGoneError: there is none.
+        """
+        memory = os.memfd_create("fairque-board")
+        try:
+            os.ftruncate(memory, Board.size(options.slots, self._lanes))
+            board = Board.in_file(os.dup(memory), options.slots, self._lanes)
+            socket.send_fds(self._line, [json.dumps(options.worker_id).encode()], [memory, line.fileno()])
+        except OSError as error:
+            self.is_gone = True
+            raise ForkServerGoneError from error
+        finally:
+            os.close(memory)
+        self._hear_until(lambda: self._newborn is not None, ANSWERS_WITHIN)
+        if self._newborn is None:
+            self.is_gone = True
+            raise ForkServerGoneError
+        (pid, file), self._newborn = self._newborn, None
+        self.children.add(pid)
+        return board, ForkedProcess(self, pid, file)
+
+    def listen(self) -> None:
+        """Take in what it has said, without waiting."""
+        self._hear_until(lambda: False, 0.0)
+
+    def code_of(self, pid: int) -> int:
+        """With what code a process ended that has. Of one whose parent can't tell: that of a kill, as its parent's death is."""
+        self._hear_until(lambda: pid in self._codes, TELLS_WITHIN)
+        self.children.discard(pid)
+        return self._codes.pop(pid, -signal.SIGKILL)
+
+    def _hear_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = monotonic() + seconds
+        while not (condition() or self.is_gone):
+            if not select.select([self._line], [], [], max(0.0, deadline - monotonic()))[0]:
+                return
+            self._hear()
+
+    def _hear(self) -> None:
+        try:
+            message, files, _, _ = socket.recv_fds(self._line, forkserver.LARGEST, 1, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            message, files = b"", []
+        if not message:
+            self.is_gone = True
+            return
+        kind, number, *more = json.loads(message)
+        if kind == "ready":
+            self.is_ready = True
+            self.threads = more[0] if number > 1 else None
+        elif kind == "forked":
+            self._newborn = number, files[0]
+        else:
+            self._codes[number] = more[0]
+
+    def close(self) -> None:
+        """End it; its children, if there still are any, with it."""
+        self._line.close()
+        if not self.is_ready or self.is_gone:
+            self._process.kill()
+        self._process.join(EXITS_WITHIN)
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+
+
+class ForkedProcess:
+    """What of `multiprocessing.Process` a supervisor needs, for a process that is its grandchild."""
+
+    def __init__(self, server: ForkServer, pid: int, file: int) -> None:
+        self.pid = pid
+        self.sentinel = file
+        self._server = server
+        self._code: int | None = None
+        self._watch = select.poll()
+        self._watch.register(file, select.POLLIN)
+
+    @property
+    def exitcode(self) -> int | None:
+        if self._code is None and self._watch.poll(0):
+            self._code = self._server.code_of(self.pid)
+        return self._code
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
+
+    def join(self) -> None:
+        """Wait until it has ended, whether or not anybody can tell how."""
+        if self._code is None:
+            self._watch.poll()
+
+    def close(self) -> None:
+        os.close(self.sentinel)

@@ -1,0 +1,148 @@
+"""The process that children are forked from: it has loaded the project, has no threads, and runs no task.
+
+It is started as a child is (`multiprocessing`'s spawn, with the path, arguments and environment of its supervisor), loads
+the project once, and waits for requests. A forked child returns from `serve` and goes on as a spawned one, to
+the end of the interpreter, so that exit handlers run. It ends with its supervisor, and its children with it.
+
+Messages are JSON, one a packet. The supervisor sends a worker's id, with the files of its board and of its line; it is
+told ``["ready", threads, names]`` once, ``["forked", pid]`` with a file that stands for the process, ``["ended", pid, code]``.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import child
+from .board import Board
+
+if TYPE_CHECKING:
+    from .options import WorkerOptions
+
+LARGEST = 65_536
+"""Bytes of a message."""
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that may reach a whole group: its supervisor decides, and children without their parent would die."""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What a forked child is to be."""
+
+    worker_id: str
+    board: int
+    line: int
+
+
+def main(options: WorkerOptions, lanes: int, line: socket.socket, supervisor: int) -> None:
+    """The whole life of the server; in a forked process, that of a child."""
+    as_before = {each: signal.signal(each, signal.SIG_IGN) for each in IGNORED}
+    child.die_with(supervisor)
+    _load(options)
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    server = _Server(line, as_before)
+    server.say(["ready", threads, names])
+    # What is there now is shared with all children as long as nobody writes to it, as a collection of garbage would.
+    gc.collect()
+    gc.freeze()
+    parent = os.getpid()
+    birth = server.serve()
+    if birth is None:
+        return
+    multiprocessing.current_process().name = birth.worker_id
+    board = Board.in_file(birth.board, options.slots, lanes)
+    child.live(replace(options, worker_id=birth.worker_id), board, Connection(birth.line), parent)
+
+
+def _load(options: WorkerOptions) -> None:
+    try:
+        from .loading import let_go, load_ahead
+
+        load_ahead(options)
+        let_go()
+    except Exception:
+        logging.basicConfig()
+        logging.getLogger("django_fairque.worker").exception(
+            "the fork server of worker %s could not begin", options.worker_id
+        )
+        sys.exit(child.UNUSABLE)
+
+
+class _Server:
+    """Forks on request and tells of ends. ``as_before``: the handlers of signals that its children are to have."""
+
+    def __init__(self, line: socket.socket, as_before: dict[signal.Signals, Any]) -> None:
+        self._line = line
+        self._pids: set[int] = set()
+        self._woken, self._waker = os.pipe()
+        for end in (self._woken, self._waker):
+            os.set_blocking(end, False)
+        self._as_before = as_before | {signal.SIGCHLD: signal.signal(signal.SIGCHLD, lambda *_: None)}
+        signal.set_wakeup_fd(self._waker)
+
+    def serve(self) -> Birth | None:
+        """None when the supervisor is gone. In a forked process: what it is to be."""
+        while True:
+            ready, _, _ = select.select([self._line.fileno(), self._woken], [], [])
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+                self._bury()
+            if self._line.fileno() in ready:
+                message, files, _, _ = socket.recv_fds(self._line, LARGEST, 2, socket.MSG_CMSG_CLOEXEC)
+                if not message:
+                    return None
+                birth = Birth(json.loads(message), *files)
+                if self._fork(birth):
+                    return birth
+
+    def _fork(self, birth: Birth) -> bool:
+        """Whether this is the new process."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._leave()
+            return True
+        self._pids.add(pid)
+        os.close(birth.board)
+        os.close(birth.line)
+        # It can't have been buried yet, so this number is its own.
+        process = os.pidfd_open(pid)
+        self.say(["forked", pid], process)
+        os.close(process)
+        return False
+
+    def _leave(self) -> None:
+        """Be a process of one's own, with nothing of the server."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._as_before.items():
+            signal.signal(number, handler)
+        self._line.close()
+        os.close(self._woken)
+        os.close(self._waker)
+
+    def _bury(self) -> None:
+        """Tell of those that have ended. Processes that the project started at import are not asked for."""
+        for pid in list(self._pids):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                self._pids.discard(pid)
+                self.say(["ended", pid, os.waitstatus_to_exitcode(status)])
+
+    def say(self, message: list[Any], *files: int) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more: `serve` sees that too
+            socket.send_fds(self._line, [json.dumps(message).encode()], files)

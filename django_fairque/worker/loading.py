@@ -1,0 +1,63 @@
+"""What a process must have loaded before it can run tasks: in a child, or once for all in the process they are forked from."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .options import WorkerOptions
+
+AHEAD = (
+    "django_fairque.worker.core",
+    "concurrent.futures.thread",
+    "redis.asyncio",
+    "django.core.cache",
+    "django_fairque.engine.queue",
+    "django_fairque.tasks.results",
+)
+"""What is imported by the first task, or by what surrounds it, and so would be by every child anew."""
+
+
+def load(options: WorkerOptions) -> None:
+    """Set up Django, with it the project and its tasks, and take over what the command was given.
+
+    Raises whatever the project does. It must not be repeated: logging would be set up anew, and forget its loggers.
+    """
+    import django
+
+    django.setup()
+    from django_fairque.conf import set_overrides
+
+    from . import log
+
+    log.set_up()
+    set_overrides(options.overrides)
+
+
+def load_ahead(options: WorkerOptions) -> None:
+    """As `load`, and more that children would import."""
+    load(options)
+    from .setting import imported
+
+    imported(options.handler)
+    for module in AHEAD:
+        importlib.import_module(module)
+
+
+def let_go() -> None:
+    """Close what the project opened at import: two processes that talk through one connection understand nothing."""
+    from django.core.cache import close_caches
+    from django.db import connections
+
+    from django_fairque.conf import close_queues
+
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if connection.connection is not None:  # Django never closes a SQLite database in memory
+            connection.connection.close()
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()
+        del connections[connection.alias]
+    close_caches()
+    close_queues()
