@@ -70,6 +70,7 @@ def test_users_may_be_written_as_text(written: Any, users: list[str]) -> None:
         ({"id": "a b"}, "id: expected a name without spaces and commas; got 'a b'"),
         ({"handler": "handle"}, 'handler: expected the dotted path of a callable, such as "shop.tasks.handle"'),
         ({"processes": 0}, "processes: expected a whole number from 1 to 256; got 0"),
+        ({"start_method": "fork"}, 'start_method: expected "spawn" or "forkserver"; got \'fork\''),
         ({"max_concurrent_tasks": 0}, "expected a whole number from 1 to 1000; got 0"),
         ({"max_tasks": -1}, "expected a whole number of tasks, at least 0 (0: no limit); got -1"),
         ({"max_memory_mb": -1}, "expected a whole number of megabytes, at least 0 (0: no limit); got -1"),

@@ -125,12 +125,24 @@ class StartWorker(Protocol):
     def __call__(self, *arguments: str, **environment: str) -> WorkerProcess: ...
 
 
+both_ways = pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+"""For tests of what must hold however processes begin."""
+
+
 @pytest.fixture
-def start_worker(server: Server, redis: Redis, tmp_path: Path, queue: FairQueue) -> Iterator[StartWorker]:
+def start_method() -> str:
+    return "spawn"
+
+
+@pytest.fixture
+def start_worker(
+    server: Server, redis: Redis, tmp_path: Path, queue: FairQueue, start_method: str
+) -> Iterator[StartWorker]:
     """Start workers; at the end they are gone, and what they left in the queue is consistent."""
     workers: list[WorkerProcess] = []
 
     def start(*arguments: str, **environment: str) -> WorkerProcess:
+        environment = {"FAIRQUE_WORKER__START_METHOD": start_method, **environment}
         workers.append(WorkerProcess(server, tmp_path, *arguments, **environment))
         return workers[-1]
 

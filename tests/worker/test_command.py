@@ -14,7 +14,7 @@ from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import FailureType, TaskState
 from django_fairque.monitoring.worker_file import worker_health
 
-from .conftest import eventually, is_alive
+from .conftest import both_ways, eventually, is_alive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +108,7 @@ def test_a_task_for_others_makes_a_worker_for_some_neither_deaf_nor_busy(
     eventually(lambda: queue.get_task(mine).state is TaskState.FINISHED, 2)
 
 
+@both_ways
 def test_a_process_is_replaced_after_its_tasks(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_process_is_replaced_after_its_tasks(
     assert all(queue.history(task_id) == [] for task_id in ids)
 
 
+@both_ways
 def test_a_process_is_replaced_when_it_uses_too_much_memory(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
@@ -184,6 +186,7 @@ def test_an_outcome_and_the_next_fetch_travel_together(
         (["--users", "ann,bob", "--steal", "bob"], "'bob'"),
         (["--queue", "mial"], "did you mean mail"),
         (["--processes", "0"], "processes"),
+        (["--start-method", "fork"], "spawn"),
         (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
         (["--users", "ann", "--steal", "*", "--concurrency", "0"], "max_concurrent_tasks"),
     ],
@@ -195,7 +198,10 @@ def test_a_mistake_ends_it_with_one_clear_line(start_worker: StartWorker, argume
     assert expected in line
 
 
+@both_ways
 def test_a_project_that_can_not_begin_ends_it(start_worker: StartWorker, tmp_path: Path) -> None:
     worker = start_worker(TEST_BREAK_CHILDREN="1")
     assert worker.wait() == 1
-    assert "giving up" in worker.log
+    assert worker.log.count("RuntimeError: this module can't be imported in a worker's child") == 3
+    assert "could not begin" in worker.log
+    assert "3 worker processes in a row could not begin; giving up" in worker.log

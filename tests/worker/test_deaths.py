@@ -14,7 +14,7 @@ import psutil
 from django_fairque.engine.models import Task
 from django_fairque.engine.records import FailureType, TaskState
 
-from .conftest import eventually, is_alive, told
+from .conftest import both_ways, eventually, is_alive, told
 from .project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
     from .conftest import Push, StartWorker
+
+pytestmark = both_ways
 
 
 def test_a_killed_child_loses_nothing(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:

@@ -12,7 +12,7 @@ import pytest
 from django_fairque.engine.models import Task
 from django_fairque.engine.records import TaskState
 
-from .conftest import eventually, told
+from .conftest import both_ways, eventually, told
 from .project import tasks
 from .project.tasks import ENDED, STARTED
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
     from .conftest import Push, StartWorker
+
+pytestmark = both_ways
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

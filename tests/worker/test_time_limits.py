@@ -8,7 +8,7 @@ import pytest
 
 from django_fairque.engine.records import TaskState
 
-from .conftest import eventually, told
+from .conftest import both_ways, eventually, told
 from .project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
     from .conftest import Push, StartWorker
+
+pytestmark = both_ways
 
 
 def test_a_task_can_tidy_up_at_its_soft_limit(

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
+import importlib.util
+import logging
 import multiprocessing
 import os
+import random
+import signal
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -209,6 +216,34 @@ def handle_alert(alert: Any) -> None:
         "RPUSH", ALERTS, f"handler {alert.kind} {alert.name} {alert.task_id} {os.getpid()}"
     )
 
+
+@task(name="portrait")
+def portrait() -> dict[str, Any]:
+    """What a task can see of its process."""
+    tell(STARTED)
+    time.sleep(0.3)  # so that another process gets the next one
+    return {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "process": multiprocessing.current_process().name,
+        "chance": random.random(),
+        "argv": sys.argv,
+        "settings": os.environ["DJANGO_SETTINGS_MODULE"],
+        "directory": str(Path.cwd()),
+        "signals": [str(signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)],
+        "switch": sys.getswitchinterval(),
+        "faulthandler": faulthandler.is_enabled(),
+        "handlers": [str(type(each)) for each in logging.getLogger("django_fairque").handlers],
+        "level": logging.getLogger("django_fairque").level,
+    }
+
+
+if path := os.environ.get("TEST_MORE_TASKS"):  # a file of the test's own
+    _spec = importlib.util.spec_from_file_location("more_tasks", path)
+    assert _spec is not None
+    assert _spec.loader is not None
+    sys.modules["more_tasks"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["more_tasks"])
 
 if "TEST_NEWER_VERSION" in os.environ:
 
