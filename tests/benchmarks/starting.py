@@ -30,7 +30,7 @@ def run(table: Table, *, quick: bool) -> None:
 
 def _time(table: Table, method: str, kills: int) -> None:
     """Seconds from the death of a worker's only process until a task runs in the next one, and what that cost."""
-    with Server() as server, server.client() as client, worker(server, "--start-method", method) as process:
+    with Server() as server, server.client() as client, worker(server, "--start-method", method):
         queue = FairQueue(client)
         wait_for_workers(queue)
         _run_one(queue)

@@ -28,10 +28,12 @@ def kill_child(world: World, chance: random.Random) -> bool:
         if not children:
             return False
         victim = chance.choice(children)
-        held = world.held([victim.worker])
+        held = world.held([victim.worker]) or {}
         with suppress(ProcessLookupError):
             os.kill(victim.pid, signal.SIGKILL)
-        world.fleet.killed.add(victim.pid)
+        world.fleet.killed.add(victim.worker)
+        name = f"children killed that were {'spawned' if world.fleet.is_spawned(victim) else 'forked'}"
+        world.figures[name] = world.figures.get(name, 0) + 1
         world.recoveries.expect("child", list(held))
     return True
 
@@ -44,7 +46,7 @@ def kill_supervisor(world: World, chance: random.Random, groups: tuple[int, ...]
         children = world.fleet.of(group)
         if not children:
             return False
-        held = world.held([child.worker for child in children])
+        held = world.held([child.worker for child in children]) or {}
         group.send(signal.SIGKILL)
         group.wait()
         world.recoveries.expect("supervisor", list(held))
@@ -63,7 +65,7 @@ def freeze_group(world: World, index: int) -> bool:
         fleet.frozen.add(group.pid)
         pids = [child.pid for child in psutil.Process(group.pid).children(recursive=True)]
         signal_all([group.pid, *pids], signal.SIGSTOP)
-        held = world.held([child.worker for child in fleet.of(group)])
+        held = world.held([child.worker for child in fleet.of(group)]) or {}
         world.recoveries.expect("zombie", list(held))
         world.recoveries.inherit("zombie", group.pid)
     time.sleep(lease * 1.5)

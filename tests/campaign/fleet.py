@@ -6,14 +6,18 @@ import contextlib
 import os
 import signal
 import threading
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tests.worker.conftest import WorkerProcess, eventually
 
+from . import journal
 from .journal import ChildName
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+    from typing import Any
 
     from tests.servers import Server
 
@@ -21,7 +25,12 @@ SETTINGS = "tests.campaign.project.settings"
 READY_WITHIN = 60.0
 """Seconds: a machine that is busy elsewhere starts processes slowly, which is no fault of theirs."""
 SLOTS = 6
-CHILDREN = 2
+FORKED = 3
+"""Processes of a group."""
+SPAWNED = 1
+"""Processes of a group whose processes are spawned: each costs a start of half a second of one core."""
+SPAWNED_EVERY = 6
+"""Of so many groups that are started one spawns, the first one to begin with."""
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:
@@ -40,11 +49,16 @@ class Fleet:
     def __init__(self, server: Server, directory: Path, environment: dict[str, str], urls: list[str]) -> None:
         self._server, self._directory, self._environment, self._urls = server, directory, environment, urls
         self._lock = threading.Lock()
+        self._started = 0
         self.all: list[WorkerProcess] = []
         """Every group that ever was."""
         self.groups: list[WorkerProcess] = []
-        self.killed: set[int] = set()
-        """Process ids of children that were killed: it may take a moment until they are gone."""
+        self.killed: set[str] = set()
+        """Workers' ids of children that were killed: it may take a moment until they are gone."""
+        self._effects, self._over = directory / "effects", directory / "over"
+        """Journals of children; of those that are gone in a place of their own: process ids come again."""
+        self._processes: dict[int, int] = {}
+        """Per group's process id, how many processes it has."""
         self.frozen: set[int] = set()
         """Process ids of supervisors that are not to be killed now."""
 
@@ -55,19 +69,25 @@ class Fleet:
 
     def wait_for(self, group: WorkerProcess) -> WorkerProcess:
         """Until its processes are ready."""
-        eventually(lambda: len(group.children()) >= CHILDREN, READY_WITHIN)
+        eventually(lambda: len(group.children()) >= self._processes[group.pid], READY_WITHIN)
         return group
 
     def spawn(self, index: int) -> WorkerProcess:
+        with self._lock:
+            is_spawned = self._started % SPAWNED_EVERY == 0
+            self._started += 1
+        processes = SPAWNED if is_spawned else FORKED
         # A popen in a thread other than the main one is fine: a worker does not die with its parent's threads.
         group = WorkerProcess(
             self._server,
             self._directory,
-            *("--worker", f"group{index}", "--processes", str(CHILDREN), "--concurrency", str(SLOTS)),
+            *("--worker", f"group{index}", "--processes", str(processes), "--concurrency", str(SLOTS)),
+            *("--start-method", "spawn" if is_spawned else "forkserver"),
             **{**self._environment, "DJANGO_SETTINGS_MODULE": SETTINGS, "CAMPAIGN_SERVER": self._urls[index]},
         )
         with self._lock:
             self.all.append(group)
+            self._processes[group.pid] = processes
         return group
 
     def replace(self, index: int, group: WorkerProcess) -> None:
@@ -75,9 +95,23 @@ class Fleet:
 
     def known(self) -> list[ChildName]:
         """The living processes that have begun a task, by their worker's id."""
-        everyone = map(ChildName.of, (self._directory / "effects").iterdir())
-        living = (child for child in everyone if child.pid not in self.killed and _lives(child.pid))
+        with self._lock:
+            living = []
+            for path in self._effects.iterdir():
+                child = ChildName.of(path)
+                if child.worker not in self.killed and _lives(child.pid):
+                    living.append(child)
+                else:
+                    path.rename(self._over / path.name)
         return sorted(living, key=lambda child: child.worker)
+
+    def effects(self) -> Iterator[dict[str, Any]]:
+        """What all tasks said of themselves until now."""
+        with self._lock:
+            return chain(list(journal.read(self._effects)), journal.read(self._over))
+
+    def is_spawned(self, child: ChildName) -> bool:
+        return self._processes[child.supervisor] == SPAWNED
 
     def children(self) -> list[ChildName]:
         """Those of groups that live and are not frozen."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.models import Task
 from django_fairque.engine.records import FailureType, TaskState
 
-from .checker import COUNTED
+from .project.settings import MAX_DELIVERIES
 
 if TYPE_CHECKING:
     from .world import World
 
-MAX_DELIVERIES = 5
 CALM = 4.0
 """Seconds of ordinary work before, to compare with."""
 STEP = 3600
@@ -38,15 +38,22 @@ def poison(world: World, count: int) -> int:
     ids = [task.task_id for task in tasks]
     world.wait(lambda: all(world.queue.get_task(i).state.is_ended for i in ids), 120, "poison: still handed out")
     world.figures["waits"] = [(since, until), (until, time.time())]
+    starts = Counter(line["id"] for line in world.fleet.effects() if line["what"] == "start")
     dead = 0
     for task_id in ids:
-        state = world.queue.get_task(task_id).state
-        counted = [attempt.kind for attempt in world.queue.history(task_id) if attempt.kind in COUNTED]
+        task = world.queue.get_task(task_id)
+        state = task.state
         entry = world.queue.dlq.get(f"{task_id}~1") if state is TaskState.FAILED else None
-        if entry is None or entry.failure_type is not FailureType.POISONED or len(counted) != MAX_DELIVERIES:
+        deliveries = task.delivery
+        if (
+            entry is None
+            or entry.failure_type is not FailureType.POISONED
+            or deliveries != MAX_DELIVERIES
+            or starts[task_id] > deliveries  # fewer if its process was ended by another before it could say so
+        ):
             world.violations.append(
-                f"poison: {task_id} is {state.value} after {len(counted)} deliveries, expected a poisoned dead letter "
-                f"after {MAX_DELIVERIES}"
+                f"poison: {task_id} is {state.value} after {deliveries} deliveries, {starts[task_id]} starts; "
+                f"expected a poisoned dead letter after {MAX_DELIVERIES}"
             )
         else:
             dead += 1
@@ -78,7 +85,7 @@ def step_clock(world: World, seconds: int) -> None:
     if ended:
         world.violations.append(f"clock {seconds:+d} s: {ended} leases of living workers ended")
     group = world.fleet.groups[2]
-    held = world.held([child.worker for child in world.fleet.of(group)])
+    held = world.held([child.worker for child in world.fleet.of(group)]) or {}
     group.send(signal.SIGKILL)
     group.wait()
     world.recoveries.expect("supervisor after a clock step", list(held))

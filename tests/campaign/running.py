@@ -120,7 +120,7 @@ def _judge(world: World) -> checker.Verdict:
         world.violations.append(f"workers ended with {codes} on SIGTERM, expected 0")
     world.violations += [f"invariant: {violation}" for violation in world.queue.check_invariants()[:20]]
     tasks = all_tasks(world)
-    runs = checker.runs_of(journal.read(world.directory / "effects"))
+    runs = checker.runs_of(world.fleet.effects())
     again = [
         task_id for task_id, task in tasks.items() if task.delivery > 1 or len(runs.get(task_id, _NONE).starts) > 1
     ]

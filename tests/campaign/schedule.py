@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-SLICE = 3.0
+SLICE = 4.5
 """Minutes of the run that every build has."""
 PER_SLICE = {
     "child": 2000,
@@ -25,6 +25,8 @@ PER_SLICE = {
 
 QUIET = ("poison", "deploy", "clock")
 """Happen first, each alone."""
+ALWAYS = ("memory", "disk")
+"""Rare and slow, so that a machine that does not get to the end of its steps would miss them."""
 LANES = {
     "child": ("child",),
     "supervisor": ("supervisor",),
@@ -57,6 +59,15 @@ def draw(seed: int, minutes: float, faults: list[str]) -> Schedule:
         share = sum(kinds == others for others in LANES.values())
         steps = [kind for kind in kinds if kind in counts for _ in range(-(-counts[kind] // share))]
         chance.shuffle(steps)
+        steps = _early(steps, chance)
         if steps:
             lanes[lane] = [(kind, chance.randrange(2**31)) for kind in steps]
     return Schedule(seed, minutes, counts, lanes)
+
+
+def _early(steps: list[str], chance: random.Random) -> list[str]:
+    """Those that every run must get to, somewhere in its first half."""
+    others = [kind for kind in steps if kind not in ALWAYS]
+    for kind in (kind for kind in steps if kind in ALWAYS):
+        others.insert(chance.randint(0, len(others) // 2), kind)
+    return others

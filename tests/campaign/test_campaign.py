@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.worker.conftest import eventually
+
 from . import broken, report
-from .running import run
-from .schedule import PER_SLICE, draw
+from .running import all_tasks, run
+from .schedule import ALWAYS, PER_SLICE, SLICE, draw
 from .world import World
 
 if TYPE_CHECKING:
@@ -50,3 +52,22 @@ def test_the_schedule_follows_from_the_seed() -> None:
     faults = list(PER_SLICE)
     assert draw(1, 4, faults) == draw(1, 4, faults)
     assert draw(1, 4, faults).lanes != draw(2, 4, faults).lanes
+
+
+def test_what_every_run_must_get_to_comes_early() -> None:
+    for seed in range(50):
+        steps = [kind for kind, _ in draw(seed, SLICE, list(PER_SLICE)).lanes["server"]]
+        assert steps.count("memory") == PER_SLICE["memory"]
+        assert max(place for place, kind in enumerate(steps) if kind in ALWAYS) <= len(steps) / 2 + len(ALWAYS)
+
+
+def test_nobody_speaks_for_a_worker_whose_lease_is_not_over() -> None:
+    """While the server was away nobody ended it, so its outcome would rightly be believed."""
+    with World(7, lease=30, faults=["child"], rate=20) as world:
+        child = eventually(world.fleet.children)[0]
+        held: dict[str, list[tuple[str, int]]] = {}
+        while not held:
+            held = world.held([child.worker]) or {}
+        world.speak_for(held)
+        world.stop_producers()
+        assert not [task for task in all_tasks(world).values() if task.result and task.result.get("stale")]

@@ -12,9 +12,17 @@ DEBUG = False
 USE_TZ = True
 INSTALLED_APPS = ["django_fairque", "tests.campaign.project"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+MAX_DELIVERIES = 20
+"""So many that a task which takes longer than processes are left to live is not taken for a poisoned one."""
 FAIRQUE = {
     "REDIS": {"URL": os.environ.get("CAMPAIGN_SERVER", "redis://unset"), "SOCKET_TIMEOUT": 3},
-    "QUEUE": {"RETRY_BASE_SECONDS": 0.05, "RETRY_JITTER": 0, "PIPELINE_TIMEOUT": 3, "QUEUE_CLEANUP_INTERVAL": 0.5},
+    "QUEUE": {
+        "RETRY_BASE_SECONDS": 0.05,
+        "RETRY_JITTER": 0,
+        "PIPELINE_TIMEOUT": 3,
+        "QUEUE_CLEANUP_INTERVAL": 0.5,
+        "MAX_DELIVERIES": MAX_DELIVERIES,
+    },
     "WORKER": {
         "LEASE_SECONDS": float(os.environ.get("CAMPAIGN_LEASE", "2")),
         "POLL_INTERVAL_SECONDS": 1,
