@@ -12,7 +12,7 @@ from .steps import Read
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .commands import Commands
+    from .shards import Shards
     from .steps import Steps
 
 DAY = 1440
@@ -46,13 +46,16 @@ class Activity:
     wait: Percentiles
     run: Percentiles
     wait_by_priority: dict[str, Percentiles] = field(default_factory=dict)
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now: what happened there is in none of the figures."""
 
 
-def activity(shards: Sequence[Commands], minutes: int, per_span: int) -> Steps[Activity]:
+def activity(queue: Shards, minutes: int, per_span: int) -> Steps[Activity]:
     if not 1 <= minutes <= DAY or not 1 <= per_span <= minutes or minutes % per_span:
         raise ValueError(
             f"minutes must be from 1 to {DAY} and a multiple of per_span, got minutes={minutes!r}, per_span={per_span!r}"
         )
+    shards = tuple(queue)
     (clock,) = yield Read([("TIME",)])
     now = int(clock[0])
     first = now // 60 // per_span * per_span - minutes + per_span  # spans begin at round times: they don't flicker
@@ -66,7 +69,7 @@ def activity(shards: Sequence[Commands], minutes: int, per_span: int) -> Steps[A
     for record in records:
         whole.add(record)
     by_priority = {Priority(number).name: percentiles(whole.waits[number]) for number in sorted(whole.waits)}
-    return Activity(spans, percentiles(whole.wait), percentiles(whole.runs), by_priority)
+    return Activity(spans, percentiles(whole.wait), percentiles(whole.runs), by_priority, queue.missing)
 
 
 def _span(begin: int, seconds: int, records: Sequence[Mapping[bytes, bytes]]) -> Span:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import leasing
 from .aio_reading import AsyncReading
-from .commands import MAX_BATCH
 from .dead_letters import AsyncDeadLetters
-from .errors import FairQueueError
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
 from .options import QueueConfig
@@ -56,9 +53,8 @@ class AsyncFairQueue(AsyncReading):
         self._transport = AsyncTransport(client, self.config.pipeline_timeout)
         self._only = shard
         self._whole: AsyncFairQueue | None = None
-        self._is_checked = False
-        self.dlq = AsyncDeadLetters(self._shards, self._run)
-        self.schedules = AsyncSchedules(self._shards, self._run)
+        self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey)
+        self.schedules = AsyncSchedules(self._shards, self._run, self._survey)
 
     @property
     def shards(self) -> Sequence[AsyncFairQueue]:
@@ -96,28 +92,11 @@ class AsyncFairQueue(AsyncReading):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.label!r}>"
 
-    async def _run(self, steps: Steps[T]) -> T:
-        if not self._is_checked:
-            await self._drive(spreading.check(Shards(self.name, self.config)))
-            self._is_checked = True
-        return await self._drive(steps)
-
     async def _run_and_carry(self, steps: Steps[T]) -> T:
-        """As `_run`, then carry what these left for other shards. If that fails workers do it: it is written down."""
+        """As `_run`, then carry what these left for other shards."""
         result = await self._run(steps)
-        if len(self._shards) > 1:
-            with suppress(FairQueueError):
-                await self._run(messages.carry(self._shards, MAX_BATCH, None))
+        await self._carry()
         return result
-
-    async def _drive(self, steps: Steps[T]) -> T:
-        try:
-            request = next(steps)
-            while True:
-                request = steps.send(await self._transport.send(request))
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
 
     async def push(self, task: Task, *, now: float | None = None) -> PushResult:
         if task.depends_on:
@@ -125,7 +104,7 @@ class AsyncFairQueue(AsyncReading):
         return await self._run(pushing.push(self._shards, task, now))
 
     async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
-        return await self._run_and_carry(pushing.push_batch(self._shards, tasks, now))
+        return await self._run_and_carry(pushing.push_batch(await self._living(), tasks, now))
 
     async def push_graph(
         self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
@@ -169,7 +148,7 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> Lease | None:
         leases = await self._run(
-            routed.pop_batch(self._shards, self._turns, Fetch(1, worker, users, steal, lease), now)
+            routed.pop_batch(await self._living(), self._turns, Fetch(1, worker, users, steal, lease), now)
         )
         return leases[0] if leases else None
 
@@ -183,7 +162,9 @@ class AsyncFairQueue(AsyncReading):
         lease: float | None = None,
         now: float | None = None,
     ) -> list[Lease]:
-        return await self._run(routed.pop_batch(self._shards, self._turns, Fetch(n, worker, users, steal, lease), now))
+        return await self._run(
+            routed.pop_batch(await self._living(), self._turns, Fetch(n, worker, users, steal, lease), now)
+        )
 
     async def settle(
         self,
@@ -198,7 +179,9 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> Settled:
         return await self._run(
-            routed.settle(self._shards, self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
+            routed.settle(
+                await self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now
+            )
         )
 
     async def finish(
@@ -256,16 +239,16 @@ class AsyncFairQueue(AsyncReading):
         return await self._run(upkeep.sweep(self._shards, now))
 
     async def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
-        return await self._run(messages.carry(self._shards, limit, now))
+        return await self._survey(lambda shards: messages.carry(shards, limit, now))
 
     async def wait_for_work(self, timeout: float) -> bool:
         return await self._run(routed.wait_for_work(self._shards, timeout))
 
     async def pause(self, *, now: float | None = None) -> None:
-        await self._run(upkeep.set_paused(self._shards, now, paused=True))
+        await self._survey(lambda shards: upkeep.set_paused(shards, now, paused=True))
 
     async def resume(self, *, now: float | None = None) -> None:
-        await self._run(upkeep.set_paused(self._shards, now, paused=False))
+        await self._survey(lambda shards: upkeep.set_paused(shards, now, paused=False))
 
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         return await self._run(upkeep.cancel(self._shards, task_id, reason, now))

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .activity import activity
+from .driving import AsyncDriving
 from .health import Health, health
+from .ids import check_id
 from .routing import reading
 from .shard_stats import ShardStats, shard_stats
 from .statistics import QueueStats, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .activity import Activity
     from .dependencies import Blockers, DependencyGraph, DependencyView
     from .finding import Found, Matching, Search
-    from .listing import Page, Sizes, WorkerRecord
+    from .listing import Listed, Page, Sizes, WorkerRecord
     from .lookup import Progress
     from .models import Task
     from .records import Attempt, EventCount, TaskState
@@ -25,48 +27,47 @@ if TYPE_CHECKING:
     from .snapshot import Violation
     from .standing import Standing
     from .steps import Steps
-    from .transport import AsyncClient
     from .users import UserStats
     from .waiting import Waiting
 
 T = TypeVar("T")
 
 
-class AsyncReading:
+class AsyncReading(AsyncDriving):
     """`Reading`, with every method a coroutine."""
 
-    _shards: Shards
-    client: AsyncClient
-
-    async def _run(self, steps: Steps[T]) -> T:
-        raise NotImplementedError
+    async def _read_task(self, task_id: str, read: Callable[[Shards], Steps[T]]) -> T:
+        """A task that does not say its shard is looked for on all that can be reached."""
+        if self._shards.said_by(check_id(task_id, "task_id")) is None:
+            return await self._survey(read)
+        return await self._run(read(self._shards))
 
     async def event_counts(self) -> dict[str, EventCount]:
         return await self._run(reading.event_counts(self._shards))
 
     async def is_paused(self) -> bool:
-        return await self._run(reading.is_paused(self._shards))
+        return await self._survey(reading.is_paused)
 
     async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
-        return await self._run(reading.find(self._shards, search, limit, cursor))
+        return await self._survey(lambda shards: reading.find(shards, search, limit, cursor))
 
     async def matching(self, search: Search) -> Matching:
-        return await self._run(reading.matching(self._shards, search))
+        return await self._survey(lambda shards: reading.matching(shards, search))
 
     async def get_task(self, task_id: str) -> Task:
-        return await self._run(reading.get_task(self._shards, task_id))
+        return await self._read_task(task_id, lambda shards: reading.get_task(shards, task_id))
 
     async def history(self, task_id: str) -> list[Attempt]:
-        return await self._run(reading.history(self._shards, task_id))
+        return await self._read_task(task_id, lambda shards: reading.history(shards, task_id))
 
     async def get_progress(self, task_id: str) -> Progress | None:
-        return await self._run(reading.get_progress(self._shards, task_id))
+        return await self._read_task(task_id, lambda shards: reading.get_progress(shards, task_id))
 
     async def position(self, task_id: str) -> int | None:
-        return await self._run(reading.position(self._shards, task_id))
+        return await self._read_task(task_id, lambda shards: reading.position(shards, task_id))
 
     async def standing(self, task_id: str) -> Standing:
-        return await self._run(reading.standing(self._shards, task_id))
+        return await self._read_task(task_id, lambda shards: reading.standing(shards, task_id))
 
     async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         return await self._run(reading.view(self._shards, task_id, nodes))
@@ -90,7 +91,7 @@ class AsyncReading:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Task]:
-        return await self._run(reading.tasks(self._shards, state, user_id, limit, cursor))
+        return await self._survey(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
 
     async def get_queue_sizes(self, user_id: str) -> Sizes:
         return (await self._run(reading.queue_sizes(self._shards, [user_id])))[user_id]
@@ -100,43 +101,43 @@ class AsyncReading:
 
     async def get_stats(self, minutes: int = 60) -> QueueStats:
         """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
-        return await self._run(stats(self._shards.all, minutes))
+        return await self._survey(lambda shards: stats(shards, minutes))
 
-    async def get_shard_stats(self) -> list[ShardStats]:
+    async def get_shard_stats(self) -> Listed[ShardStats]:
         """What lies on each shard, and on which node of a cluster."""
-        return await self._run(shard_stats(self._shards.all, self.client))
+        return await self._survey(lambda shards: shard_stats(shards, self.client))
 
     async def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
-        return await self._run(activity(self._shards.all, minutes, per_span))
+        return await self._survey(lambda shards: activity(shards, minutes, per_span))
 
-    async def longest_waits(self, limit: int = 50) -> list[Waiting]:
+    async def longest_waits(self, limit: int = 50) -> Listed[Waiting]:
         """Tasks that have been ready longest (at most 1,000), the longest wait first."""
-        return await self._run(reading.longest_waits(self._shards, limit))
+        return await self._survey(lambda shards: reading.longest_waits(shards, limit))
 
-    async def busiest_users(self, sample: int = 100) -> list[str]:
+    async def busiest_users(self, sample: int = 100) -> Listed[str]:
         """Users with tasks that have not begun, those first whom most of a random sample of such tasks belong to.
 
         The sample holds ``sample`` tasks of each state in which tasks wait: whoever has a twentieth of those in one of them
         is missed once in 170 times when it is 100. It is found however many users there are.
         """
-        return await self._run(reading.busiest_users(self._shards, sample))
+        return await self._survey(lambda shards: reading.busiest_users(shards, sample))
 
     async def health(self) -> Health:
-        return await self._run(health(self._shards.all))
+        return await self._survey(health)
 
     async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
-        return await self._run(reading.user_names(self._shards, cursor, limit, busy_first))
+        return await self._survey(lambda shards: reading.user_names(shards, cursor, limit, busy_first))
 
-    async def busy_users(self, limit: int = 100) -> list[str]:
+    async def busy_users(self, limit: int = 100) -> Listed[str]:
         """Users that have something now, or settings, before those who had; as many of each shard."""
-        return await self._run(reading.busy_users(self._shards, limit))
+        return await self._survey(lambda shards: reading.busy_users(shards, limit))
 
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         return await self._run(reading.user_stats(self._shards, user_ids, now))
 
-    async def workers(self) -> list[WorkerRecord]:
-        return await self._run(reading.workers(self._shards))
+    async def workers(self) -> Listed[WorkerRecord]:
+        return await self._survey(reading.workers)
 
-    async def check_invariants(self) -> list[Violation]:
-        return await self._run(reading.check_invariants(self._shards))
+    async def check_invariants(self) -> Listed[Violation]:
+        return await self._survey(reading.check_invariants)

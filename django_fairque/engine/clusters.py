@@ -10,6 +10,7 @@ declares one key more, which never exists: a node of a slot on its way then answ
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_errors
@@ -17,8 +18,12 @@ from redis import exceptions as redis_errors
 from .steps import Block, Call, Scan, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from .steps import Request
 
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""In the text of an error of the encryption library."""
 MOVING = (redis_errors.AskError, redis_errors.TryAgainError)
 """The slot is on its way, or (MOVED is an `AskError`) elsewhere: nothing was executed."""
 LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
@@ -48,17 +53,18 @@ def home(client: Any, request: Request) -> Any:
     """Who takes the commands of a request: the node of its slot; the client itself if it is of no cluster."""
     if not is_cluster(client):
         return client
-    node = client.get_node_from_key(_key(request))
+    node = client.get_node_from_key(key_of(request))
     return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
 
 
 def near(client: Any, request: Request) -> dict[str, Any]:
     """Options with which a cluster's client sends what has no key to the node of the request; none for another client."""
-    key = _key(request) if is_cluster(client) else None
+    key = key_of(request) if is_cluster(client) else None
     return {} if key is None else {"target_nodes": client.get_node_from_key(key)}
 
 
-def _key(request: Request) -> str | None:
+def key_of(request: Request) -> str | None:
+    """A key of a request, which says where it goes; None if it has none."""
     if isinstance(request, Call):
         return request.keys[0]
     if isinstance(request, Scan):
@@ -103,10 +109,31 @@ async def look_async(client: Any, *, again: bool) -> None:
 
 async def in_one_go(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
     """Send commands over one connection to a node of a client for coroutines; their replies, errors among them."""
-    connection = node.acquire_connection()
-    try:
+    async with _connection_of(node) as connection:
         await connection.send_packed_command(connection.pack_commands(commands))
         return [await _reply(connection) for _ in commands]
+
+
+async def read_in_one_go(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """As `in_one_go`, with the replies as the client reads them, but not decoded; raises the first error among them."""
+    replies, errors = list[Any](), list[redis_errors.ResponseError]()
+    async with _connection_of(node) as connection:
+        await connection.send_packed_command(connection.pack_commands(commands))
+        for command in commands:
+            try:
+                replies.append(await node.parse_response(connection, command[0], NEVER_DECODE=True))
+            except redis_errors.ResponseError as error:  # noqa: PERF203 - the others are to be read all the same
+                errors.append(error)
+    if errors:
+        raise errors[0]
+    return replies
+
+
+@asynccontextmanager
+async def _connection_of(node: Any) -> AsyncIterator[Any]:
+    connection = node.acquire_connection()
+    try:
+        yield connection
     except BaseException:  # a canceled one's too: a late reply must not be taken for the next call's
         await connection.disconnect(nowait=True)
         raise

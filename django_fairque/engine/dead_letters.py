@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from .driving import AsyncSurvey, Survey
     from .listing import Page
-    from .records import DLQEntry, DLQGroups, DLQMatching
+    from .records import DLQCounts, DLQEntry, DLQGroups, DLQMatching
     from .shards import Shards
     from .steps import AsyncRun, Run
 
@@ -27,14 +28,14 @@ class DeadLetters:
     ``newer_than`` (seconds), ``moved_until`` (a moment).
     """
 
-    def __init__(self, shards: Shards, run: Run) -> None:
-        self._shards, self._run = shards, run
+    def __init__(self, shards: Shards, run: Run, survey: Survey) -> None:
+        self._shards, self._run, self._survey = shards, run, survey
 
     def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[DLQEntry]:
         """A page of entries, the oldest first; the filters leave out what does not match."""
-        return self._run(routed.page(self._shards, limit, cursor, Filter.create(filters), now))
+        return self._survey(lambda shards: routed.page(shards, limit, cursor, Filter.create(filters), now))
 
     def get(self, entry_id: str) -> DLQEntry:
         """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
@@ -45,26 +46,26 @@ class DeadLetters:
         return self._run(routed.of_task(self._shards, task_id))
 
     def count(self) -> int:
-        """How many lie there."""
-        return self._run(routed.count(self._shards))
+        """How many lie there; `ShardsAwayError` when that can't be told of all shards."""
+        return self._survey(routed.count)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> DLQCounts:
         """How many lie there, by failure type."""
-        return self._run(routed.counts(self._shards))
+        return self._survey(routed.counts)
 
     def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """What they died of: letters of one fingerprint together, among the ``look_at`` oldest (at most 10,000)."""
-        return self._run(routed.groups(self._shards, look_at, Filter.create(filters), now))
+        return self._survey(lambda shards: routed.groups(shards, look_at, Filter.create(filters), now))
 
     def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[Letter]:
         """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
-        return self._run(routed.letters_page(self._shards, limit, cursor, Filter.create(filters), now))
+        return self._survey(lambda shards: routed.letters_page(shards, limit, cursor, Filter.create(filters), now))
 
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """How many match, before something is done to all of them; looks at the 4,000 oldest."""
-        return self._run(routed.matching(self._shards, Filter.create(filters), now))
+        return self._survey(lambda shards: routed.matching(shards, Filter.create(filters), now))
 
     def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
         """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id."""
@@ -100,13 +101,13 @@ class DeadLetters:
 class AsyncDeadLetters:
     """`DeadLetters`, awaited."""
 
-    def __init__(self, shards: Shards, run: AsyncRun) -> None:
-        self._shards, self._run = shards, run
+    def __init__(self, shards: Shards, run: AsyncRun, survey: AsyncSurvey) -> None:
+        self._shards, self._run, self._survey = shards, run, survey
 
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[DLQEntry]:
-        return await self._run(routed.page(self._shards, limit, cursor, Filter.create(filters), now))
+        return await self._survey(lambda shards: routed.page(shards, limit, cursor, Filter.create(filters), now))
 
     async def get(self, entry_id: str) -> DLQEntry:
         return await self._run(routed.get(self._shards, entry_id))
@@ -115,21 +116,23 @@ class AsyncDeadLetters:
         return await self._run(routed.of_task(self._shards, task_id))
 
     async def count(self) -> int:
-        return await self._run(routed.count(self._shards))
+        return await self._survey(routed.count)
 
-    async def counts(self) -> dict[str, int]:
-        return await self._run(routed.counts(self._shards))
+    async def counts(self) -> DLQCounts:
+        return await self._survey(routed.counts)
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
-        return await self._run(routed.groups(self._shards, look_at, Filter.create(filters), now))
+        return await self._survey(lambda shards: routed.groups(shards, look_at, Filter.create(filters), now))
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> Page[Letter]:
-        return await self._run(routed.letters_page(self._shards, limit, cursor, Filter.create(filters), now))
+        return await self._survey(
+            lambda shards: routed.letters_page(shards, limit, cursor, Filter.create(filters), now)
+        )
 
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
-        return await self._run(routed.matching(self._shards, Filter.create(filters), now))
+        return await self._survey(lambda shards: routed.matching(shards, Filter.create(filters), now))
 
     async def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
         return await self._run(routed.requeue(self._shards, entry_id, payload, now))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from .servers import holes, mode, name_and_version, numbers, stranger
-from .transport import FAILURES, MINIMUM, explained
+from .servers import MINIMUM, holes, mode, name_and_version, numbers, stranger
+from .transport import FAILURES, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

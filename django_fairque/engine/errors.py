@@ -13,6 +13,7 @@
     ├── RedisConnectionError        the server can't be reached, or refuses to work now
     │   ├── ServerRefusedError      it answered, and the answer is a definite no (read-only, full, ...)
     │   │   └── NotPermittedError   this user's rights do not suffice; names the command
+    │   ├── ShardsAwayError         some of a queue's shards can't be reached, and the others can't say it for them
     │   ├── UntrustedServerError    its certificate is not one that was expected
     │   ├── NotReplicatedError      too few replicas confirmed in time: whether it lasts is unknown
     │   └── UnsupportedServerError  it is too old, or set up to throw data away (a ConfigurationError too)
@@ -97,6 +98,19 @@ class NotPermittedError(ServerRefusedError):
 
 class UntrustedServerError(RedisConnectionError):
     """The server's certificate is not one to trust: another authority's, expired, or for another name. Nothing was sent."""
+
+
+class ShardsAwayError(RedisConnectionError):
+    """Some ``shards`` of a queue (their numbers) can't be reached, and what was asked can't be said, or done, without them.
+
+    Of a push of many, ``task_ids`` are those that may not have arrived; the others were accepted. Pushing them again under
+    the same ids is safe.
+    """
+
+    def __init__(self, message: str, shards: Sequence[int] = (), task_ids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.shards = tuple(shards)
+        self.task_ids = tuple(task_ids)
 
 
 class NotReplicatedError(RedisConnectionError):

@@ -61,6 +61,8 @@ class Found:
     tasks: tuple[Task, ...]
     looked_at: int
     cursor: str | None
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, and are left out."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Matching:
 
     task_ids: list[str]
     is_whole: bool
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, of which nothing is known."""
 
 
 def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Steps[Found]:

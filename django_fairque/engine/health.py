@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from .commands import NEVER, Commands
 from .diagnosis import REFUSALS, SECTIONS, findings
 from .servers import mode, name_and_version
+from .shards import said
 from .steps import Read, Steps, read_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from .shards import Shards
 
 LATE = 60
 """Seconds after which maintenance that should have been done by now is missing."""
@@ -24,6 +27,8 @@ class Health:
     status: str
     reasons: list[str]
     server: dict[str, Any]
+    missing_shards: tuple[int, ...] = ()
+    """Numbers of the shards that can't be reached now: what lies there waits, and is not looked at."""
 
 
 def attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
@@ -48,8 +53,12 @@ def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
     return list(found.values())
 
 
-def health(shards: Sequence[Commands]) -> Steps[Health]:
-    """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached."""
+def health(queue: Shards) -> Steps[Health]:
+    """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached.
+
+    Of several shards some may be away: the queue is degraded then, as the users of the others go on.
+    """
+    shards = tuple(queue)
     (info, clock), *found_in = yield from read_each([[("INFO", *SECTIONS), ("TIME",)], *map(_reads, shards)])
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     attended = yield from read_each([attendance(shard, now) for shard in shards])
@@ -60,6 +69,11 @@ def health(shards: Sequence[Commands]) -> Steps[Health]:
     found = dict.fromkeys(each for info in infos for each in findings(info))
     refusals = [text for kind, text in found if kind in REFUSALS]
     reasons = [text for kind, text in found if kind not in REFUSALS]
+    if queue.missing:
+        reasons.insert(
+            0,
+            f"{said(queue.missing)} of {len(queue)} can't be reached: what their users push is refused, what lies there waits",
+        )
     if not workers and (ring or sum(map(int, due))):
         reasons.append("tasks are waiting and no worker is running; start one with manage.py fairque_worker")
     late = (now - look) / 1_000_000
@@ -80,4 +94,4 @@ def health(shards: Sequence[Commands]) -> Steps[Health]:
         "append_only_file": bool(info.get("aof_enabled")),
     }
     status = "down" if refusals else "degraded" if reasons else "good"
-    return Health(status, [*refusals, *reasons], server)
+    return Health(status, [*refusals, *reasons], server, queue.missing)

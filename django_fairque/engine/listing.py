@@ -13,7 +13,7 @@ from .records import TaskState
 from .steps import Read, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .commands import Commands
     from .models import Task
@@ -31,6 +31,16 @@ class Page(Generic[T]):
 
     items: list[T]
     cursor: str | None
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now: the pages go on without them."""
+
+
+class Listed(list[T]):
+    """A list of what the shards know, without what lies on the ``missing_shards``, which can't be reached now."""
+
+    def __init__(self, items: Iterable[T] = (), missing_shards: tuple[int, ...] = ()) -> None:
+        super().__init__(items)
+        self.missing_shards = missing_shards
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import leasing
-from .commands import MAX_BATCH
 from .dead_letters import DeadLetters
-from .errors import FairQueueError
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
 from .options import QueueConfig
@@ -65,9 +62,8 @@ class FairQueue(Reading):
         self._transport = Transport(client, self.config.pipeline_timeout)
         self._only = shard
         self._whole: FairQueue | None = None
-        self._is_checked = False
-        self.dlq = DeadLetters(self._shards, self._run)
-        self.schedules = Schedules(self._shards, self._run)
+        self.dlq = DeadLetters(self._shards, self._run, self._survey)
+        self.schedules = Schedules(self._shards, self._run, self._survey)
 
     @property
     def shards(self) -> Sequence[FairQueue]:
@@ -110,28 +106,11 @@ class FairQueue(Reading):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.label!r}>"
 
-    def _run(self, steps: Steps[T]) -> T:
-        if not self._is_checked:
-            self._drive(spreading.check(Shards(self.name, self.config)))
-            self._is_checked = True
-        return self._drive(steps)
-
     def _run_and_carry(self, steps: Steps[T]) -> T:
-        """As `_run`, then carry what these left for other shards. If that fails workers do it: it is written down."""
+        """As `_run`, then carry what these left for other shards."""
         result = self._run(steps)
-        if len(self._shards) > 1:
-            with suppress(FairQueueError):
-                self._run(messages.carry(self._shards, MAX_BATCH, None))
+        self._carry()
         return result
-
-    def _drive(self, steps: Steps[T]) -> T:
-        try:
-            request = next(steps)
-            while True:
-                request = steps.send(self._transport.send(request))
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
 
     def push(self, task: Task, *, now: float | None = None) -> PushResult:
         """Hand a task to the engine; once this returns it is not lost. `BacklogFullError` if its user has too many."""
@@ -145,7 +124,7 @@ class FairQueue(Reading):
         Tasks of one user and priority keep their order. If backlog limits refuse some, the others are accepted
         and `BacklogFullError` is raised at the end with all results.
         """
-        return self._run_and_carry(pushing.push_batch(self._shards, tasks, now))
+        return self._run_and_carry(pushing.push_batch(self._living(), tasks, now))
 
     def push_graph(
         self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
@@ -209,7 +188,7 @@ class FairQueue(Reading):
         now: float | None = None,
     ) -> Lease | None:
         """Lease the next task, or None. See `pop_batch`."""
-        leases = self._run(routed.pop_batch(self._shards, self._turns, Fetch(1, worker, users, steal, lease), now))
+        leases = self._run(routed.pop_batch(self._living(), self._turns, Fetch(1, worker, users, steal, lease), now))
         return leases[0] if leases else None
 
     def pop_batch(
@@ -230,7 +209,7 @@ class FairQueue(Reading):
             steal: whom it serves when none of ``users`` has anything.
             lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
         """
-        return self._run(routed.pop_batch(self._shards, self._turns, Fetch(n, worker, users, steal, lease), now))
+        return self._run(routed.pop_batch(self._living(), self._turns, Fetch(n, worker, users, steal, lease), now))
 
     def settle(
         self,
@@ -249,7 +228,7 @@ class FairQueue(Reading):
         ``woken`` says that `wait_for_work` has just returned True: the wake marker is passed on if there is more.
         """
         return self._run(
-            routed.settle(self._shards, self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
+            routed.settle(self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
         )
 
     def finish(self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None) -> None:
@@ -322,19 +301,22 @@ class FairQueue(Reading):
 
     def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
         """Carry news between the shards, at most ``limit`` messages of each; returns how many arrived. Workers do."""
-        return self._run(messages.carry(self._shards, limit, now))
+        return self._survey(lambda shards: messages.carry(shards, limit, now))
 
     def wait_for_work(self, timeout: float) -> bool:
         """Sleep on the server until work comes, at most ``timeout`` seconds; whether it came."""
         return self._run(routed.wait_for_work(self._shards, timeout))
 
     def pause(self, *, now: float | None = None) -> None:
-        """Hand out nothing more; pushes and outcomes go on."""
-        self._run(upkeep.set_paused(self._shards, now, paused=True))
+        """Hand out nothing more; pushes and outcomes go on.
+
+        `ShardsAwayError` names shards that could not be told; the others are.
+        """
+        self._survey(lambda shards: upkeep.set_paused(shards, now, paused=True))
 
     def resume(self, *, now: float | None = None) -> None:
-        """End the `pause`: hand out tasks again."""
-        self._run(upkeep.set_paused(self._shards, now, paused=False))
+        """End the `pause`: hand out tasks again; `ShardsAwayError` as there."""
+        self._survey(lambda shards: upkeep.set_paused(shards, now, paused=False))
 
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .activity import activity
+from .driving import Driving
 from .health import Health, health
+from .ids import check_id
 from .routing import reading
 from .shard_stats import ShardStats, shard_stats
 from .statistics import QueueStats, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .activity import Activity
     from .dependencies import Blockers, DependencyGraph, DependencyView
     from .finding import Found, Matching, Search
-    from .listing import Page, Sizes, WorkerRecord
+    from .listing import Listed, Page, Sizes, WorkerRecord
     from .lookup import Progress
     from .models import Task
     from .records import Attempt, EventCount, TaskState
@@ -25,21 +27,24 @@ if TYPE_CHECKING:
     from .snapshot import Violation
     from .standing import Standing
     from .steps import Steps
-    from .transport import SyncClient
     from .users import UserStats
     from .waiting import Waiting
 
 T = TypeVar("T")
 
 
-class Reading:
-    """Each method reads a bounded part of the queue, in one round trip or a few, unless it says otherwise."""
+class Reading(Driving):
+    """Each method reads a bounded part of the queue, in one round trip or a few, unless it says otherwise.
 
-    _shards: Shards
-    client: SyncClient
+    What is told of the whole queue is told by the shards that can be reached while a node of the cluster is away: its
+    ``missing_shards`` are the numbers of the others. Numbers and yes or no, which can't say that, raise `ShardsAwayError`.
+    """
 
-    def _run(self, steps: Steps[T]) -> T:
-        raise NotImplementedError
+    def _read_task(self, task_id: str, read: Callable[[Shards], Steps[T]]) -> T:
+        """A task that does not say its shard is looked for on all that can be reached."""
+        if self._shards.said_by(check_id(task_id, "task_id")) is None:
+            return self._survey(read)
+        return self._run(read(self._shards))
 
     def event_counts(self) -> dict[str, EventCount]:
         """What is known of the model events that asked for tasks of this queue, by event."""
@@ -47,35 +52,35 @@ class Reading:
 
     def is_paused(self) -> bool:
         """Whether `pause` holds everything back."""
-        return self._run(reading.is_paused(self._shards))
+        return self._survey(reading.is_paused)
 
     def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
         """Tasks without payloads and results that match, of the next ``look_at`` ones in the state's registry."""
-        return self._run(reading.find(self._shards, search, limit, cursor))
+        return self._survey(lambda shards: reading.find(shards, search, limit, cursor))
 
     def matching(self, search: Search) -> Matching:
         """The ids of all tasks that match among the first ``look_at`` ones in the state's registry."""
-        return self._run(reading.matching(self._shards, search))
+        return self._survey(lambda shards: reading.matching(shards, search))
 
     def get_task(self, task_id: str) -> Task:
         """The task as it is now; `TaskNotFoundError` when the queue does not know it (any more)."""
-        return self._run(reading.get_task(self._shards, task_id))
+        return self._read_task(task_id, lambda shards: reading.get_task(shards, task_id))
 
     def history(self, task_id: str) -> list[Attempt]:
         """The attempts that did not finish the task and what brought it back, oldest first, at most 25."""
-        return self._run(reading.history(self._shards, task_id))
+        return self._read_task(task_id, lambda shards: reading.history(shards, task_id))
 
     def get_progress(self, task_id: str) -> Progress | None:
         """How far the task says it is; None when it said nothing, or is not known."""
-        return self._run(reading.get_progress(self._shards, task_id))
+        return self._read_task(task_id, lambda shards: reading.get_progress(shards, task_id))
 
     def position(self, task_id: str) -> int | None:
         """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
-        return self._run(reading.position(self._shards, task_id))
+        return self._read_task(task_id, lambda shards: reading.position(shards, task_id))
 
     def standing(self, task_id: str) -> Standing:
         """What decides whether and when a task starts: its user's limits and turn, its place, its lease."""
-        return self._run(reading.standing(self._shards, task_id))
+        return self._read_task(task_id, lambda shards: reading.standing(shards, task_id))
 
     def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         """Who waits for a task, what it waits for, and the graph around it (at most ``nodes`` tasks)."""
@@ -105,7 +110,7 @@ class Reading:
         cursor: str | None = None,
     ) -> Page[Task]:
         """A page of tasks: of one state (all states in turn for None), of one user, in the registry's order."""
-        return self._run(reading.tasks(self._shards, state, user_id, limit, cursor))
+        return self._survey(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
 
     def get_queue_sizes(self, user_id: str) -> Sizes:
         """How many tasks of a user wait, by kind, and run."""
@@ -117,51 +122,51 @@ class Reading:
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
         """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
-        return self._run(stats(self._shards.all, minutes))
+        return self._survey(lambda shards: stats(shards, minutes))
 
-    def get_shard_stats(self) -> list[ShardStats]:
+    def get_shard_stats(self) -> Listed[ShardStats]:
         """What lies on each shard, and on which node of a cluster."""
-        return self._run(shard_stats(self._shards.all, self.client))
+        return self._survey(lambda shards: shard_stats(shards, self.client))
 
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
-        return self._run(activity(self._shards.all, minutes, per_span))
+        return self._survey(lambda shards: activity(shards, minutes, per_span))
 
-    def longest_waits(self, limit: int = 50) -> list[Waiting]:
+    def longest_waits(self, limit: int = 50) -> Listed[Waiting]:
         """Tasks that have been ready longest (at most 1,000), the longest wait first."""
-        return self._run(reading.longest_waits(self._shards, limit))
+        return self._survey(lambda shards: reading.longest_waits(shards, limit))
 
-    def busiest_users(self, sample: int = 100) -> list[str]:
+    def busiest_users(self, sample: int = 100) -> Listed[str]:
         """Users with tasks that have not begun, those first whom most of a random sample of such tasks belong to.
 
         The sample holds ``sample`` tasks of each state in which tasks wait: whoever has a twentieth of those in one of them
         is missed once in 170 times when it is 100. It is found however many users there are.
         """
-        return self._run(reading.busiest_users(self._shards, sample))
+        return self._survey(lambda shards: reading.busiest_users(shards, sample))
 
     def health(self) -> Health:
         """Whether the queue is good, degraded or down, and why."""
-        return self._run(health(self._shards.all))
+        return self._survey(health)
 
     def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
         """A page of the users that have, or lately had, something in the queue.
 
         ``busy_first``: who has something now, or settings, before who had; follow its cursors with it.
         """
-        return self._run(reading.user_names(self._shards, cursor, limit, busy_first))
+        return self._survey(lambda shards: reading.user_names(shards, cursor, limit, busy_first))
 
-    def busy_users(self, limit: int = 100) -> list[str]:
+    def busy_users(self, limit: int = 100) -> Listed[str]:
         """Users that have something now, or settings, before those who had; as many of each shard."""
-        return self._run(reading.busy_users(self._shards, limit))
+        return self._survey(lambda shards: reading.busy_users(shards, limit))
 
     def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         """The figures of these users, in order, with one read each in one round trip."""
         return self._run(reading.user_stats(self._shards, user_ids, now))
 
-    def workers(self) -> list[WorkerRecord]:
+    def workers(self) -> Listed[WorkerRecord]:
         """The workers that sent a heartbeat lately."""
-        return self._run(reading.workers(self._shards))
+        return self._survey(reading.workers)
 
-    def check_invariants(self) -> list[Violation]:
+    def check_invariants(self) -> Listed[Violation]:
         """Compare everything the queue holds with the invariants; reads every key, so not for every minute."""
-        return self._run(reading.check_invariants(self._shards))
+        return self._survey(reading.check_invariants)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from .fingerprint import fingerprint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .models import Task
 
 
@@ -140,6 +142,8 @@ class DLQGroups:
     groups: tuple[DLQGroup, ...]
     looked_at: int
     is_whole: bool
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, and are left out."""
 
 
 @dataclass(frozen=True)
@@ -153,3 +157,13 @@ class DLQMatching:
     until: float
     looked_at: int
     is_whole: bool
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, of which nothing is known."""
+
+
+class DLQCounts(dict[str, int]):
+    """How many dead letters lie there, by failure type, without those on ``missing_shards``, which can't be reached now."""
+
+    def __init__(self, counts: Mapping[str, int], missing_shards: tuple[int, ...] = ()) -> None:
+        super().__init__(counts)
+        self.missing_shards = missing_shards

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import schedules
 from .routing import recurring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .commands import Commands
+    from .driving import AsyncSurvey, Survey
+    from .listing import Listed
     from .models import Task
     from .schedule import Fired, Schedule, Template
     from .shards import Shards
@@ -18,8 +22,11 @@ if TYPE_CHECKING:
 class Schedules:
     """The schedules of one queue (``queue.schedules``)."""
 
-    def __init__(self, shards: Shards, run: Run) -> None:
-        self._shards, self._run = shards, run
+    def __init__(self, shards: Shards, run: Run, survey: Survey) -> None:
+        self._shards, self._run, self._survey = shards, run, survey
+
+    def _holder(self, name: str) -> Commands:
+        return self._survey(lambda shards: recurring.holder(shards, name))
 
     def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
         """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
@@ -37,35 +44,37 @@ class Schedules:
         Raises:
             TaskValidationError: it can't be understood, or would never fire; nothing was changed.
         """
-        return self._run(recurring.add(self._shards, name, task, _checked(options), now))
+        checked = _checked(options)
+        place = self._survey(lambda shards: recurring.places(shards, name, task))
+        return self._run(recurring.add(place, name, task, checked, now))
 
     def remove(self, name: str, *, now: float | None = None) -> bool:
         """Whether there was one."""
-        return self._run(recurring.remove(self._shards, name, now))
+        return self._run(schedules.remove(self._holder(name), name, now))
 
     def enable(self, name: str, *, now: float | None = None) -> None:
         """Switch it on: from now, what would have been meanwhile is not missed."""
-        self._run(recurring.set_enabled(self._shards, name, enabled=True, now=now))
+        self._run(schedules.set_enabled(self._holder(name), name, enabled=True, now=now))
 
     def disable(self, name: str, *, now: float | None = None) -> None:
         """Switch it off: it stays, and pushes nothing."""
-        self._run(recurring.set_enabled(self._shards, name, enabled=False, now=now))
+        self._run(schedules.set_enabled(self._holder(name), name, enabled=False, now=now))
 
     def sign(self, name: str, *, now: float | None = None) -> None:
         """Sign what it pushes as it is kept now, with this process's key. Look at it before: `get`."""
-        self._run(recurring.sign(self._shards, name, now))
+        self._run(schedules.sign(self._holder(name), name, now))
 
     def run_now(self, name: str, *, now: float | None = None) -> str:
         """Push its task at once, beside its instants; the task's id."""
-        return self._run(recurring.run_now(self._shards, name, now))
+        return self._run(schedules.run_now(self._holder(name), name, now))
 
     def get(self, name: str) -> Schedule:
         """The schedule of that name; `TaskNotFoundError` when there is none."""
-        return self._run(recurring.get(self._shards, name))
+        return self._run(schedules.get(self._holder(name), name))
 
-    def list(self) -> Sequence[Schedule]:
+    def list(self) -> Listed[Schedule]:
         """All of them, by name."""
-        return self._run(recurring.list_all(self._shards))
+        return self._survey(recurring.list_all)
 
     def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
@@ -75,32 +84,37 @@ class Schedules:
 class AsyncSchedules:
     """`Schedules`, awaited."""
 
-    def __init__(self, shards: Shards, run: AsyncRun) -> None:
-        self._shards, self._run = shards, run
+    def __init__(self, shards: Shards, run: AsyncRun, survey: AsyncSurvey) -> None:
+        self._shards, self._run, self._survey = shards, run, survey
+
+    async def _holder(self, name: str) -> Commands:
+        return await self._survey(lambda shards: recurring.holder(shards, name))
 
     async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
-        return await self._run(recurring.add(self._shards, name, task, _checked(options), now))
+        checked = _checked(options)
+        place = await self._survey(lambda shards: recurring.places(shards, name, task))
+        return await self._run(recurring.add(place, name, task, checked, now))
 
     async def remove(self, name: str, *, now: float | None = None) -> bool:
-        return await self._run(recurring.remove(self._shards, name, now))
+        return await self._run(schedules.remove(await self._holder(name), name, now))
 
     async def enable(self, name: str, *, now: float | None = None) -> None:
-        await self._run(recurring.set_enabled(self._shards, name, enabled=True, now=now))
+        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=True, now=now))
 
     async def disable(self, name: str, *, now: float | None = None) -> None:
-        await self._run(recurring.set_enabled(self._shards, name, enabled=False, now=now))
+        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=False, now=now))
 
     async def sign(self, name: str, *, now: float | None = None) -> None:
-        await self._run(recurring.sign(self._shards, name, now))
+        await self._run(schedules.sign(await self._holder(name), name, now))
 
     async def run_now(self, name: str, *, now: float | None = None) -> str:
-        return await self._run(recurring.run_now(self._shards, name, now))
+        return await self._run(schedules.run_now(await self._holder(name), name, now))
 
     async def get(self, name: str) -> Schedule:
-        return await self._run(recurring.get(self._shards, name))
+        return await self._run(schedules.get(await self._holder(name), name))
 
-    async def list(self) -> Sequence[Schedule]:
-        return await self._run(recurring.list_all(self._shards))
+    async def list(self) -> Listed[Schedule]:
+        return await self._survey(recurring.list_all)
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         return await self._run(recurring.fire_due(self._shards, limit, now))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .errors import UnsupportedServerError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Version = tuple[int, ...]
+
+MINIMUM: Version = (7, 2)
 
 FIXES: Mapping[str, Mapping[str, tuple[Version, ...]]] = {
     "CVE-2025-49844": {
@@ -59,3 +63,18 @@ def holes(name: str, version: str) -> Iterator[tuple[str, str]]:
 def mode(info: Mapping[str, Any]) -> str:
     """``standalone``, ``cluster``, or ``sentinel``."""
     return str(info.get("server_mode") or info.get("redis_mode") or "standalone")
+
+
+def check_server(info: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedServerError` unless ``INFO`` describes a server that keeps tasks safe."""
+    if who := stranger(info):
+        raise UnsupportedServerError(who)
+    name, version = name_and_version(info)
+    if numbers(version) < MINIMUM:
+        raise UnsupportedServerError(f"{name} 7.2 or newer is needed, this server is {name} {version}; upgrade it")
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys") and int(info.get("maxmemory", 0)) > 0:
+        raise UnsupportedServerError(
+            f"the server throws tasks away when memory is short (maxmemory-policy {policy}); "
+            f"it must be noeviction, or the queue needs a server of its own"
+        )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import clusters
+from .listing import Listed
 from .records import TaskState
 from .steps import Steps, read_each
 
@@ -13,17 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .commands import Commands
+    from .shards import Shards
 
 
 @dataclass(frozen=True)
 class ShardStats:
     """One shard now: tasks by state, and how many of its users have something to start. ``node`` is the address of the cluster's
-    node that has it, empty without a cluster."""
+    node that has it, empty without a cluster. Unless ``is_up`` it can't be reached, and nothing is known of it: all is 0."""
 
     shard: int
     node: str
     states: dict[str, int]
     users_ready: int
+    is_up: bool = True
 
     @property
     def depth(self) -> int:
@@ -31,9 +34,18 @@ class ShardStats:
         return self.states[TaskState.QUEUED.value]
 
 
-def shard_stats(shards: Sequence[Commands], client: Any) -> Steps[list[ShardStats]]:
-    found = yield from read_each([_reads(shard) for shard in shards])
-    return [_shard(shard, client, sizes) for shard, sizes in zip(shards, found, strict=True)]
+def shard_stats(shards: Shards, client: Any) -> Steps[Listed[ShardStats]]:
+    """Of every shard, also of the missing ones."""
+    found = iter((yield from read_each([_reads(shard) for shard in shards])))
+    each = [
+        _shard(shard, client, next(found)) if shards.is_present(shard) else _away(shard, client) for shard in shards.all
+    ]
+    return Listed(each, shards.missing)
+
+
+def _away(commands: Commands, client: Any) -> ShardStats:
+    nothing = dict.fromkeys((state.value for state in TaskState), 0)
+    return ShardStats(commands.keys.shard, clusters.address(client, str(commands.keys)), nothing, 0, is_up=False)
 
 
 def _reads(commands: Commands) -> list[tuple[Any, ...]]:

@@ -7,16 +7,18 @@ chosen id is looked for.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from .commands import Commands
+from .errors import ShardsAwayError
 from .ids import bucket_in, bucket_of, check_id
 from .keys import Keys
 from .options import MOST_SHARDS
 from .steps import Read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .lease import Lease
     from .options import QueueConfig
@@ -33,6 +35,28 @@ class Shards:
         self.all = tuple(Commands(name, config, number) for number in numbers)
         self.home = self.all[0]
         """Where what belongs to no user is kept."""
+        self.missing: tuple[int, ...] = ()
+        """The numbers of those that can't be reached, and are left out where all are gone through."""
+        self.missing_now: Callable[[], Sequence[int]] = tuple
+        """As ``missing``, as it is known at this moment."""
+
+    def but(self, missing: Iterable[int]) -> Shards:
+        """The same shards, of which these can't be reached."""
+        others = copy(self)
+        others.missing = tuple(missing)
+        return others
+
+    def is_present(self, shard: Commands) -> bool:
+        return shard.keys.shard not in self.missing
+
+    def check_present(self, what: str) -> None:
+        """Raise `ShardsAwayError` if any can't be reached; ``what`` can't be told then."""
+        if self.missing:
+            raise ShardsAwayError(
+                f"{what}: {said(self.missing)} of queue {self.name!r} can't be reached; is the cluster's node running that "
+                f"has {'it' if len(self.missing) == 1 else 'them'}?",
+                self.missing,
+            )
 
     def spread_over(self, number: int) -> Shards:
         """The same queue with this number of shards, whatever is configured."""
@@ -44,7 +68,8 @@ class Shards:
         return len(self.all)
 
     def __iter__(self) -> Iterator[Commands]:
-        return iter(self.all)
+        """Those that can be reached."""
+        return (shard for shard in self.all if self.is_present(shard)) if self.missing else iter(self.all)
 
     def of(self, name: str) -> Commands:
         """The shard of a user, a run or a namespace."""
@@ -70,10 +95,13 @@ class Shards:
             else:
                 found[task_id] = known
         if asked:
-            reads = [("EXISTS", shard.keys.task(task_id)) for task_id in asked for shard in self.all]
+            living = tuple(self)
+            reads = [("EXISTS", shard.keys.task(task_id)) for task_id in asked for shard in living]
             there = iter((yield Read(reads)))
             for task_id in asked:
-                holders = [shard for shard in self.all if next(there)]
+                holders = [shard for shard in living if next(there)]
+                if not holders:
+                    self.check_present(f"where task {task_id!r} is can't be told")
                 found[task_id] = holders[0] if holders else self.home
         return found
 
@@ -90,6 +118,11 @@ class Shards:
     def across(self) -> Commands:
         """As `around`, for tasks that say their shard, for users, runs and namespaces."""
         return self.home if len(self.all) == 1 else Across(self, {})
+
+
+def said(numbers: Sequence[int]) -> str:
+    """``shard 3``, or ``shards 3, 7``."""
+    return f"shard{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 class Across(Commands):
@@ -113,7 +146,7 @@ class _KeysAcross(Keys):
         return there.keys
 
     def everywhere(self) -> Sequence[Keys]:
-        return [shard.keys for shard in self._shards]
+        return [shard.keys for shard in self._shards.all]
 
     def task(self, task_id: str) -> str:
         return self.of(task_id).task(task_id)

@@ -17,6 +17,8 @@ from .steps import Read, Steps, read_each
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .shards import Shards
+
 MINUTES = 60
 INTERNAL = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
@@ -95,11 +97,16 @@ class QueueStats:
     waits: Distribution = field(default_factory=Distribution)
     """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
     runs: Distribution = field(default_factory=Distribution)
+    missing_shards: tuple[int, ...] = ()
+    """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is told
+    of the others."""
 
 
-def stats(shards: Sequence[Commands], minutes: int = MINUTES) -> Steps[QueueStats]:
+def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
+    """Of the shards that can be reached."""
     if not 0 <= minutes <= MINUTES:
         raise ValueError(f"minutes must be a whole number from 0 to {MINUTES}, got {minutes!r}")
+    shards = tuple(queue)
     clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
     now = int(clock[0][0])
     last = now // 60
@@ -123,7 +130,7 @@ def stats(shards: Sequence[Commands], minutes: int = MINUTES) -> Steps[QueueStat
         hour.add(record)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
     return QueueStats(
-        queue=shards[0].name,
+        queue=queue.name,
         states=states,
         depth={priority.name: totals.get(f"depth:{priority.value}", 0) for priority in Priority},
         totals={name: totals[name] for name in sorted(totals) if _is_total(name)},
@@ -154,6 +161,7 @@ def stats(shards: Sequence[Commands], minutes: int = MINUTES) -> Steps[QueueStat
         minutes=[_minute(last - minutes + 1 + index, record) for index, record in enumerate(records)],
         waits=distribution(totals, "wait"),
         runs=distribution(totals, "run"),
+        missing_shards=queue.missing,
     )
 
 

@@ -17,33 +17,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redis import exceptions as redis_errors
 
-from . import clusters, replication
+from . import clusters, nodes, replication
 from .errors import (
     FairQueueError,
     LuaScriptError,
     NotPermittedError,
     RedisConnectionError,
     ServerRefusedError,
-    UnsupportedServerError,
     UntrustedServerError,
 )
 from .scripts import Script, load
-from .servers import name_and_version, numbers, stranger
+from .servers import check_server
 from .steps import Block, Call, Read, Request, Scan, Stream
 from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
 RAW = {"NEVER_DECODE": True}
 """Replies stay bytes whatever the client was told: payloads are not text until they have been checked."""
 
-MINIMUM = (7, 2)
 PASSING = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
 """Answers that mean "not now": nothing was executed, and it may be different soon."""
-
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-"""In the text of an error of the encryption library."""
 
 FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException)
 """What the client raises; its cluster's error is no `RedisError`."""
@@ -111,13 +106,20 @@ class Patience:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
         lost = isinstance(error, clusters.LOST)
-        self.is_in_doubt = self.is_in_doubt or (lost and not isinstance(error, NOT_BEGUN) and UNTRUSTED not in text)
+        self.is_in_doubt = self.is_in_doubt or (
+            lost and not isinstance(error, NOT_BEGUN) and clusters.UNTRUSTED not in text
+        )
         passing = self.is_stale or code in PASSING
-        if isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError)) or UNTRUSTED in text:
+        if (
+            isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
+            or clusters.UNTRUSTED in text
+        ):
             passing = False
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
         if passing and time.monotonic() + pause < self.deadline:
             return pause
+        if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
+            return 0.0  # however short the time: it is known where to go
         raise self._explained(error) from error
 
     def _explained(self, error: Exception) -> FairQueueError:
@@ -141,7 +143,7 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
         return not_permitted(text)
     if code in REFUSALS:
         return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
-    if UNTRUSTED in text:
+    if clusters.UNTRUSTED in text:
         return UntrustedServerError(
             f"the server's certificate is not trusted: {text}; REDIS's SSL_CA_CERTS names the authority, and the host must be "
             "named as in the certificate"
@@ -178,21 +180,6 @@ def not_permitted(text: str) -> NotPermittedError:
 def _code(text: str) -> str:
     """The word with which an answer begins: LOADING, ERR."""
     return text.split(" ", 1)[0].rstrip(":")
-
-
-def check_server(info: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedServerError` unless ``INFO`` describes a server that keeps tasks safe."""
-    if who := stranger(info):
-        raise UnsupportedServerError(who)
-    name, version = name_and_version(info)
-    if numbers(version) < MINIMUM:
-        raise UnsupportedServerError(f"{name} 7.2 or newer is needed, this server is {name} {version}; upgrade it")
-    policy = str(info.get("maxmemory_policy", "noeviction"))
-    if policy.startswith("allkeys") and int(info.get("maxmemory", 0)) > 0:
-        raise UnsupportedServerError(
-            f"the server throws tasks away when memory is short (maxmemory-policy {policy}); "
-            f"it must be noeviction, or the queue needs a server of its own"
-        )
 
 
 INFO = ("INFO", "server", "memory")
@@ -242,25 +229,26 @@ class Transport:
         self._calls = Calls()
         self._wire = Wire(client)
 
-    def send(self, request: Request) -> Any:
+    def send(self, request: Request, seconds: float | None = None) -> Any:
         if isinstance(request, Stream):
             return self._stream(request)
-        patience = Patience(request, self.patience)
+        patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience))
         while True:
             try:
                 clusters.look(self.client, again=patience.is_stale)
-                near = clusters.near(self.client, request)
                 if not self._checked:
-                    check_server(self.client.execute_command(*INFO, **near))
+                    check_server(self._info(request))
                     self._checked = True
                 if isinstance(request, Call):
                     return self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return self._read(request)
                 if isinstance(request, Scan):
+                    near = clusters.near(self.client, request)
                     return clusters.scanned(self.client.execute_command(*clusters.scan(request), **RAW, **near))
                 return self._block(request)
             except FAILURES as error:
+                nodes.noted(self.client, request, error)
                 pause = patience.after(error)
             time.sleep(pause)
 
@@ -309,13 +297,21 @@ class Transport:
                 pipe.execute_command(*each, **RAW)
             return replication.confirmed(request, pipe.execute(raise_on_error=False))
 
+    def _info(self, request: Request) -> Any:
+        """Of the server that is to work on the request."""
+        if not clusters.is_cluster(self.client):
+            return self.client.execute_command(*INFO)
+        key = clusters.key_of(request)
+        return nodes.read(self.client, Read([INFO, *([("EXISTS", key)] if key else [])]))[0]
+
     def _read(self, request: Read) -> list[Any]:
+        if clusters.is_cluster(self.client):
+            return nodes.read(self.client, request)
         if len(request.commands) == 1:
             return [self.client.execute_command(*request.commands[0], **RAW)]
-        near = clusters.near(self.client, request)
         with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
-                pipe.execute_command(*command, **RAW, **(near if command[0] in clusters.WITHOUT_KEY else {}))
+                pipe.execute_command(*command, **RAW)
             replies: list[Any] = pipe.execute()
             return replies
 
@@ -332,25 +328,26 @@ class AsyncTransport:
         self._checked = False
         self._calls = Calls()
 
-    async def send(self, request: Request) -> Any:
+    async def send(self, request: Request, seconds: float | None = None) -> Any:
         if isinstance(request, Stream):
             return [await self.send(call) for call in request.calls]
-        patience = Patience(request, self.patience)
+        patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience))
         while True:
             try:
                 await clusters.look_async(self.client, again=patience.is_stale)
-                near = clusters.near(self.client, request)
                 if not self._checked:
-                    check_server(await self.client.execute_command(*INFO, **near))
+                    check_server(await self._info(request))
                     self._checked = True
                 if isinstance(request, Call):
                     return await self._call(request, load(request.script), patience)
                 if isinstance(request, Read):
                     return await self._read(request)
                 if isinstance(request, Scan):
+                    near = clusters.near(self.client, request)
                     return clusters.scanned(await self.client.execute_command(*clusters.scan(request), **RAW, **near))
                 return await self._block(request)
             except FAILURES as error:
+                nodes.noted(self.client, request, error)
                 pause = patience.after(error)
             await asyncio.sleep(pause)
 
@@ -381,13 +378,21 @@ class AsyncTransport:
                 pipe.execute_command(*each, **RAW)
             return replication.confirmed(request, await pipe.execute(raise_on_error=False))
 
+    async def _info(self, request: Request) -> Any:
+        """Of the server that is to work on the request."""
+        if not clusters.is_cluster(self.client):
+            return await self.client.execute_command(*INFO)
+        key = clusters.key_of(request)
+        return (await nodes.read_async(self.client, Read([INFO, *([("EXISTS", key)] if key else [])])))[0]
+
     async def _read(self, request: Read) -> list[Any]:
+        if clusters.is_cluster(self.client):
+            return await nodes.read_async(self.client, request)
         if len(request.commands) == 1:
             return [await self.client.execute_command(*request.commands[0], **RAW)]
-        near = clusters.near(self.client, request)
         async with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
-                pipe.execute_command(*command, **RAW, **(near if command[0] in clusters.WITHOUT_KEY else {}))
+                pipe.execute_command(*command, **RAW)
             replies: list[Any] = await pipe.execute()
             return replies
 

@@ -75,7 +75,13 @@ class Six:
 
     def _is_complete(self) -> bool:
         primaries = {int(each[2][1]) for each in self._slots()}
+        if not all(self._takes_work(port) for port in self.nodes):  # not at once after a start
+            return False
         return len(primaries) == 3 and all(self._is_in_step(port) for port in primaries)
+
+    def _takes_work(self, port: int) -> bool:
+        with self.client(port) as client:
+            return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
 
     def _is_in_step(self, port: int) -> bool:
         with self.client(port) as client:

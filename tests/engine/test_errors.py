@@ -18,7 +18,7 @@ from django_fairque.engine.errors import (
 from django_fairque.engine.models import Task
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.transport import check_server
+from django_fairque.engine.servers import check_server
 
 from .conftest import NOW, push_many, task
 

@@ -13,8 +13,7 @@ from django_fairque.conf import close_queues
 from django_fairque.engine.diagnosis import findings
 from django_fairque.engine.doctor import examine
 from django_fairque.engine.errors import RedisConnectionError, UnsupportedServerError
-from django_fairque.engine.servers import holes
-from django_fairque.engine.transport import check_server
+from django_fairque.engine.servers import check_server, holes
 from django_fairque.monitoring.doctor import is_memorydb
 from tests.topologies import free_port, make_cluster, make_replica
 

@@ -37,8 +37,8 @@ class Watching(Transport):
         self.states = states
         self.moments = {states.digest(lasting=HOUR)}
 
-    def send(self, request: Request) -> Any:
-        reply = super().send(request)
+    def send(self, request: Request, seconds: float | None = None) -> Any:
+        reply = super().send(request, seconds)
         if isinstance(request, Call):
             self.moments.add(self.states.digest(lasting=HOUR))
         return reply

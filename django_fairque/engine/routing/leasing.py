@@ -78,8 +78,9 @@ def _settle_all(
 def _serving(shards: Shards, fetch: Fetch) -> list[int]:
     """The shards on which the users live that are to be served."""
     if fetch.users == "*" or fetch.steal == "*":
-        return list(range(len(shards)))
-    return sorted({shards.of(user).keys.shard for user in (*fetch.users, *fetch.steal)})
+        return [index for index, shard in enumerate(shards.all) if shards.is_present(shard)]
+    asked = {shards.of(user) for user in (*fetch.users, *fetch.steal)}
+    return sorted(shard.keys.shard for shard in asked if shards.is_present(shard))
 
 
 def _ready(shards: Shards, among: Sequence[int]) -> Steps[list[int]]:

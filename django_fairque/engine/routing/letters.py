@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine import dlq, dlq_looking
 from django_fairque.engine.dlq import KEEP
 from django_fairque.engine.listing import check_limit
-from django_fairque.engine.records import DLQGroups, DLQMatching
+from django_fairque.engine.records import DLQCounts, DLQGroups, DLQMatching
 
 from .pages import walk
 
@@ -126,16 +126,17 @@ def cleanup(shards: Shards, older_than: float, now: float | None) -> Steps[int]:
 
 def count(shards: Shards) -> Steps[int]:
     total = 0
+    shards.check_present("how many dead letters there are can't be told")
     for shard in shards:
         total += yield from dlq.count(shard)
     return total
 
 
-def counts(shards: Shards) -> Steps[dict[str, int]]:
+def counts(shards: Shards) -> Steps[DLQCounts]:
     total: Counter[str] = Counter()
     for shard in shards:
         total.update((yield from dlq.counts(shard)))
-    return dict(total)
+    return DLQCounts(total, shards.missing)
 
 
 def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Steps[DLQGroups]:
@@ -149,7 +150,7 @@ def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Ste
         for group in part.groups:
             found[group.fingerprint] = _joined(found.get(group.fingerprint), group)
     ordered = sorted(found.values(), key=lambda group: (-group.count, -group.newest, group.fingerprint))
-    return DLQGroups(tuple(ordered), looked_at, is_whole)
+    return DLQGroups(tuple(ordered), looked_at, is_whole and not shards.missing, shards.missing)
 
 
 def _joined(left: DLQGroup | None, right: DLQGroup) -> DLQGroup:
@@ -167,5 +168,6 @@ def matching(shards: Shards, only: Filter, now: float | None) -> Steps[DLQMatchi
         sum(part.count for part in parts),
         min(part.until for part in parts),
         sum(part.looked_at for part in parts),
-        all(part.is_whole for part in parts),
+        all(part.is_whole for part in parts) and not shards.missing,
+        shards.missing,
     )

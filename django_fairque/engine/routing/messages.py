@@ -45,6 +45,8 @@ def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None)
     for field, body in messages:
         kind, number, name = field.decode().split(":", 2)
         target = shards.all[int(number)]
+        if not shards.is_present(target):
+            continue  # it stays here until that shard is back
         if kind == "push":
             yield target.call("push", unpack(body), now, reply=name)
             done.append((field, body))
@@ -55,6 +57,8 @@ def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None)
         done += [(field, body) for field, body, _ in told]
     for target, asked in questions.items():
         done += yield from _ask(target, source, asked, now)
+    if not done:
+        return 0
     forgotten: list[Any] = [part for message in done for part in message]
     yield source.call("carried", [len(done), *forgotten], now)
     return len(done)

@@ -29,14 +29,17 @@ def walk(
     at, inner = place(shards, cursor)
     items: list[T] = []
     for number in range(at, len(shards)):
+        if not shards.is_present(shards.all[number]):
+            inner = None
+            continue
         found, inner, is_enough = yield from read(shards.all[number], limit - len(items), inner)
         items += found
         if inner is not None and (is_enough or len(items) >= limit):
-            return Page(items, cursor_of(shards, number, inner))
+            return Page(items, cursor_of(shards, number, inner), shards.missing)
         if len(items) >= limit:
-            return Page(items, cursor_of(shards, number + 1, None))
+            return Page(items, cursor_of(shards, number + 1, None), shards.missing)
         inner = None
-    return Page(items, None)
+    return Page(items, None, shards.missing)
 
 
 def place(shards: Shards, cursor: str | None) -> tuple[int, str | None]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from django_fairque.engine import delivering, pushing
-from django_fairque.engine.errors import BacklogFullError
+from django_fairque.engine.errors import BacklogFullError, RedisConnectionError, ShardsAwayError
+from django_fairque.engine.shards import said
 
 from . import graphs
 
@@ -45,14 +46,39 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Step
 
 
 def _push_apart(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
+    """Those on shards that are known to be away come last, and the first of these that fails is the last that is tried."""
     results: dict[int, PushResult] = {}
-    for shard, indexes in _by_shard(shards, tasks).items():
+    parts = _by_shard(shards, tasks)
+    failure: RedisConnectionError | None = None
+    for shard in sorted(parts, key=shards.is_present, reverse=True):
+        if failure is not None and shard.keys.shard in shards.missing_now():
+            continue
         try:
-            done = yield from pushing.push_batch(shard, [tasks[index] for index in indexes], now)
+            done = yield from pushing.push_batch(shard, [tasks[index] for index in parts[shard]], now)
         except BacklogFullError as error:
             done = cast("list[PushResult]", list(error.results))
-        results.update(zip(indexes, done, strict=True))
+        except RedisConnectionError as error:
+            if shard.keys.shard not in shards.missing_now():
+                raise
+            failure = error
+            continue
+        results.update(zip(parts[shard], done, strict=True))
+    if failure is not None:
+        raise _not_all(shards, parts, tasks, results) from failure
     return [results[index] for index in range(len(tasks))]
+
+
+def _not_all(
+    shards: Shards, parts: Mapping[Commands, Sequence[int]], tasks: Sequence[Task], results: Mapping[int, PushResult]
+) -> ShardsAwayError:
+    away = sorted(shard.keys.shard for shard, indexes in parts.items() if not results.keys() >= set(indexes))
+    ids = [task.task_id for index, task in enumerate(tasks) if index not in results]
+    return ShardsAwayError(
+        f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {said(away)} of queue {shards.name!r} can't be "
+        f"reached. The error's task_ids names them; pushing them again under the same ids is safe",
+        away,
+        ids,
+    )
 
 
 def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Steps[list[PushResult]]:

@@ -12,7 +12,7 @@ from django_fairque.engine.activity import activity
 from django_fairque.engine.finding import Found, Matching
 from django_fairque.engine.health import health
 from django_fairque.engine.invariants import check_invariants as check_one
-from django_fairque.engine.listing import Page, WorkerRecord
+from django_fairque.engine.listing import Listed, Page, WorkerRecord
 from django_fairque.engine.statistics import stats
 
 from .pages import cursor_of, place, walk
@@ -43,9 +43,11 @@ def event_counts(shards: Shards) -> Steps[dict[str, EventCount]]:
 
 
 def is_paused(shards: Shards) -> Steps[bool]:
+    """False as soon as one shard says so."""
     for shard in shards:
         if not (yield from maintenance.is_paused(shard)):
             return False
+    shards.check_present("whether all is paused can't be told")
     return True
 
 
@@ -55,16 +57,19 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Step
     tasks: list[Task] = []
     looked_at = 0
     for number in range(at, len(shards)):
+        if not shards.is_present(shards.all[number]):
+            inner = None
+            continue
         left = replace(search, look_at=search.look_at - looked_at)
         found = yield from finding.find(shards.all[number], left, limit - len(tasks), inner)
         tasks += found.tasks
         looked_at += found.looked_at
         if found.cursor is not None:
-            return Found(tuple(tasks), looked_at, cursor_of(shards, number, found.cursor))
+            return Found(tuple(tasks), looked_at, cursor_of(shards, number, found.cursor), shards.missing)
         if len(tasks) >= limit or looked_at >= search.look_at:
-            return Found(tuple(tasks), looked_at, cursor_of(shards, number + 1, None))
+            return Found(tuple(tasks), looked_at, cursor_of(shards, number + 1, None), shards.missing)
         inner = None
-    return Found(tuple(tasks), looked_at, None)
+    return Found(tuple(tasks), looked_at, None, shards.missing)
 
 
 def matching(shards: Shards, search: Search) -> Steps[Matching]:
@@ -75,7 +80,7 @@ def matching(shards: Shards, search: Search) -> Steps[Matching]:
         part = yield from finding.matching(shard, replace(search, look_at=max(1, search.look_at // len(shards))))
         found += part.task_ids
         is_whole = is_whole and part.is_whole
-    return Matching(found, is_whole)
+    return Matching(found, is_whole and not shards.missing, shards.missing)
 
 
 def get_task(shards: Shards, task_id: str) -> Steps[Task]:
@@ -140,20 +145,20 @@ def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Steps[dict[str, Size
     return (yield from listing.queue_sizes(shards.across(), user_ids))
 
 
-def longest_waits(shards: Shards, limit: int) -> Steps[list[Waiting]]:
+def longest_waits(shards: Shards, limit: int) -> Steps[Listed[Waiting]]:
     found: list[Waiting] = []
     for shard in shards:
         found += yield from waiting.longest_waits(shard, limit)
-    return sorted(found, key=lambda each: each.since)[:limit]
+    return Listed(sorted(found, key=lambda each: each.since)[:limit], shards.missing)
 
 
-def busiest_users(shards: Shards, sample: int) -> Steps[list[str]]:
+def busiest_users(shards: Shards, sample: int) -> Steps[Listed[str]]:
     """Each shard's part of the sample."""
     listing.check_limit(sample)
     found: Counter[str] = Counter()
     for shard in shards:
         found += yield from waiting.waiting_by_user(shard, max(1, sample // len(shards)))
-    return [user_id for user_id, _count in found.most_common()]
+    return Listed([user_id for user_id, _count in found.most_common()], shards.missing)
 
 
 def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
@@ -165,20 +170,20 @@ def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool)
     return (yield from walk(shards, limit, cursor, read))
 
 
-def busy_users(shards: Shards, limit: int) -> Steps[list[str]]:
+def busy_users(shards: Shards, limit: int) -> Steps[Listed[str]]:
     """As many of each shard."""
     listing.check_limit(limit)
     names: list[str] = []
     for shard in shards:
         names += (yield from listing.users(shard, None, -(-limit // len(shards)), busy_first=True)).items
-    return names[:limit]
+    return Listed(names[:limit], shards.missing)
 
 
 def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Steps[list[UserStats]]:
     return (yield from users.users_stats(shards.across(), user_ids, now))
 
 
-def workers(shards: Shards) -> Steps[list[WorkerRecord]]:
+def workers(shards: Shards) -> Steps[Listed[WorkerRecord]]:
     """Each worker once, with the leases that it has on all shards."""
     found: dict[str, WorkerRecord] = {}
     for shard in shards:
@@ -187,11 +192,11 @@ def workers(shards: Shards) -> Steps[list[WorkerRecord]]:
             newest = record if other is None or record.seen_at >= other.seen_at else other
             leases = record.leases + (0 if other is None else other.leases)
             found[record.worker] = WorkerRecord(newest.worker, newest.seen_at, leases, newest.info, newest.wish)
-    return list(found.values())
+    return Listed(found.values(), shards.missing)
 
 
-def check_invariants(shards: Shards) -> Steps[list[Violation]]:
+def check_invariants(shards: Shards) -> Steps[Listed[Violation]]:
     found: list[Violation] = []
     for shard in shards:
         found += yield from check_one(shard)
-    return found
+    return Listed(found, shards.missing)

@@ -17,7 +17,7 @@ from django_fairque.engine.records import TaskState
 from django_fairque.engine.steps import Read, Scan, read_each
 from django_fairque.engine.units import to_us
 
-from . import reading, upkeep
+from . import reading, spreading, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +48,8 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
         QueueNotDrainedError: tasks wait or run, dead letters lie there, or workers live. Nothing was changed.
     """
     yield from _check_drained(old)
+    for each in (old, new):
+        yield from spreading.forget_copies(each)
     forgotten = 0
     for shard in old:
         forgotten += yield from _forget_ended(shard, now)
@@ -59,7 +61,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
     for shard in old:
         if shard.keys.shard not in kept:
             yield from _remove(shard)
-    yield new.home.call("spread", [len(new), 1], now)
+    yield from spreading.write(new)
     return Moved(users, moved, forgotten)
 
 

@@ -95,8 +95,10 @@ def _earlier(left: float | None, right: float | None) -> float | None:
 
 
 def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Steps[None]:
+    """The shards that can be reached, then `ShardsAwayError` for the others."""
     for shard in shards:
         yield from maintenance.set_paused(shard, now, paused=paused)
+    shards.check_present(f"{'paused' if paused else 'resumed'} without some")
 
 
 def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Steps[bool]:
