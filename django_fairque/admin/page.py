@@ -94,11 +94,14 @@ class Page(View):
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         queues, trouble, facts = ["default"], "", {}
+        missing: tuple[int, ...] = ()
         try:
             queues = queue_names()
             if self.queue_name not in queues:
                 raise Http404(_("There is no queue %(name)s.") % {"name": self.queue_name})
-            facts = self.facts(page_queue(self.queue_name))
+            queue = page_queue(self.queue_name)
+            facts = self.facts(queue)
+            missing = queue.missing_shards  # as the facts were read
         except TaskNotFoundError as error:
             raise Http404(str(error)) from None
         except (RedisConnectionError, ConfigurationError) as error:
@@ -115,6 +118,7 @@ class Page(View):
             "queue": self.queue_name,
             "trouble": trouble,
             "is_known": not trouble,
+            "missing": ", ".join(map(str, missing)),
             "may": {codename: self.may(codename) for codename in self._codenames()},
             **facts,
         }

@@ -79,6 +79,16 @@ class Driving:
     _is_checked = False
     _check_at = 0.0
 
+    @property
+    def is_away(self) -> bool:
+        """Whether a node of the cluster that has one of its shards did not answer when it was last asked anything."""
+        return bool(self.missing_shards)
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of those shards. Nothing is asked for this."""
+        return nodes.absence(self.client).missing(self.client, self._shards)
+
     def _run(self, steps: Steps[R]) -> R:
         self._check()
         return self._drive(steps)
@@ -159,6 +169,16 @@ class AsyncDriving:
     _whole: AsyncDriving | None = None
     _is_checked = False
     _check_at = 0.0
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a node of the cluster that has one of its shards did not answer when it was last asked anything."""
+        return bool(self.missing_shards)
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of those shards. Nothing is asked for this."""
+        return nodes.absence(self.client).missing(self.client, self._shards)
 
     async def _run(self, steps: Steps[R]) -> R:
         await self._check()

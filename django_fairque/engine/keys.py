@@ -38,6 +38,10 @@ class Keys:
         """The keys of the shard that a task lies on."""
         return self
 
+    def stats_of(self, user_ids: Sequence[str]) -> str:  # noqa: ARG002 - here there is one
+        """The figures of a shard on which one of these users lies."""
+        return self("stats")
+
     def everywhere(self) -> Sequence[Keys]:
         """Of each shard."""
         return (self,)

@@ -54,6 +54,9 @@ class Absence:
             self._nodes[node.name] = node, key
             self._asked = monotonic()
 
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
     def has(self, node: Any) -> bool:
         return node.name in self._nodes
 
@@ -98,8 +101,8 @@ def absence(client: Any) -> Absence:
     return _absences.setdefault(client, Absence())
 
 
-def noted(client: Any, request: Request, error: Exception) -> None:
-    """A request to one node has failed."""
+def noted(client: Any, request: Request, error: Exception | None) -> None:
+    """A request to one node has failed, or was answered."""
     if not clusters.is_cluster(client) or isinstance(request, Read):  # which says so of each node itself
         return
     if (key := clusters.key_of(request)) and (node := _owner(client, key)):

@@ -145,6 +145,9 @@ class _KeysAcross(Keys):
         there = self._shards.said_by(task_id) or self._places.get(task_id, self._shards.home)
         return there.keys
 
+    def stats_of(self, user_ids: Sequence[str]) -> str:
+        return (self._shards.of(user_ids[0]) if user_ids else self._shards.home).keys("stats")
+
     def everywhere(self) -> Sequence[Keys]:
         return [shard.keys for shard in self._shards.all]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from redis import exceptions as redis_errors
 
 from . import clusters, nodes, replication
+from .calling import Calls
 from .errors import (
     FairQueueError,
     LuaScriptError,
@@ -32,7 +33,7 @@ from .steps import Block, Call, Read, Request, Scan, Stream
 from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator
 
 RAW = {"NEVER_DECODE": True}
 """Replies stay bytes whatever the client was told: payloads are not text until they have been checked."""
@@ -185,40 +186,6 @@ def _code(text: str) -> str:
 INFO = ("INFO", "server", "memory")
 
 
-class Calls:
-    """How commands are called: as functions, or as scripts where this user or server has no functions."""
-
-    def __init__(self) -> None:
-        self.as_functions = True
-
-    def use_functions(self, patience: Patience) -> bool:
-        return self.as_functions and not patience.as_script
-
-    def command(self, request: Call, keys: Sequence[str], script: Script, patience: Patience) -> tuple[Any, ...]:
-        if self.use_functions(patience):
-            how: tuple[Any, ...] = ("FCALL", script.function)
-        else:
-            how = ("EVAL", script.source) if patience.loads > 1 else ("EVALSHA", script.sha)
-        return (*how, len(keys), *keys, *request.args)
-
-    def not_loaded(self, error: Exception, patience: Patience) -> None:
-        """A function can't be loaded: this call goes as a script. A server that is full still drains so.
-
-        Who may call functions and not load them will find them when a deployment has loaded them: they are tried again.
-        """
-        patience.as_script, patience.loads_function, patience.loads = True, False, 0
-        if not isinstance(error, redis_errors.NoPermissionError):
-            self.is_without_functions(error)
-
-    def is_without_functions(self, error: Exception) -> bool:
-        """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
-        text = str(error).lower()
-        if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
-            was, self.as_functions = self.as_functions, False
-            return was
-        return False
-
-
 class Transport:
     """Drives requests over a synchronous client; thread-safe as the client is."""
 
@@ -227,6 +194,7 @@ class Transport:
         self.patience = patience
         self._checked = False
         self._calls = Calls()
+        self._absence = nodes.absence(client)
         self._wire = Wire(client)
 
     def send(self, request: Request, seconds: float | None = None) -> Any:
@@ -240,7 +208,10 @@ class Transport:
                     check_server(self._info(request))
                     self._checked = True
                 if isinstance(request, Call):
-                    return self._call(request, load(request.script), patience)
+                    reply = self._call(request, load(request.script), patience)
+                    if self._absence:
+                        nodes.noted(self.client, request, None)
+                    return reply
                 if isinstance(request, Read):
                     return self._read(request)
                 if isinstance(request, Scan):
@@ -327,6 +298,7 @@ class AsyncTransport:
         self.patience = patience
         self._checked = False
         self._calls = Calls()
+        self._absence = nodes.absence(client)
 
     async def send(self, request: Request, seconds: float | None = None) -> Any:
         if isinstance(request, Stream):
@@ -339,7 +311,10 @@ class AsyncTransport:
                     check_server(await self._info(request))
                     self._checked = True
                 if isinstance(request, Call):
-                    return await self._call(request, load(request.script), patience)
+                    reply = await self._call(request, load(request.script), patience)
+                    if self._absence:
+                        nodes.noted(self.client, request, None)
+                    return reply
                 if isinstance(request, Read):
                     return await self._read(request)
                 if isinstance(request, Scan):

@@ -137,7 +137,7 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
         return []
     reads = [("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids]
     # The engine's time, which never goes back.
-    time, clock, *records = yield Read([("TIME",), ("HGET", commands.keys("stats"), "clock"), *reads])
+    time, clock, *records = yield Read([("TIME",), ("HGET", commands.keys.stats_of(user_ids), "clock"), *reads])
     moment = to_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
     return [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]

@@ -9,6 +9,7 @@ from django.utils import translation
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
+from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -26,6 +27,9 @@ class QueueCommand(BaseCommand):
 
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
+    tells_missing = True
+    """Whether shards that could not be reached are told at the end, on standard error."""
+
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queue", default="default", metavar="NAME", help="the queue (default: %(default)s)")
 
@@ -39,7 +43,10 @@ class QueueCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             with translation.override(None):  # what commands say is for logs and scripts too: it is the same everywhere
-                self.run(get_queue(options["queue"]), options)
+                queue = get_queue(options["queue"])
+                self.run(queue, options)
+                if queue.missing_shards and self.tells_missing:
+                    self.stderr.write(f"! {missing_words(queue.missing_shards)}")
         except (FairQueueError, ValueError) as error:
             raise CommandError(str(error)) from error
 

@@ -35,10 +35,11 @@ class Figures:
 
     health: Health
     stats: QueueStats
+    shards: int = 1
 
     @classmethod
     def read(cls, queue: FairQueue) -> Figures:
-        return cls(queue.health(), queue.get_stats(minutes=0))
+        return cls(queue.health(), queue.get_stats(minutes=0), queue.config.shards)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ def _statuses(figures: Figures) -> Samples:
     return [((status,), figures.health.status == status) for status in ("good", "degraded", "down")]
 
 
+def _shards(figures: Figures) -> Samples:
+    """None of a queue that has one: it could be read."""
+    missing = figures.stats.missing_shards
+    return [((str(shard),), shard not in missing) for shard in range(figures.shards)] if figures.shards > 1 else []
+
+
 FAMILIES = (
     _each("tasks", "state", lambda stats: stats.states, "Tasks in each state; ended ones until they are forgotten."),
     _each("ready_tasks", "priority", lambda stats: stats.depth, "Queued tasks by priority."),
@@ -97,6 +104,13 @@ FAMILIES = (
         "Ended tasks whose dependents must be told.",
     ),
     Family("gauge", "queue_health", "1 for the status that fairque_health tells.", _statuses, ("status",)),
+    Family(
+        "gauge",
+        "shard_up",
+        "1 if the shard could be read, of queues with several; the other figures are without those that could not.",
+        _shards,
+        ("shard",),
+    ),
     _total("tasks_pushed", "pushed", "Tasks accepted."),
     _total("tasks_started", "started", "Tasks handed to a worker, each time."),
     _total("tasks_finished", "finished", "Tasks finished."),

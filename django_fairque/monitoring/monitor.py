@@ -108,6 +108,8 @@ class MonitorAlert:
 class StatsMonitor:
     """Looks at a queue's figures when `check` is called, and tells of each change once.
 
+    While shards are missing from them, nothing that was over its limit counts as back below it.
+
     Args:
         rules: what to look at; by default those of the configuration (``MONITOR``).
         on_alert: called with each `MonitorAlert`; by default they are logged. When it fails that is logged, and the next
@@ -153,6 +155,8 @@ class StatsMonitor:
     def _look(self, rule: Rule, stats: QueueStats, now: float) -> MonitorAlert | None:
         value = METRICS[rule.metric].value(stats)
         if value <= rule.over:
+            if stats.missing_shards and rule in self._since:
+                return None  # it may be over on a shard that can't be reached
             since = self._since.pop(rule, now)
             if rule in self._raised:
                 self._raised.discard(rule)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.listing import MAX_PAGE
+from django_fairque.engine.shards import said
 
 from .formatting import duration, number, rate, share, table
 
@@ -46,6 +47,8 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"queue {stats.queue!r}{paused}: {number(stats.users_ready)} users ready of {number(stats.users)}, "
         f"{number(stats.workers)} workers, oldest wait {duration(stats.oldest_wait_seconds)}"
     )
+    if stats.missing_shards:
+        yield f"! {missing_words(stats.missing_shards)}"
     yield ""
     yield _listed("states", stats.states)
     yield _listed("ready", stats.depth)
@@ -74,13 +77,21 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
 
 
+def missing_words(shards: Sequence[int]) -> str:
+    """Which of them, and what that means for what is shown."""
+    return f"{said(shards)} can't be reached: what lies there is missing here"
+
+
 def shard_lines(shards: Sequence[ShardStats]) -> Iterator[str]:
     states = ("queued", "started", "scheduled", "deferred", "failed")
-    rows = [
-        (str(each.shard), each.node or "-", number(each.users_ready), *(number(each.states[state]) for state in states))
-        for each in shards
-    ]
+    rows = [(str(each.shard), each.node or "-", *_of_shard(each, states)) for each in shards]
     yield from table([("shard", "node", "users ready", *states), *rows])
+
+
+def _of_shard(shard: ShardStats, states: Sequence[str]) -> list[str]:
+    if not shard.is_up:
+        return ["away", *("?" for _ in states)]
+    return [number(shard.users_ready), *(number(shard.states[state]) for state in states)]
 
 
 def user_lines(user: UserStats) -> Iterator[str]:

@@ -10,6 +10,7 @@ and after has read one consistent record.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -129,9 +130,9 @@ class Board:
         """Tasks whose outcomes were sent."""
         return self._done[0]
 
-    def last_poll(self) -> float:
-        """When the queue that is furthest behind came round; 0 before all have."""
-        return min(self._polled)
+    def last_poll(self, but: Sequence[int] = ()) -> float:
+        """When the queue that is furthest behind came round, of all but these lanes; 0 before all have."""
+        return min((at for lane, at in enumerate(self._polled) if lane not in but), default=math.inf)
 
     def running(self) -> list[Running]:
         found = (self._read(slot) for slot in range(self.slots))

@@ -18,7 +18,7 @@ from .lane import Lane
 from .limits import Clock
 from .log import Reporter, logger
 from .memory import resident_mb
-from .outage import Outage
+from .outage import Outages
 from .places import places_of
 from .puller import Puller
 from .setting import batch_of, imported, services
@@ -53,7 +53,6 @@ class Core:
     ) -> None:
         self.options = options
         self.board = board
-        self.outage = Outage()
         self.is_stopping = False
         self.is_quiet = False
         self.budget = Budget(options.slots, max_tasks=options.max_tasks, burst=options.burst)
@@ -63,6 +62,7 @@ class Core:
         revoked: set[str] = set()
         handler = imported(options.handler)
         places = [place for queue in queues for place in places_of(queue)]
+        self.outages = Outages([place.queue for place in places])
         desks = [
             Desk(
                 self._lane(index, place.turn),
@@ -84,7 +84,7 @@ class Core:
                 options,
                 board=board,
                 clock=self._clock,
-                outage=self.outage,
+                outage=self.outages.of(place.queue.label),
                 reporter=self._reporter,
                 herald=self.herald,
                 on_change=self._changed,

@@ -2,16 +2,19 @@
 
 It fires schedules and fetches alerts as well, which others announce: no user code runs here. One thread, for any number of
 workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then
-renewing, then sweeping: each of these is one short call, so none waits for long.
+renewing, then sweeping: each of these is one short call, so none waits for long. A shard that can't be reached is tried
+again and again, after a pause each time, while all is done for the others.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
     from .board import Running
     from .options import WorkerOptions
-    from .outage import Outage
+    from .outage import Outages
 
 PATIENCE = 2.0
 """Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
@@ -55,13 +58,15 @@ class Member:
     """What it runs."""
     on_moved: Callable[[int], object] = lambda _: None
     """Called with the lane when another server answers: what it knows of this worker's leases must be compared."""
-    due: float = 0.0
+    due: dict[str, float] = field(default_factory=dict)
+    """Per queue, or shard of one, when to renew next."""
     confirmed: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when the last renewal that worked was sent (`time.monotonic()`)."""
     wishes: Wishes = field(default_factory=Wishes)
 
-    def confirmed_at(self) -> float:
-        return min(self.confirmed.values())
+    def confirmed_at(self) -> list[float]:
+        """By lane."""
+        return list(self.confirmed.values())
 
 
 @dataclass
@@ -83,15 +88,16 @@ class Keeper(threading.Thread):
         self,
         queues: Sequence[FairQueue],
         options: WorkerOptions,
-        outage: Outage,
+        outages: Outages,
         on_alerts: Callable[[Sequence[Alert]], object],
         on_wish: Callable[[str], object],
     ) -> None:
         super().__init__(name="fairque-keeper", daemon=True)
         self._queues = {place.label: place.repeating_for(PATIENCE) for queue in queues for place in queue.shards}
+        self._hasty = {label: place.repeating_for(0.0) for label, place in self._queues.items()}
         self._lease = options.lease
         self._every = options.renew_every
-        self._outage = outage
+        self._outages = outages
         self._on_alerts = on_alerts
         self._on_wish = on_wish
         self._changed = threading.Condition()
@@ -99,7 +105,7 @@ class Keeper(threading.Thread):
         self._returns: deque[Return] = deque()
         self._sweep_due = dict.fromkeys(self._queues, 0.0)
         self._epochs = Epochs()
-        self._not_before = 0.0
+        self._not_before = dict.fromkeys(self._queues, 0.0)
         self._ended = False
         self._busy = False
         self.beat = monotonic()
@@ -109,6 +115,7 @@ class Keeper(threading.Thread):
 
     def add(self, member: Member) -> None:
         member.confirmed = dict.fromkeys(self._queues, monotonic())
+        member.due = dict.fromkeys(self._queues, 0.0)
         with self._changed:
             self._members[member.worker_id] = member
             self._changed.notify()
@@ -136,72 +143,82 @@ class Keeper(threading.Thread):
 
     def run(self) -> None:
         while True:
-            task = self._next()
-            if task is None:
+            job = self._next()
+            if job is None:
                 return
+            label, task = job
+            began = monotonic()
             try:
                 task()
             except FairQueueError as error:
-                self._not_before = monotonic() + self._outage.met(error)
+                pause = self._outages.of(label).met(error)
+                self._leave_alone(label, max(pause, min(monotonic() - began, self._every)))
             except Exception:  # noqa: BLE001 - a fault of ours must not end the thread that keeps all leases alive
                 logger.exception("the keeper of the leases failed; it goes on")
-                self._not_before = monotonic() + 1.0
+                self._leave_alone(label, 1.0)
             else:
-                self._outage.over()
+                self._outages.of(label).over()
                 self.beat = monotonic()
 
-    def _next(self) -> Callable[[], None] | None:
-        """Wait for the next thing to do; None at the end."""
+    def _leave_alone(self, label: str, seconds: float) -> None:
+        """It and all others whose node is the same: each may cost a time-out, and at least as long goes to the rest."""
+        until = monotonic() + seconds
+        for each, place in self._queues.items():
+            if each == label or place.is_away:
+                self._not_before[each] = max(until, self._not_before[each])
+
+    def _place(self, label: str) -> FairQueue:
+        """The queue or shard; what is known to be away is tried once each time."""
+        place = self._queues[label]
+        return self._hasty[label] if place.is_away else place
+
+    def _next(self) -> tuple[str, Callable[[], None]] | None:
+        """Wait for the next thing to do, and where; None at the end."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
             while not self._ended:
                 now = monotonic()
-                task, due = self._choose(now)
-                due = max(due, self._not_before)
+                job, due = self._choose(now)
                 if due <= now:
                     self._busy = True
-                    return task
+                    return job
                 self._changed.wait(min(due - now, 5.0))
             return None
 
-    def _choose(self, now: float) -> tuple[Callable[[], None], float]:
-        member = min(self._members.values(), key=lambda each: each.due, default=None)
-        if self._returns and (member is None or member.due > now - OVERDUE):
-            return self._give_back, now
-        queue = min(self._sweep_due, key=self._sweep_due.__getitem__)
-        if member is not None and member.due <= max(now, self._sweep_due[queue]):
-            return partial(self._renew, member), member.due
-        return partial(self._sweep, queue), self._sweep_due[queue]
+    def _choose(self, now: float) -> tuple[tuple[str, Callable[[], None]], float]:
+        away = {label for label, place in self._queues.items() if place.is_away}
+        early = self._every / 2 if away else 0.0  # a try at those may last as long as a time-out
+        renewals = [
+            (max(due - (0.0 if label in away else early), self._not_before[label]), label, member)
+            for member in self._members.values()
+            for label, due in member.due.items()
+        ]
+        due, label, member = min(renewals, key=itemgetter(0), default=(math.inf, "", None))
+        back = next((each for each in self._returns if self._not_before[each.queue] <= now), None)
+        if back is not None and due > now - OVERDUE:
+            return (back.queue, partial(self._give_back, back)), now
+        sweeps = {name: max(at, self._not_before[name]) for name, at in self._sweep_due.items()}
+        queue = min(sweeps, key=sweeps.__getitem__)
+        if member is not None and due <= max(now, sweeps[queue]):
+            return (label, partial(self._renew, member, label)), due
+        return (queue, partial(self._sweep, queue)), sweeps[queue]
 
-    def _give_back(self) -> None:
-        job = self._returns[0]
-        queue = self._queues[job.queue]
+    def _give_back(self, job: Return) -> None:
+        queue = self._place(job.queue)
         while job.outcomes:
             queue.settle(job.outcomes[:500], worker=job.worker_id)
             del job.outcomes[:500]
         count = queue.release_worker(job.worker_id, job.crashed, reason=job.reason, forget=True)
-        self._returns.popleft()
+        self._returns.remove(job)
         if count:
             logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)
 
-    def _renew(self, member: Member) -> None:
-        info, trouble = member.info(), None
-        for name in self._queues:
-            if member.worker_id not in self._members:
-                return
-            try:
-                self._renew_in(name, member, info)
-            except FairQueueError as error:
-                trouble = error  # of one shard: the leases on the others must not end with it
-        if trouble is not None:
-            raise trouble
-        member.due = monotonic() + self._every
-
-    def _renew_in(self, name: str, member: Member, info: Mapping[str, str]) -> None:
+    def _renew(self, member: Member, name: str) -> None:
         sent = monotonic()
-        beat = self._queues[name].heartbeat(member.worker_id, info, lease=self._lease, ttl=RECORD_TTL)
+        beat = self._place(name).heartbeat(member.worker_id, member.info(), lease=self._lease, ttl=RECORD_TTL)
         member.confirmed[name] = sent
+        member.due[name] = monotonic() + self._every
         if beat.revoked:
             member.on_revoked(beat.revoked)
         if wish := member.wishes.heard(name, beat.wish):
@@ -228,7 +245,7 @@ class Keeper(threading.Thread):
                 member.on_revoked(dropped)
 
     def _sweep(self, name: str) -> None:
-        queue = self._queues[name]
+        queue = self._place(name)
         sweep = queue.sweep()
         if sweep.alerts:
             self._on_alerts(queue.take_alerts(MOST_ALERTS))

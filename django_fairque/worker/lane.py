@@ -96,6 +96,8 @@ class Lane:
         """It fetches nothing and keeps nothing that has not begun, until it is told otherwise."""
         self.is_suspect = False
         """A fetch may have handed out leases of which nothing is known here; nothing is fetched until that is mended."""
+        self.is_away = False
+        """Its last call failed: nothing is kept free for it."""
         self.mean_run = 0.0
         self.place = place or Turn(Turns(1), 0)
         self._asking: float | None = None
@@ -130,8 +132,8 @@ class Lane:
 
     @property
     def is_hungry(self) -> bool:
-        """Whether it would fetch if it were given room."""
-        return not (self.dry or self.stopping or self.is_quiet)
+        """Whether it would fetch if it were given room, and could."""
+        return not (self.dry or self.stopping or self.is_quiet or self.is_away)
 
     def comes_first(self, now: float) -> bool:
         """Whether others of its queue must wait for it: not if its server does not answer."""
@@ -230,7 +232,7 @@ class Lane:
     def settled(self, call: Call, reply: Settled, now: float) -> list[Lease]:
         """Take in the reply; returns the leases that begin to wait for a slot here."""
         leases = reply.leases
-        self._asking = None
+        self._asking, self.is_away = None, False
         self.place.shared.served(self.place.index, reply.virtual_time, len(leases), call.fetch)
         if leases:
             self._round_trip += 0.2 * (now - self._asked - self._round_trip)
@@ -249,7 +251,8 @@ class Lane:
 
     def failed(self, call: Call, *, is_known: bool) -> None:
         """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
-        self._asking = None
+        self._asking, self.is_away = None, True
+        self.place.shared.has_nothing(self.place.index)
         if call.fetch:
             self.dry = False
             self.is_suspect = self.is_suspect or not is_known

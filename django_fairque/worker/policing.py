@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .board import Running
     from .options import WorkerOptions
-    from .outage import Outage
+    from .outage import Outages
     from .process import ChildProcess
 
 UNHEALTHY_AFTER = 4.0
@@ -32,21 +32,21 @@ REPLACED_AFTER = 30.0
 class Police:
     """Looks at the children; kills those that must not go on."""
 
-    def __init__(self, options: WorkerOptions, outage: Outage) -> None:
+    def __init__(self, options: WorkerOptions, outages: Outages) -> None:
         self._options = options
-        self._outage = outage
+        self._outages = outages
 
-    def enforce(self, children: Iterable[ChildProcess], confirmed: dict[str, float]) -> None:
-        """``confirmed``: per worker id, when its leases were last renewed."""
+    def enforce(self, children: Iterable[ChildProcess], confirmed: dict[str, list[float]]) -> None:
+        """``confirmed``: per worker id, when its leases were last renewed, by lane."""
         now = monotonic()
         for child in children:
             if child.exitcode is None:
-                self._enforce(child, now, confirmed.get(child.worker_id, now))
+                self._enforce(child, now, confirmed.get(child.worker_id, []))
 
-    def _enforce(self, child: ChildProcess, now: float, confirmed: float) -> None:
+    def _enforce(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> None:
         if overdue := child.overdue_at(now):
             self._end_overdue(child, overdue, now)
-        elif now - confirmed > self._options.fence_after and child.board.running():
+        elif self._outlives_a_lease(child, now, confirmed):
             logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
             child.kill("its leases could not be renewed")
         elif child.deadline is not None and now > child.deadline:
@@ -57,6 +57,11 @@ class Police:
         elif self._stands_still(child, now):
             logger.error("worker process %s is replaced: its loop stands still", child.worker_id)
             child.kill("its loop stood still")
+
+    def _outlives_a_lease(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> bool:
+        """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
+        late = {lane for lane, at in enumerate(confirmed) if now - at > self._options.fence_after}
+        return bool(late) and any(each.lane in late for each in child.board.running())
 
     def _end_overdue(self, child: ChildProcess, overdue: list[Running], now: float) -> None:
         child.overdue = overdue
@@ -70,7 +75,7 @@ class Police:
 
     def _stands_still(self, child: ChildProcess, now: float) -> bool:
         longest = self._options.poll + UNHEALTHY_AFTER + REPLACED_AFTER
-        return child.is_stalled(now, longest) and not self._outage.is_on and not child.board.running()
+        return child.is_stalled(now, longest, self._outages.lanes()) and not child.board.running()
 
     def complaints(self, children: Iterable[ChildProcess], now: float) -> list[str]:
         """Why this worker is not healthy, in sentences."""
@@ -78,7 +83,7 @@ class Police:
         return [
             f"the loop of process {child.worker_id} has not come round for {longest:g} s"
             for child in children
-            if child.is_ready and not child.is_leaving and child.is_stalled(now, longest)
+            if child.is_ready and not child.is_leaving and child.is_stalled(now, longest, self._outages.lanes())
         ]
 
 

@@ -64,9 +64,9 @@ class ChildProcess:
         grace = self.options.grace
         return [running for running in self.board.running() if now > running.started + running.timeout + grace]
 
-    def is_stalled(self, now: float, longest: float) -> bool:
-        """Whether one of its loops has not come round for ``longest`` seconds."""
-        last = max(self.board.last_poll(), self.started_at)
+    def is_stalled(self, now: float, longest: float, away: Sequence[int] = ()) -> bool:
+        """Whether one of its loops has not come round for ``longest`` seconds; not of lanes that have no server now."""
+        last = max(self.board.last_poll(away), self.started_at)
         return now - last > longest
 
     def info(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ from .log import logger
 from .notices import Notices
 from .nursery import Nursery
 from .options import names
-from .outage import Outage
+from .outage import Outages
 from .policing import Police, returns
 from .process import ChildProcess
 from .reload import Reloader
@@ -67,12 +67,12 @@ class Supervisor:
         self.options = options
         self._queues = [get_queue(name) for name in options.queues]
         self._nursery = Nursery(options, sum(len(queue.shards) for queue in self._queues))
-        self._outage = Outage()
+        self._outages = Outages([place for queue in self._queues for place in queue.shards])
         self._alerts: deque[Alert] = deque(maxlen=MOST_WAITING)
         """To be announced by a child, as soon as one is ready."""
         self._wishes: deque[str] = deque()
-        self._keeper = Keeper(self._queues, options, self._outage, self._alerts.extend, self._hear)
-        self._police = Police(options, self._outage)
+        self._keeper = Keeper(self._queues, options, self._outages, self._alerts.extend, self._hear)
+        self._police = Police(options, self._outages)
         self._notices = Notices()
         self._health = HealthFile(health_file)
         self._reloader = Reloader(self._notices.wake) if reload else None
@@ -278,7 +278,7 @@ class Supervisor:
         except UnsupportedServerError:
             raise
         except RedisConnectionError as error:
-            self._outage.met(error)
+            self._outages.met(error)
             return "no server yet"
         return " ".join(str(server[key]) for key in ("name", "version") if key in server) or "a server"
 
@@ -286,7 +286,7 @@ class Supervisor:
         now = monotonic()
         reasons = self._police.complaints(self._children, now)
         pause = min(self.options.renew_every, *(1.5 * queue.config.queue_cleanup_interval for queue in self._queues))
-        if now - self._keeper.beat > pause + QUIET or self._outage.is_on:
+        if now - self._keeper.beat > pause + QUIET or self._outages.is_on:
             reasons.insert(0, "the server does not answer")
         if not self.is_stopping and not any(child.is_ready for child in self._children):
             reasons.append("no worker process is ready")

@@ -57,7 +57,7 @@ class Worker:
             self.queues,
             Board.private(self.options.slots, sum(len(queue.shards) for queue in self.queues)),
         )
-        self._keeper = Keeper(self.queues, self.options, self._core.outage, self._core.herald.announce, self._follow)
+        self._keeper = Keeper(self.queues, self.options, self._core.outages, self._core.herald.announce, self._follow)
         self._deadline: float | None = None
 
     def run(self) -> None:

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.management.base import QueueCommand
+from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -37,6 +38,10 @@ class Command(QueueCommand):
             self.stdout.write(self.style.ERROR(str(violation)))
         if violations:
             self.stdout.write(f"queue {queue.name!r}: {len(violations)} violations")
+            sys.exit(1)
+        if violations.missing_shards:
+            words = missing_words(violations.missing_shards)
+            self.stdout.write(self.style.ERROR(f"queue {queue.name!r}: no violation on the others, but {words}"))
             sys.exit(1)
         states = queue.get_stats().states
         tasks = ", ".join(f"{number:,} {state}" for state, number in states.items() if number) or "empty"

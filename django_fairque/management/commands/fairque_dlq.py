@@ -104,7 +104,8 @@ class Command(QueueCommand):
             if cursor is None:
                 break
         if not options["json"]:
-            self.stdout.write(f"{shown:,} shown of {queue.dlq.count():,} dead letters in queue {queue.name!r}")
+            counts = queue.dlq.counts()
+            self.stdout.write(f"{shown:,} shown of {sum(counts.values()):,} dead letters in queue {queue.name!r}")
 
     def _show(self, queue: FairQueue, options: dict[str, Any]) -> None:
         entry = queue.dlq.get(options["entry"])

@@ -28,6 +28,7 @@ LONGEST = 86_400
 
 
 class Command(QueueCommand):
+    tells_missing = False  # the figures do
     help = "Print a queue's figures: tasks by state and priority, waits, run times, promises, dependencies, users."
 
     def add_arguments(self, parser: CommandParser) -> None:

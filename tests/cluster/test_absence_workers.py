@@ -1,0 +1,108 @@
+"""A node hangs: workers go on with what lies on the others as if it weren't there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.conf import RedisConfig
+from django_fairque.engine.models import Task
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+from tests.worker.conftest import eventually
+
+from .conftest import SHARDS
+from .test_failover import users_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.worker.conftest import WorkerProcess
+
+    from .six import Six
+
+    RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+VICTIM = 3
+LEASE = 9
+LONG = 14.0
+"""Seconds: longer than a lease."""
+WINDOW = 2.0
+HASTE = {
+    "FAIRQUE_WORKER__LEASE_SECONDS": str(LEASE),
+    "FAIRQUE_WORKER__POLL_INTERVAL_SECONDS": "1",
+    "FAIRQUE_REDIS__SOCKET_TIMEOUT": "3",
+}
+
+
+@contextmanager
+def hanging(six: Six, *ports: int) -> Iterator[None]:
+    for port in ports:
+        os.kill(six.nodes[port].pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for port in ports:
+            os.kill(six.nodes[port].pid, signal.SIGCONT)
+
+
+def call(user: str, name: str, *args: object, **options: object) -> Task:
+    return Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, **options)  # type: ignore[arg-type]
+
+
+def is_finished(queue: FairQueue, task_id: str) -> bool:
+    return queue.get_task(task_id).state.value == "finished"
+
+
+def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> None:
+    victim = six.primary_of(VICTIM)
+    (replica,) = six.replicas_of(victim)
+    here = [user for port in six.nodes if port not in (victim, replica) for user in users_of(six, port, 6)]
+    there = users_of(six, victim)
+    url = six.url(victim) if six.url(victim) != f"redis://127.0.0.1:{replica}" else six.url(replica)
+    config = RedisConfig(url=url, cluster=True, socket_timeout=1)
+    with run_worker(url, "--concurrency", "2", **HASTE) as worker, config.create_redis_client() as client:
+        queue = FairQueue(client, config=QueueConfig(shards=SHARDS, pipeline_timeout=2))
+        worker.wait_ready()
+        for user in (*here, *there):  # all are at work, and the news of their work are carried
+            queue.push(call(user, "noop"))
+        eventually(lambda: queue.get_stats(0).states["finished"] == len(here) + len(there))
+
+        def served() -> int:
+            """Tasks of the living shards that are done in `WINDOW` seconds, while there is enough to do."""
+            before = queue.get_stats(0).states["finished"]
+            time.sleep(WINDOW)
+            return queue.get_stats(0).states["finished"] - before
+
+        queue.push_batch([call(user, "noop") for _ in range(3000) for user in here])
+        whole = served()
+        chain = [call(here[0], "noop")]
+        for user in (*here[6:8], here[0]):
+            chain.append(call(user, "noop", depends_on=[chain[-1].task_id]))
+        with hanging(six, replica, victim):
+            eventually(lambda: bool(queue.get_stats(0).missing_shards))
+            partly = max(served() for _ in range(2))
+            print(f"tasks in {WINDOW:g} s: {whole} with all nodes, {partly} without one")  # noqa: T201
+            assert partly > 0.5 * whole
+            began = time.monotonic()
+            nap = queue.push(call(here[1], "nap_local", LONG)).task_id
+            later = queue.push(call(here[2], "noop", execute_after=1.0)).task_id
+            queue.push_graph(chain, "run")
+            for task_id in (later, chain[-1].task_id, nap):
+                eventually(partial(is_finished, queue, task_id), 40)
+            assert time.monotonic() - began > LEASE
+            assert queue.history(nap) == []
+        assert "its leases could not be renewed" not in worker.log
+        eventually(lambda: not queue.get_stats(0).missing_shards, 20)
+        back = queue.push(call(there[0], "noop")).task_id
+        eventually(partial(is_finished, queue, back), 20)
+        assert worker.stop() == 0
