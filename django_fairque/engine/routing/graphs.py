@@ -65,6 +65,8 @@ def divide(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tuple[Co
     for task in tasks:
         if places[task.task_id] is not home:
             others.setdefault(places[task.task_id], []).append(task)
+    if others:
+        _check_unique(tasks)
     yield from _check_room(shards, [task for part in others.values() for task in part])
     parts = {
         f"push:{shard.keys.shard}:{new_nonce()}": pack(
@@ -98,14 +100,18 @@ def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Comma
                 )
 
 
-def _check_room(shards: Shards, tasks: Sequence[Task]) -> Steps[None]:
-    """Limits of users on other shards are looked at before: their parts can't be refused any more."""
+def _check_unique(tasks: Sequence[Task]) -> None:
+    """Also of the first shard's tasks: what waits on others for one that is dropped would wait for nothing."""
     for task in tasks:
         if task.unique_key:
             raise TaskValidationError(
                 f"task {task.task_id!r} has a unique_key and is part of a graph that lies on several shards, where "
                 f"nobody could say what depends on which of the two; push it by itself"
             )
+
+
+def _check_room(shards: Shards, tasks: Sequence[Task]) -> Steps[None]:
+    """Limits of users on other shards are looked at before: their parts can't be refused any more."""
     users = list(dict.fromkeys(task.user_id for task in tasks))
     for stats in (yield from users_stats(shards.across(), users)):
         limit = stats.max_backlog or shards.config.max_backlog

@@ -54,6 +54,9 @@ class TestGraphs:
     def test_windows_belong_to_one_shard(self, queue: FairQueue) -> None:
         with pytest.raises(TaskValidationError, match="push it by itself"):
             queue.push_graph([task(ONE), task(TWO, unique_key="k", unique_for=5)], now=NOW)
+        first = task(ONE, unique_key="k", unique_for=5)
+        with pytest.raises(TaskValidationError, match="unique_key"):
+            queue.push_graph([first, task(TWO, depends_on=[first.task_id])], now=NOW)
 
     def test_parts_that_nobody_carried_yet_are_not_lost(self, queue: FairQueue) -> None:
         tasks = self.chain()
