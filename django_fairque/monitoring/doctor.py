@@ -28,7 +28,8 @@ def examined(queue: FairQueue) -> Health:
         health.server["mode"] = "sentinel"
     if health.server["role"] != "primary":
         return health
-    key = Keys(queue.config.prefix, queue.name)("probe")
+    living = next(shard for shard in range(queue.config.shards) if shard not in health.missing_shards)
+    key = Keys(queue.config.prefix, queue.name, living)("probe")
     wanted = queue.config.replicas_to_confirm
     found = asdict(examine(queue.client, key, replicas=wanted, has_log=any(map(is_memorydb, redis.hosts))))
     refusals = found.pop("refusals")

@@ -231,6 +231,7 @@ def test_living_users_go_on_and_the_others_get_a_clear_error(queue: FairQueue, a
     assert queue.get_stats(0).states["queued"] == len(away.others) * 2 + 2
 
 
+@pytest.mark.slow
 def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, away: Away) -> None:
     queue.push(Task.create(away.others[0], 3, {}, task_id="mine"))
     away.kill()
@@ -256,6 +257,7 @@ def test_what_is_missing_is_waited_for_once(queue: FairQueue, away: Away, how: s
             assert queue.users().missing_shards == away.shards
 
 
+@pytest.mark.slow
 def test_another_queue_of_the_same_client_knows_it_too(queue: FairQueue, away: Away) -> None:
     with stopped(away):
         queue.get_stats()
@@ -275,6 +277,7 @@ def test_who_comes_back_is_seen(queue: FairQueue, away: Away) -> None:
     assert queue.check_invariants() == []
 
 
+@pytest.mark.slow
 def test_a_replica_that_takes_over_is_seen_without_patience(queue: FairQueue, away: Away) -> None:
     """As on the admin's pages, which repeat nothing."""
     hasty = queue.repeating_for(0)
@@ -302,6 +305,7 @@ async def test_coroutines_do_the_same(queue: FairQueue, away: Away) -> None:
     await aclose_client(client)
 
 
+@pytest.mark.slow
 def test_all_away_is_the_error_that_it_was(queue: FairQueue, away: Away) -> None:
     for server in away.six.nodes.values():
         server.kill()
@@ -341,6 +345,7 @@ class TestStart:
         with pytest.raises(ConfigurationError, match="lies on 12 shards"):
             eventually(lambda: bool(late.get_stats().missing_shards) and False, 20)
 
+    @pytest.mark.slow
     def test_copies_come_back(self, open_queue: Any, queue: FairQueue) -> None:
         for shard in range(1, SHARDS):
             queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
@@ -393,6 +398,7 @@ class TestShown:
         assert sight.seen["default"].status == "degraded"
         assert sight.seen["default"].missing_shards == away.shards
 
+    @pytest.mark.slow
     def test_alerts_are_not_cleared_by_a_part(self, queue: FairQueue, away: Away) -> None:
         told: list[MonitorAlert] = []
         monitor = StatsMonitor(queue, [Rule("depth", len(away.others))], told.append)
@@ -407,10 +413,10 @@ class TestShown:
     @pytest.mark.django_db
     def test_the_admin_has_a_notice(self, queue: FairQueue, away: Away, admin_client: Any) -> None:
         away.kill()
-        notice = f"can&#x27;t be reached for now: {', '.join(map(str, away.shards))}."
+        notice = f"can't be reached for now: {', '.join(map(str, away.shards))}."
         for name in ("overview", "queues", "tasks", "users", "dead_letters", "schedules", "workers"):
             page = admin_client.get(reverse(f"admin:django_fairque_{name}")).content.decode()
             assert notice in page, name
             assert "Nothing can be shown" not in page, name
         page = admin_client.get(reverse("admin:django_fairque_queues")).content.decode()
-        assert page.count("can&#x27;t be reached for now</td>") == len(away.shards)
+        assert page.count("can't be reached for now</td>") == len(away.shards)

@@ -63,6 +63,7 @@ def is_finished(queue: FairQueue, task_id: str) -> bool:
     return queue.get_task(task_id).state.value == "finished"
 
 
+@pytest.mark.slow
 def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> None:
     victim = six.primary_of(VICTIM)
     (replica,) = six.replicas_of(victim)

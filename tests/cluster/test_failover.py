@@ -66,7 +66,8 @@ def kill(six: Six, port: int) -> None:
 
 def is_done(queue: FairQueue) -> bool:
     stats = queue.get_stats(0)
-    return not any(stats.states[state] for state in ("queued", "started", "scheduled", "deferred"))
+    waiting = any(stats.states[state] for state in ("queued", "started", "scheduled", "deferred"))
+    return not (waiting or stats.missing_shards)
 
 
 @pytest.mark.parametrize(
