@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tests.servers import Server
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture
 def queue_as(redis: Any, nodes: list[tuple[int, Server]], url: str) -> Iterator[Callable[[str], FairQueue]]:

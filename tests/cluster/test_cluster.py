@@ -32,8 +32,6 @@ __all__ = [
     "TestSchedules",
 ]
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture
 def queue(redis: Any) -> Iterator[FairQueue]:

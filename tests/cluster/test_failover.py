@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 LONGEST = 20.0
 """Seconds without a push to the shards of the primary that is gone."""
 SOON = 2.0

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
     Nodes = list[tuple[int, Server]]
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 SHARD = 5
 
 

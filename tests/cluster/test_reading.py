@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Nodes = list[tuple[int, Server]]
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 CONFIG = QueueConfig(shards=SHARDS)
 
 

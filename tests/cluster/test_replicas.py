@@ -24,8 +24,6 @@ SHARDS = 6
 SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5, shards=SHARDS)
 USERS = [f"user-{number}" for number in range(20)]
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:
     shard = bucket_of(user) % SHARDS

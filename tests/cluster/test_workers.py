@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 CONFIG = QueueConfig(retry_base_seconds=0.05, retry_jitter=0, shards=SHARDS)
 
 

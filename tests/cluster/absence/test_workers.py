@@ -15,22 +15,18 @@ from django_fairque.conf import RedisConfig
 from django_fairque.engine.models import Task
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
+from tests.cluster.conftest import SHARDS
+from tests.cluster.test_failover import users_of
 from tests.worker.conftest import eventually
-
-from .conftest import SHARDS
-from .test_failover import users_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from tests.cluster.six import Six
     from tests.worker.conftest import WorkerProcess
 
-    from .six import Six
-
     RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 VICTIM = 3
 LEASE = 9

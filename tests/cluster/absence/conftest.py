@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.conf import RedisConfig
+from django_fairque.engine.queue import FairQueue
+from tests.cluster.conftest import SHARDS
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cluster.six import Six
+
+from .away import CONFIG, DEADLINE, USERS, VICTIM, Away
+
+
+@pytest.fixture
+def away(six: Six) -> Away:
+    return Away(six, VICTIM)
+
+
+@pytest.fixture
+def open_queue(away: Away) -> Iterator[Callable[..., FairQueue]]:
+    """A queue on a client of its own, as another process has it."""
+    opened = []
+
+    def open_queue(shards: int = SHARDS) -> FairQueue:
+        config = RedisConfig(url=away.url, cluster=True, socket_timeout=DEADLINE, socket_connect_timeout=DEADLINE)
+        opened.append(config.create_redis_client())
+        return FairQueue(opened[-1], config=CONFIG.model_copy(update={"shards": shards}))
+
+    yield open_queue
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def queue(open_queue: Callable[..., FairQueue]) -> FairQueue:
+    """With a task of each user."""
+    queue = open_queue()
+    queue.push_batch([task(user) for user in USERS])
+    return queue

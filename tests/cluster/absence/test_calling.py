@@ -1,0 +1,117 @@
+"""Calls while a node is away: whose go on, whose fail, and how long anybody waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_fairque.conf import RedisConfig
+from django_fairque.conf.clients import aclose_client
+from django_fairque.engine import nodes as cluster_nodes
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.errors import RedisConnectionError, ShardsAwayError
+from django_fairque.engine.models import Task
+from django_fairque.engine.queue import FairQueue
+from tests.engine.conftest import task
+from tests.worker.conftest import eventually
+
+from .away import CONFIG, DEADLINE, USERS, VICTIM, Away, in_time, stopped
+
+
+def test_living_users_go_on_and_the_others_get_a_clear_error(queue: FairQueue, away: Away) -> None:
+    away.kill()
+    here, there = away.others[0], away.users[0]
+    assert queue.push(task(here)).status == "accepted"
+    with pytest.raises(RedisConnectionError), in_time():
+        queue.push(task(there))
+    second = task(here)
+    with in_time():
+        queue.push_graph([second, Task.create(away.others[1], 3, {}, depends_on=[second.task_id])], "run")
+    batch = [task(user) for user in USERS]
+    with (
+        pytest.raises(ShardsAwayError, match=f"{len(away.users)} of {len(USERS)} tasks were not pushed") as caught,
+        in_time(),
+    ):
+        queue.push_batch(batch)
+    assert caught.value.shards == away.shards
+    assert set(caught.value.task_ids) == {each.task_id for each in batch if each.user_id in away.users}
+    assert queue.get_stats(0).states["queued"] == len(away.others) * 2 + 2
+
+
+@pytest.mark.slow
+def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, away: Away) -> None:
+    queue.push(Task.create(away.others[0], 3, {}, task_id="mine"))
+    away.kill()
+    assert queue.get_task("mine").user_id == away.others[0]
+    with pytest.raises(ShardsAwayError, match="where task 'other' is"):
+        queue.get_task("other")
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_what_is_missing_is_waited_for_once(queue: FairQueue, away: Away, how: str) -> None:
+    """Not for each of its shards, nor for each figure: whoever looks again at once doesn't wait at all."""
+    if how == "killed":
+        away.kill()
+        assert queue.get_stats().missing_shards == away.shards
+        return
+    with stopped(away):
+        assert queue.get_stats().missing_shards == away.shards
+        with in_time():  # waiting for each reply would take twice as long at least
+            for _ in range(80):
+                assert queue.get_stats().missing_shards == away.shards
+            assert queue.users().missing_shards == away.shards
+
+
+@pytest.mark.slow
+def test_another_queue_of_the_same_client_knows_it_too(queue: FairQueue, away: Away) -> None:
+    with stopped(away):
+        queue.get_stats()
+        absence = cluster_nodes.absence(queue.client)
+        other = FairQueue(queue.client, config=CONFIG)
+        assert absence.missing(queue.client, other._shards) == away.shards
+        assert other.get_stats().missing_shards == away.shards
+
+
+def test_who_comes_back_is_seen(queue: FairQueue, away: Away) -> None:
+    away.kill()
+    assert queue.get_stats().missing_shards == away.shards
+    away.start()
+    eventually(lambda: not queue.get_stats().missing_shards, 20)
+    assert queue.get_stats().states["queued"] == len(USERS)
+    assert queue.push(task(away.users[0])).status == "accepted"
+    assert queue.check_invariants() == []
+
+
+@pytest.mark.slow
+def test_a_replica_that_takes_over_is_seen_without_patience(queue: FairQueue, away: Away) -> None:
+    """As on the admin's pages, which repeat nothing."""
+    hasty = queue.repeating_for(0)
+    assert hasty.get_stats().missing_shards == ()
+    away.six.nodes[away.primary].kill()
+    eventually(lambda: away.six.primary_of(VICTIM) == away.replica, 20)
+    eventually(lambda: not hasty.get_stats().missing_shards, 20)
+    assert hasty.get_stats().states["queued"] == len(USERS)
+
+
+async def test_coroutines_do_the_same(queue: FairQueue, away: Away) -> None:
+    config = RedisConfig(url=away.url, cluster=True, socket_timeout=DEADLINE, socket_connect_timeout=DEADLINE)
+    client = config.create_async_redis_client()
+    same = AsyncFairQueue(client, config=CONFIG)
+    assert (await same.get_stats()).states["queued"] == len(USERS)
+    with stopped(away):
+        with in_time():
+            assert (await same.get_stats()).missing_shards == away.shards
+        with in_time():
+            assert (await same.get_stats()).missing_shards == away.shards
+            assert (await same.users()).missing_shards == away.shards
+            assert (await same.health()).missing_shards == away.shards
+            assert (await same.schedules.list()).missing_shards == away.shards
+            assert (await same.dlq.counts()).missing_shards == away.shards
+    await aclose_client(client)
+
+
+@pytest.mark.slow
+def test_all_away_is_the_error_that_it_was(queue: FairQueue, away: Away) -> None:
+    for server in away.six.nodes.values():
+        server.kill()
+    with pytest.raises(RedisConnectionError, match="can't be reached"):
+        queue.get_stats()

@@ -1,0 +1,103 @@
+"""What is told while a node is away, and that it is not all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.errors import ShardsAwayError
+from django_fairque.engine.finding import Search
+from django_fairque.engine.records import TaskState
+from tests.cluster.conftest import SHARDS
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from django_fairque.engine.listing import Listed
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
+
+from .away import USERS, Away
+
+
+def test_figures_say_which_shards_are_missing(queue: FairQueue, away: Away) -> None:
+    whole = queue.get_stats()
+    assert (whole.states["queued"], whole.missing_shards) == (len(USERS), ())
+    away.kill()
+    stats = queue.get_stats()
+    assert (stats.states["queued"], stats.users) == (len(away.others), len(away.others))
+    assert stats.missing_shards == away.shards
+    activity = queue.get_activity()
+    assert sum(span.pushed for span in activity.spans) == len(away.others)
+    assert activity.missing_shards == away.shards
+    each = queue.get_shard_stats()
+    assert [one.shard for one in each if not one.is_up] == list(away.shards)
+    assert len(each) == SHARDS
+    assert sum(one.depth for one in each) == len(away.others)
+
+
+def test_health_is_degraded_and_says_so(queue: FairQueue, away: Away) -> None:
+    away.kill()
+    health = queue.health()
+    assert health.status == "degraded"
+    assert health.missing_shards == away.shards
+    assert f"shards {', '.join(map(str, away.shards))} of {SHARDS} can't be reached" in health.reasons[0]
+
+
+def test_pages_and_lists_go_on_without_them(queue: FairQueue, away: Away) -> None:
+    page = queue.tasks("queued", limit=7)  # with a cursor from before
+    away.kill()
+    seen: list[Task] = []
+    while page.cursor is not None:
+        page = queue.tasks("queued", limit=7, cursor=page.cursor)
+        seen += page.items
+        assert page.missing_shards == away.shards
+    assert {each.user_id for each in seen} <= set(away.others)
+    users = queue.users(limit=100)
+    assert (sorted(users.items), users.missing_shards) == (sorted(away.others), away.shards)
+    found = queue.find(Search(TaskState.QUEUED), 100)
+    assert ({each.user_id for each in found.tasks}, found.missing_shards) == (set(away.others), away.shards)
+    matching = queue.matching(Search(TaskState.QUEUED))
+    assert (len(matching.task_ids), matching.is_whole) == (len(away.others), False)
+    assert matching.missing_shards == away.shards
+    lists: list[Listed[Any]] = [queue.busy_users(), queue.busiest_users(), queue.longest_waits(), queue.workers()]
+    assert [each.missing_shards for each in (*lists, queue.check_invariants())] == [away.shards] * 5
+    assert set(queue.busy_users()) == set(away.others)
+
+
+def test_dead_letters_and_schedules(queue: FairQueue, away: Away) -> None:
+    for lease in queue.pop_batch(100, "w"):
+        queue.fail(lease, "no", retry=False)
+    here, there = away.others[0], away.users[0]
+    for name, user in (("here", here), ("there", there)):
+        queue.schedules.add(name, task=task(user), every=60)
+    away.kill()
+    page = queue.dlq.list(100)
+    assert (len(page.items), page.missing_shards) == (len(away.others), away.shards)
+    assert len(queue.dlq.letters(100).items) == len(away.others)
+    counts = queue.dlq.counts()
+    assert (counts["failed"], counts.missing_shards) == (len(away.others), away.shards)
+    groups = queue.dlq.groups()
+    assert (groups.groups[0].count, groups.is_whole, groups.missing_shards) == (len(away.others), False, away.shards)
+    matching = queue.dlq.matching()
+    assert (matching.count, matching.is_whole, matching.missing_shards) == (len(away.others), False, away.shards)
+    found = queue.schedules.list()
+    assert ([each.name for each in found], found.missing_shards) == (["here"], away.shards)
+    queue.schedules.disable("here")
+    queue.schedules.add("here", task=task(here), every=30)
+    with pytest.raises(ShardsAwayError, match="whether there is a schedule 'new'"):
+        queue.schedules.add("new", task=task(here), every=30)
+
+
+def test_plain_numbers_are_not_told(queue: FairQueue, away: Away) -> None:
+    queue.pause()
+    away.kill()
+    with pytest.raises(ShardsAwayError, match="how many dead letters") as caught:
+        queue.dlq.count()
+    assert caught.value.shards == away.shards
+    with pytest.raises(ShardsAwayError, match="whether all is paused"):
+        queue.is_paused()
+    with pytest.raises(ShardsAwayError, match="resumed without"):
+        queue.resume()
+    assert queue.is_paused() is False
+    assert {lease.user_id for lease in queue.pop_batch(100, "w")} == set(away.others)
