@@ -45,6 +45,7 @@ def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     yield from _queues_and_leases(snapshot, prefix)
     yield from _lanes(snapshot, prefix)
     yield from _users(snapshot, prefix)
+    yield from _held(snapshot, prefix)
     yield from _counters(snapshot, prefix)
     yield from _dead_letters(snapshot, prefix)
     yield from check_dependencies(snapshot, prefix)
@@ -157,6 +158,16 @@ def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             yield Violation("throttled", key, word, ("place", user, ""))
         if user in snapshot.users and user not in snapshot.registry("users"):
             yield Violation("users", key, "has a record and is not among the users", ("place", user, ""))
+
+
+def _held(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
+    """A rate holds nobody for longer than one task's time: else a clock was wrong, or is not what it was."""
+    clock = float(snapshot.counters.get("stats", {}).get(b"clock", 0))
+    for user, until in snapshot.registry("throttled").items():
+        gap = snapshot.users.get(user, {}).get(b"gap")
+        if gap is not None and until > clock + float(gap):
+            word = "is held for longer than its rate asks for"
+            yield Violation("throttled", f"{prefix}user:{user}", word, ("place", user, ""))
 
 
 def _counters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:

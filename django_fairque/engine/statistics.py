@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MINUTES = 60
 INTERNAL = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
-    *("epoch", "confirmations"),
+    *("epoch", "confirmations", "spared", "given"),
 }
 """What the stats hash holds beside totals."""
 NO_TOTALS = ("depth:", "lying:", "wait:", "run:")

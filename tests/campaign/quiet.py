@@ -19,6 +19,8 @@ CALM = 4.0
 """Seconds of ordinary work before, to compare with."""
 STEP = 3600
 """Seconds by which the clock is set forward each time."""
+LATER = 3.0
+"""Seconds after which a task is due that is pushed when the clock was set right."""
 
 
 def poison(world: World, count: int) -> int:
@@ -74,9 +76,22 @@ def deploy(world: World) -> None:
 
 
 def step_clock(world: World, seconds: int) -> None:
-    """The server's clock is set forward: what is being renewed stays leased, and what nobody renews does not stay so for long."""
+    """The server's clock is set forward, and then right again."""
     if world.clock is None:
         return
+    _set_clock(world, seconds)
+    _set_clock(world, 0)
+    payload, due = {"args": [0.0, "x"], "kwargs": {}}, time.time() + LATER
+    task = Task.create("delayed", 3, payload, name="campaign.work", max_retries=5, execute_after=due)
+    world.tell_push([task])
+    world.queue.push(task)
+    world.journal.write(what="ok", ids=[task.task_id])
+    world.wait(lambda: world.queue.get_task(task.task_id).state.is_ended, 20, "clock set right: time stands still")
+
+
+def _set_clock(world: World, seconds: int) -> None:
+    """What is being renewed stays leased, and what nobody renews does not stay so for long."""
+    assert world.clock is not None
     world.fleet.wait_ready()
     before = world.counter("returned:lease_ended")
     world.clock.step(seconds)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 WAITING = ("scheduled", "deferred", "queued")
 ENDED = ("finished", "failed", "canceled")
+MOST_WAITED_OUT = 60.0
+"""Seconds by which a clock may be set back without being believed: time stands still instead."""
 
 
 @dataclass
@@ -32,6 +34,18 @@ class Oracle:
     def __init__(self, lease: float, deliveries: int) -> None:
         self.lease, self.deliveries = lease, deliveries
         self.tasks: dict[str, Known] = {}
+        self.clock = 0.0
+
+    def time(self, clock: float) -> float:
+        """The engine's time when its server's clock says this. A clock that is set back by more than a minute is believed."""
+        if self.clock - clock > MOST_WAITED_OUT:
+            for task in self.tasks.values():
+                task.lease_end += clock - self.clock
+                if task.retries and task.state == "scheduled":  # its pause was counted, not given
+                    task.due = max(clock, task.due + clock - self.clock)
+            self.clock = clock
+        self.clock = max(self.clock, clock)
+        return self.clock
 
     def catch_up(self, now: float) -> None:
         """What time alone has done: due tasks are ready, ended leases are taken back."""

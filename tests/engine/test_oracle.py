@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
 import pytest
@@ -16,6 +16,7 @@ from django_fairque.engine.records import TaskState
 
 from .conftest import NOW, task
 from .oracle import ENDED, Known, Oracle
+from .server_clock import ServerClock
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -37,12 +38,17 @@ class Histories(RuleBasedStateMachine):
         self.redis.flushall()
         # Slices of five: graphs here are resolved in several, as large ones are.
         config = QueueConfig(max_deliveries=DELIVERIES, retry_jitter=0, sweep_batch_size=5)
-        self.queue = FairQueue(self.redis, config=config)
+        self.queue = FairQueue(ServerClock(self.redis), config=config)
         self.oracle = Oracle(LEASE, DELIVERIES)
         self.leases: list[Lease] = []
         self.paused: set[str] = set()
         self.caps: dict[str, int] = {}
         self.now = NOW
+        """What the server's clock says."""
+
+    @property
+    def time(self) -> float:
+        return self.oracle.time(self.now)
 
     @property
     def tasks(self) -> dict[str, Known]:
@@ -52,7 +58,7 @@ class Histories(RuleBasedStateMachine):
         """Tell all dependents and start all that is due, in as many slices as that takes."""
         while self.queue.sweep(now=self.now).more:
             pass
-        self.oracle.catch_up(self.now)
+        self.oracle.catch_up(self.time)
 
     def of(self, made: Task) -> Known:
         due = made.execute_after or 0.0
@@ -65,7 +71,7 @@ class Histories(RuleBasedStateMachine):
     def push(self, user: str, priority: int, delay: int, retries: int) -> None:
         made = task(user, priority, max_retries=retries, execute_after=self.now + delay if delay else None)
         assert self.queue.push(made, now=self.now).accepted
-        self.oracle.push([self.of(made)], self.now)
+        self.oracle.push([self.of(made)], self.time)
 
     @rule(data=st.data(), size=st.integers(1, 5))
     def push_graph(self, data: st.DataObject, size: int) -> None:
@@ -91,7 +97,7 @@ class Histories(RuleBasedStateMachine):
                 self.queue.push_graph(graph, now=self.now)
             return
         assert all(result.accepted for result in self.queue.push_graph(graph, now=self.now))
-        self.oracle.push(known, self.now)
+        self.oracle.push(known, self.time)
         self.settle_down()
 
     def servable(self) -> dict[str, int]:
@@ -119,7 +125,7 @@ class Histories(RuleBasedStateMachine):
                 if each.user == known.user and each.state == "queued" and each.priority == 6
             ]
             assert known.priority == 6 or not better
-            self.oracle.start(known, lease.token, self.now)
+            self.oracle.start(known, lease.token, self.time)
             assert lease.delivery == known.deliveries
         self.leases += leases
 
@@ -143,11 +149,11 @@ class Histories(RuleBasedStateMachine):
             return
         assert current
         if how == "finish":
-            self.oracle.finish(known, self.now)
+            self.oracle.finish(known, self.time)
         elif how == "release":
             self.oracle.release(known)
         else:
-            self.oracle.fail(known, self.now, for_good=how == "die")
+            self.oracle.fail(known, self.time, for_good=how == "die")
         self.settle_down()
 
     @precondition(lambda self: self.tasks)
@@ -155,7 +161,7 @@ class Histories(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         known = self.tasks[data.draw(st.sampled_from(sorted(self.tasks)))]
         assert self.queue.cancel(known.task_id, now=self.now) is (known.state not in ENDED)
-        self.oracle.cancel(known, self.now)
+        self.oracle.cancel(known, self.time)
         self.settle_down()
 
     @rule()
@@ -168,13 +174,27 @@ class Histories(RuleBasedStateMachine):
     def discard(self) -> None:
         for entry in self.queue.dlq.list(limit=1).items:
             self.queue.dlq.discard(entry.entry_id, now=self.now)
-            self.oracle.discard(self.tasks[entry.original_task.task_id], self.now)
+            self.oracle.discard(self.tasks[entry.original_task.task_id], self.time)
             self.settle_down()
 
     @rule(passes=st.sampled_from([0.5, 3, 29, 31, 100]))
     def wait(self, passes: float) -> None:
         self.now += passes
         self.settle_down()
+
+    @rule(by=st.sampled_from([1, 30, 60, 61, 90, 3600]))
+    def set_clock_back(self, by: float) -> None:
+        """Who is served next is no matter of that clock."""
+        self.settle_down()  # a call that changes nothing does not say what time it is
+        before = self.places()
+        self.now -= by
+        self.queue.take_alerts(now=self.now)
+        assert self.places() == before
+        self.settle_down()
+
+    def places(self) -> list[Any]:
+        figures = self.redis.hmget("fq:{default:0}:stats", "vtime", "arrival", "mean", "stamp", "token")
+        return [self.redis.zrange("fq:{default:0}:ring", 0, -1, withscores=True), figures]
 
     @rule(user=USERS)
     def pause_or_resume(self, user: str) -> None:

@@ -136,7 +136,12 @@ function mend.place(user)
     return redis.call('ZREM', K.ring, user)
   end
   redis.call('ZADD', K.users, 'NX', exact(is_idle(u) and now + user_ttl or NEVER), user)
-  if u.held then redis.call('ZADD', K.throttled, 'NX', exact(u.held), user) else redis.call('ZREM', K.throttled, user) end
+  if u.held then -- for one task's time at most: its moment may be of a clock that was ahead
+    local free = math.min(u.held, now + (u.gap or 0))
+    redis.call('ZADD', K.throttled, 'LT', exact(free), user)
+  else
+    redis.call('ZREM', K.throttled, user)
+  end
   local is_there = redis.call('ZSCORE', K.ring, user)
   if can_be_served(u) and not is_there then
     join_ring(u)

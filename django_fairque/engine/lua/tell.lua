@@ -6,7 +6,10 @@
 -- REPLY   1, or 0 when no such worker lives
 -- COST    4 commands
 -- include base
-if redis.call('EXISTS', K.worker) == 0 then return 0 end
-redis.call('HSET', K.worker, 'wish', ARGV[A], 'wished', now_text)
+local known = redis.call('HMGET', K.worker, 'id', 'wished')
+if not known[1] then return 0 end
+-- A wish is heard if it is later than the last one, also when the clock was set back between them.
+local moment = math.max(now, (tonumber(known[2]) or 0) + 1)
+redis.call('HSET', K.worker, 'wish', ARGV[A], 'wished', exact(moment))
 flush_stats()
 return 1

@@ -48,7 +48,7 @@ local function unique_key(digest) return P .. 'unique:' .. digest end
 local STATS = {
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'mean', 'look', 'paused',
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
-  'pushed', 'started', 'finished', 'retried', 'spared',
+  'pushed', 'started', 'finished', 'retried', 'spared', 'given',
 }
 local stat, stat_changed, stat_added, now, now_text = {}, nil, nil, nil, nil -- `stat` is filled anew, not made anew
 
@@ -71,17 +71,58 @@ local function spare_leases(time)
   stat.clock = time
   redis.call('HSET', K.stats, 'clock', exact(time), 'spared', exact(stat.spared))
 end
+
+-- The server's clock was ahead and is set right. A step of up to a minute is waited out: time stands still until the clock has
+-- caught up. A larger one is believed, and what was counted from the engine's own time (ends of leases, held users, workers'
+-- records, when other shards are asked again, pauses before retries) keeps what was left of it. Moments that were given, as
+-- when a task is due, stay.
+local BACK = 60e6
+local COUNTED = { 'state:started', 'throttled', 'workers', 'mirrors' } -- not all commands declare them
+local MOST_RETRIES = 10000 -- that are looked for, among the next tasks that are due
+local function move(list, time, moved)
+  local step = time - math.min(stat.clock, NEVER)
+  for i = 1, #list, 2 do
+    moved[#moved + 1] = exact(math.max(time, tonumber(list[i + 1]) + step))
+    moved[#moved + 1] = list[i]
+  end
+  return moved
+end
+local function set_back(time)
+  local scheduled, found, retries = P .. 'state:scheduled', {}, {}
+  for i, name in ipairs(COUNTED) do
+    found[i] = move(redis.call('ZRANGE', P .. name, 0, -1, 'WITHSCORES'), time, {})
+  end
+  local due = redis.call('ZRANGEBYSCORE', scheduled, exact(time), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_RETRIES)
+  for i = 1, #due, 2 do
+    if redis.call('HEXISTS', task_key(due[i]), 'done') == 1 then move({ due[i], due[i + 1] }, time, retries) end
+  end
+  for i, name in ipairs(COUNTED) do
+    for first = 1, #found[i], CHUNK do
+      redis.call('ZADD', P .. name, unpack(found[i], first, math.min(first + CHUNK - 1, #found[i])))
+    end
+  end
+  for i = 1, #retries, 2 do
+    redis.call('HSET', task_key(retries[i + 1]), 'due', retries[i])
+    redis.call('ZADD', scheduled, retries[i], retries[i + 1])
+  end
+  stat.spared = math.max(0, stat.spared + time - math.min(stat.clock, NEVER))
+  stat.clock, stat.look = time, time
+  redis.call('HSET', K.stats, 'clock', exact(time), 'look', exact(time), 'spared', exact(stat.spared))
+end
+
+local is_given -- by the caller: of a moment that somebody gave nothing follows for the server's clock
 each_call(function()
   stat_changed, stat_added = {}, {}
   local values = redis.call('HMGET', K.stats, unpack(STATS))
   for i = 1, #STATS do stat[STATS[i]] = tonumber(values[i] or 0) or 0 end
   now = tonumber(ARGV[1])
+  is_given = now ~= nil
   if not now then
     local time = redis.call('TIME')
     now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-    spare_leases(now)
+    if stat.clock - now > BACK and stat.given == 0 then set_back(now) else spare_leases(now) end
   end
-  now = math.max(now, stat.clock) -- the engine's time never goes back: a clock set back must not lengthen a lease
+  now = math.max(now, stat.clock) -- but for such a step the engine's time never goes back
   now_text = exact(now)
 end)
 
@@ -181,7 +222,10 @@ local function flush_stats()
     minute_is_new = false
   end
   for field, amount in pairs(stat_added) do redis.call('HINCRBY', K.stats, field, exact(amount)) end
-  if now > stat.clock then set_stat('clock', now) end
+  if now > stat.clock then
+    set_stat('clock', now)
+    if is_given ~= (stat.given == 1) then set_stat('given', is_given and 1 or 0) end
+  end
   local values = {}
   for field in pairs(stat_changed) do
     values[#values + 1] = field

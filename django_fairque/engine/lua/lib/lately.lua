@@ -27,7 +27,7 @@ local function this_half(u)
   local half = hour % 2
   if u.hour ~= hour then
     empty(u, half)
-    if u.hour and hour - u.hour > 1 then empty(u, 1 - half) end
+    if u.hour and hour - u.hour ~= 1 then empty(u, 1 - half) end -- hours ago, or of a clock that was ahead
     set(u, 'hour', hour)
   end
   return half

@@ -119,6 +119,7 @@ local function free_throttled(limit)
     local u = load_user(name)
     zrem(K.throttled, name)
     if u.held then set(u, 'held', nil) end
+    forget_step(u)
     hold_if_out_of_tokens(u)
     swept.freed = swept.freed + 1
   end

@@ -105,6 +105,11 @@ local function ring_position(u)
   return u.tag < stat.vtime and arrive() or u.tag
 end
 
+-- Who is served, or let go, has a token: a rate that says otherwise is of a clock that was ahead and has been set right.
+local function forget_step(u)
+  if u.gap and u.tat then u.tat = math.min(u.tat, now + u.gap * ((u.burst or 1) - 1)) end
+end
+
 local function hold_if_out_of_tokens(u)
   if not u.gap then return end
   local free = (u.tat or 0) - u.gap * ((u.burst or 1) - 1)
@@ -118,6 +123,7 @@ end
 -- One task handed out: virtual time, the user's next tag and its rate tokens move on. Returns the cost charged.
 local function charge(u)
   local cost = expected_cost(u)
+  forget_step(u)
   set_stat('vtime', math.max(stat.vtime, u.tag))
   set(u, 'tag', u.tag + cost / u.weight)
   add(u, 'run', 1)
