@@ -34,6 +34,12 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     for task_id in sorted(snapshot.remotes.keys() ^ snapshot.registry("mirrors").keys()):
         detail = "a task of another shard is not both known and to be asked for"
         yield Violation("mirrors", f"{prefix}remote:{task_id}", detail, ("mirror", task_id, ""))
+    for name in sorted(snapshot.deps):
+        kind, _, task_id = name.partition(":")
+        state = snapshot.tasks.get(task_id, {}).get(b"state")
+        if kind == "remote" and state in (b"finished", b"canceled") and task_id not in snapshot.registry("resolving"):
+            detail = f"{task_id!r} has ended, and these shards have not heard of it"
+            yield Violation("mirrors", f"{prefix}deps:{name}", detail, ("watchers", task_id, ""))
 
 
 def _blocked_tasks(

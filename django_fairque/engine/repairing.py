@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 ROUNDS = 8
 SLICE = 100
-ORDER = (("task", "index", "queue", "lease", "run", "key", "mirror"), ("edge",), ("user", "stat"), ("place",))
+ORDER = (
+    ("task", "index", "queue", "lease", "run", "key", "mirror", "watchers"),
+    ("edge",),
+    ("user", "stat"),
+    ("place",),
+)
 """What must be right before the next can be judged: tasks, then edges between them, then sums, then who is served."""
 NOT_NEEDED, MENDED, UNMENDABLE = b"012"
 

@@ -8,7 +8,7 @@
 --         task id '' (its registries, queue, lease, payload); index registry id (a member without a task);
 --         queue user id; lease worker id; edge blocker waiter; run run id; user id field:difference;
 --         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history);
---         mirror id '' (of a task on another shard)
+--         mirror id '' (of a task on another shard); watchers id '' (other shards have not heard of its end)
 -- REPLY   one digit each: 0 nothing to mend, 1 mended, 2 can't be mended by a program
 -- COST    25 commands each
 -- include base user lately task deps
@@ -107,6 +107,13 @@ end
 function mend.mirror(id)
   local mirror = read_mirror(id)
   if mirror and redis.call('EXISTS', waiting_key(id)) == 1 then watch(mirror) else forget_mirror(id) end
+  return 1
+end
+
+function mend.watchers(id)
+  redis.call('HSET', task_key(id), 'watched', '1')
+  zadd(K.resolving, now, id)
+  look_at(now)
   return 1
 end
 

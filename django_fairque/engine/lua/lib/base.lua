@@ -65,11 +65,12 @@ local function spare_leases(time)
     stat.spared = tonumber(ends[i + 1]) + step
     moved[i], moved[i + 1] = exact(stat.spared), ends[i]
   end
+  redis.call('HSET', K.stats, 'spared', exact(stat.spared)) -- first: what is moved is never moved again
   for i = 1, #moved, CHUNK do
     redis.call('ZADD', started, unpack(moved, i, math.min(i + CHUNK - 1, #moved)))
   end
   stat.clock = time
-  redis.call('HSET', K.stats, 'clock', exact(time), 'spared', exact(stat.spared))
+  redis.call('HSET', K.stats, 'clock', exact(time))
 end
 
 -- The server's clock was ahead and is set right. A step of up to a minute is waited out: time stands still until the clock has

@@ -21,11 +21,15 @@ local function forget(state, ids)
   if #ids == 0 then return end
   local keys, lost = {}, {}
   for _, id in ipairs(ids) do
-    local found = redis.call('HMGET', task_key(id), 'run', 'waited', 'failure', 'watched')
-    local is_waited = found[2] and redis.call('EXISTS', waiting_key(id), watchers_key(id)) > 0
-    if is_waited then touch(history_key(id)) end
-    if found[1] then touch(run_key(found[1])) end
-    lost[#lost + 1] = { id = id, run = found[1], is_waited = is_waited, failure = found[3] }
+    local found = redis.call('HMGET', task_key(id), 'run', 'waited', 'failure', 'state')
+    if found[4] and found[4] ~= state then -- left over: the task lives again, or its end is another one by now
+      zrem(K['state:' .. state], id)
+    else
+      local is_waited = found[2] and redis.call('EXISTS', waiting_key(id), watchers_key(id)) > 0
+      if is_waited then touch(history_key(id)) end
+      if found[1] then touch(run_key(found[1])) end
+      lost[#lost + 1] = { id = id, run = found[1], is_waited = is_waited, failure = found[3] }
+    end
   end
   touch_all()
   for _, one in ipairs(lost) do
