@@ -53,7 +53,7 @@ class Injected(Exception):  # noqa: N818 - nothing is wrong: it was asked for
 
 @dataclass(frozen=True)
 class Numbered:
-    """One command's script with its calls numbered, and where each stands: ``lib/base.lua:41``."""
+    """One command's script with its calls numbered, and where each stands: ``lib/base.lua:41``; ``…:41#2`` the second."""
 
     name: str
     source: str
@@ -77,7 +77,12 @@ def numbered(name: str) -> Numbered:
 
 
 def _place(name: str, text: str, at: int) -> str:
-    """Where in the folder the character of an assembled script stands."""
+    """Where in the folder the call at this character of an assembled script stands."""
+    before = text.count(CALL, text.rfind("\n", 0, at) + 1, at)
+    return _line(name, text, at) + (f"#{before + 1}" if before else "")
+
+
+def _line(name: str, text: str, at: int) -> str:
     for file in [f"lib/{entry.name}" for entry in sorted((LUA / "lib").iterdir(), key=str)]:
         chunk = (LUA / file).read_text()
         start = text.find(chunk)

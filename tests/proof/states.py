@@ -74,15 +74,14 @@ class States:
 
 
 def tasks(redis: Any) -> dict[str, dict[bytes, bytes]]:
-    """All records of the default queue's tasks, each with its payload."""
-    prefix = "fq:{default:0}:task:"
-    names = sorted(key.decode() for key in redis.keys("fq:[{]default:0[}]:task:*"))
+    """All records of the default queue's tasks, on whatever shard, each with its payload."""
+    names = sorted(key.decode() for key in redis.keys("fq:[{]default:*[}]:task:*"))
     with redis.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.hgetall(name)
             pipe.get(name.replace(":task:", ":payload:", 1))
         replies: list[Any] = pipe.execute()
     return {
-        name.removeprefix(prefix): {**record, b"payload": payload}
+        name.partition("}:task:")[2]: {**record, b"payload": payload}
         for name, record, payload in zip(names, replies[::2], replies[1::2], strict=True)
     }

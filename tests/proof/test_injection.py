@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,11 +13,11 @@ from django_fairque.engine.errors import LuaScriptError
 from django_fairque.engine.models import Task
 from django_fairque.engine.queue import FairQueue
 
-from .draining import drain
+from .breaking import START, Breaking
 from .effort import SEED, logger, times
 from .sites import FailingClient, all_places
-from .states import LIVE, tasks
-from .walk import NOW, Operation, Walk
+from .stories import NOT_REACHED, STORIES, Scene
+from .walk import EXPECTED, NOW, Walk
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -24,113 +25,15 @@ if TYPE_CHECKING:
     from django_fairque.engine.options import QueueConfig
 
     from .states import States
+    from .stories import Story
 
-START, AFTER, FAILED = 1, 2, 3
-"""Where the states are kept: before the operation, after it, and after it was ended in the middle."""
-Projected = tuple[bytes | None, ...]
 STATES = 40
 BETWEEN_SHARDS = {"carried", "spread", "told", "watch"}
-"""Scripts of queues with several shards, which these walks don't have: who carries is killed at each command elsewhere."""
+"""Scripts of queues with several shards, which these walks don't have; stories have them."""
 MOST_UNREACHED = 60
-"""Of some 160 places at which a call is written: those that a slice of a build does not come to."""
+"""Of some 200 calls: those that a slice of a build does not come to. Stories come to all."""
 EACH = 6
 """Operations that are broken in each state."""
-
-
-class Breaking:
-    """Breaks operations at each of their calls, and looks at what is left."""
-
-    def __init__(self, redis: Redis, states: States, config: QueueConfig) -> None:
-        self.redis, self.states = redis, states
-        self.client = FailingClient(redis)
-        self.queue = FairQueue(self.client, config=config)
-        self.broken: Counter[tuple[str, str]] = Counter()
-        self.distinct = 0
-
-    def everywhere(self, walk: Walk, operation: Operation) -> None:
-        self.states.bring_back(START)
-        before = tasks(self.redis)
-        self.client.begin()
-        walk.perform(operation, self.queue)
-        calls, reached = len(self.client.seen), list(self.client.seen)
-        is_one_call = self.client.calls == 1
-        self.states.keep(AFTER)
-        self.settle_down(walk.now)
-        after = tasks(self.redis)
-        seen: set[bytes] = set()
-        for fail_at in range(1, calls + 1):
-            self.states.bring_back(START)
-            self.client.begin(fail_at)
-            with pytest.raises(LuaScriptError, match="injected"):
-                operation.act(self.queue)
-            self.broken[reached[fail_at - 1]] += 1
-            digest = self.states.digest()
-            if digest in seen:
-                continue  # ended at another read: what is left is the same
-            seen.add(digest)
-            self.states.keep(FAILED)
-            try:
-                self.look(operation, walk.now, before, after, is_one_call=is_one_call)
-            except AssertionError as error:
-                raise AssertionError(f"ended at {reached[fail_at - 1]}: {error}") from error
-        self.states.bring_back(AFTER)
-
-    def look(
-        self, operation: Operation, now: float, before: dict[str, Any], after: dict[str, Any], *, is_one_call: bool
-    ) -> None:
-        self.distinct += 1
-        self.mend(now)
-        self.nothing_is_lost(before, after)
-        drain(self.queue, now)
-        assert self.queue.check_invariants() == []
-        self.states.bring_back(FAILED)
-        self.client.repeat()
-        self.mend(now)
-        self.nothing_is_lost(before, after)
-        if is_one_call:
-            self.as_if_nothing_had_failed(after)
-
-    def settle_down(self, now: float) -> None:
-        while self.queue.sweep(now=now).more:
-            pass
-
-    def mend(self, now: float) -> None:
-        """What ``fairque_check --repair`` does, and the maintenance that goes on all the time."""
-        repairs = self.queue.repair(now=now)
-        self.settle_down(now)
-        assert [repair for repair in repairs if not repair.mended] == []
-        assert self.queue.check_invariants() == []
-
-    def as_if_nothing_had_failed(self, after: dict[str, Any]) -> None:
-        now = {task_id: projected(record) for task_id, record in tasks(self.redis).items()}
-        expected = {task_id: projected(record) for task_id, record in after.items()}
-        different = {
-            task_id: (expected.get(task_id), now.get(task_id))
-            for task_id in now.keys() | expected.keys()
-            if expected.get(task_id) != now.get(task_id)
-            and not is_only_another_turn(expected.get(task_id), now.get(task_id))
-        }
-        assert not different, different
-
-    def nothing_is_lost(self, before: dict[str, Any], after: dict[str, Any]) -> None:
-        now = tasks(self.redis)
-        for task_id, record in before.items():
-            if record[b"state"].decode() in LIVE or task_id in after:
-                assert task_id in now, f"{task_id} is lost"
-                payloads = [each[task_id][b"payload"] for each in (before, after) if task_id in each]
-                assert now[task_id][b"payload"] in payloads, f"the payload of {task_id} is lost"
-
-
-def projected(record: dict[bytes, bytes]) -> Projected:
-    """What a user sees of a task."""
-    return tuple(record.get(field) for field in (b"state", b"user", b"priority", b"payload"))
-
-
-def is_only_another_turn(expected: Projected | None, now: Projected | None) -> bool:
-    """A pop that ended in the middle hands out fewer tasks than it would have, or others; the next one the rest."""
-    if expected is None or now is None:
-        return False
-    return {expected[0], now[0]} == {b"started", b"queued"} and (expected[1], expected[3]) == (now[1], now[3])
 
 
 def rarest(done: Counter[str], walk: Walk) -> list[str]:
@@ -172,7 +75,7 @@ def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States,
             if operation := next(filter(None, drawn), None):
                 states.keep(START)
                 try:
-                    breaking.everywhere(walk, operation)
+                    breaking.everywhere(partial(walk.perform, operation), operation.act, walk.now)
                 except AssertionError as error:
                     raise AssertionError(f"seed {SEED}, state {number}: {operation.name}: {error}") from error
                 done[operation.name] += 1
@@ -180,9 +83,81 @@ def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States,
     assert len(untouched) <= 2, untouched
     never = all_places() - {place for _, place in breaking.broken}
     assert len(never) <= MOST_UNREACHED, sorted(never)
-    figures: dict[str, object] = {}
-    figures["operations"] = done.total()
-    figures["injections"] = breaking.broken.total()
+    figures: dict[str, object] = {"operations": done.total(), "injections": breaking.broken.total()}
     figures["states"] = breaking.distinct
-    figures["unreached"] = sorted(never)
+    figures["left to stories"] = sorted(never)
     logger.info("%s", figures)
+
+
+def told(story: Story, redis: Redis, config: QueueConfig) -> Scene:
+    """What the story needs is there."""
+    redis.flushdb()
+    scene = Scene(redis, config.model_copy(update={"shards": story.shards}))
+    scene.prepare(story)
+    return scene
+
+
+def end_of(scene: Scene, queue: FairQueue) -> object:
+    """A refusal is an end too."""
+    try:
+        return scene.act(queue)
+    except EXPECTED as error:
+        return error
+
+
+def test_every_place_where_a_call_is_written_has_a_story_that_comes_to_it(redis: Redis, config: QueueConfig) -> None:
+    client = FailingClient(redis)
+    reached: set[str] = set()
+    for story in STORIES:
+        scene = told(story, redis, config)
+        client.begin()
+        end_of(scene, FairQueue(client, config=scene.config))
+        reached |= {place for _, place in client.seen}
+    never = all_places() - reached
+    assert never == NOT_REACHED.keys(), f"write a story (stories.py) that comes to {sorted(never)}"
+    logger.info("%s", {"stories": len(STORIES), "places": len(all_places())})
+
+
+@pytest.mark.parametrize("story", STORIES, ids=str)
+def test_a_story_that_ends_anywhere_loses_nothing(
+    redis: Redis, states: States, config: QueueConfig, story: Story
+) -> None:
+    scene = told(story, redis, config)
+    breaking = Breaking(redis, states, scene.config)
+    states.keep(START)
+    breaking.everywhere(
+        lambda queue: end_of(scene, queue),
+        scene.act,
+        scene.now,
+        completes=story.completes,
+        is_exact=story.is_exact,
+        order=scene.order,
+    )
+    logger.info("%s", {"story": str(story), "injections": breaking.broken.total(), "states": breaking.distinct})
+
+
+def test_another_number_of_shards_asked_for_again_after_an_error_holds(redis: Redis, config: QueueConfig) -> None:
+    """Nobody may work on the queue before: it says so itself, by the number that is written down."""
+    client = FailingClient(redis)
+
+    def prepare() -> FairQueue:
+        redis.flushdb()
+        queue = FairQueue(redis, config=config)
+        queue.user("a").set_weight(2, now=NOW)
+        queue.push(Task.create("a", 3, "x", task_id="t"), now=NOW)
+        for lease in queue.pop_batch(1, "w", now=NOW):
+            queue.finish(lease, now=NOW)
+        return FairQueue(client, config=config.model_copy(update={"shards": 2}))
+
+    client.begin()
+    prepare().reshard(2, now=NOW)
+    for fail_at in range(1, len(client.seen) + 1):
+        queue = prepare()
+        client.begin(fail_at)
+        with pytest.raises(LuaScriptError, match="injected"):
+            queue.reshard(2, now=NOW)
+        queue.reshard(2, now=NOW)
+        assert all(repair.mended for repair in queue.repair(now=NOW))
+        assert queue.push(Task.create("a", 3, "y"), now=NOW).accepted
+        assert queue.user_stats(["a"], now=NOW)[0].weight == 2
+        assert queue.check_invariants() == []

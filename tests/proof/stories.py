@@ -1,0 +1,42 @@
+"""All stories. Together they come to every place where a script calls the server; a test holds them to that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import stories_between, stories_of_one, stories_of_wrongs
+from .telling import Scene, Story
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+__all__ = ["NOT_REACHED", "STORIES", "Scene", "Story"]
+
+NOT_REACHED: dict[str, str] = {}
+"""Places that no story comes to, each with its reason. A call that nothing can reach is better removed."""
+
+
+HELPERS = ("carry",)
+
+
+def _told_in(module: ModuleType) -> Iterator[Callable[[Scene], Any]]:
+    """Its functions that return an operation, in the order in which they are written."""
+    for name, value in vars(module).items():
+        is_its_own = callable(value) and getattr(value, "__module__", "") == module.__name__
+        if is_its_own and name not in HELPERS and value.__annotations__ == {"scene": "Scene", "return": "Act"}:
+            yield value
+
+
+NEEDS_ITS_CALLER = ("a_graph_over", "an_end_that_is_to_be", "another_", "an_id_that", "a_new_queue")
+"""Stories of calls that nobody completes but their caller."""
+DUE_EARLIER = "a_clock_set_back"
+"""What was moved and is moved again by the repetition, ends earlier: leases are given back, pauses before retries are over."""
+STORIES = (
+    *(Story(prepare) for prepare in _told_in(stories_of_one)),
+    *(Story(prepare, is_exact=prepare.__name__ != DUE_EARLIER) for prepare in _told_in(stories_of_wrongs)),
+    *(
+        Story(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))
+        for prepare in _told_in(stories_between)
+    ),
+)

@@ -1,0 +1,284 @@
+"""Stories of a queue on one shard: what users, workers and maintenance ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine import leasing
+from django_fairque.engine.ids import new_nonce
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.pushing import push_args
+from django_fairque.engine.records import EventCount
+
+from .telling import P
+from .walk import LEASE
+
+if TYPE_CHECKING:
+    from .telling import Act, Scene
+
+
+def tasks_of_every_kind(scene: Scene) -> Act:
+    now = scene.now
+    made = [
+        *(scene.task("critical", priority=6), scene.task("normal"), scene.task("later", execute_after=now + 20)),
+        *(scene.task("short", expires_at=now + 60), scene.task("once", unique_key="x", unique_for=10)),
+    ]
+    return lambda queue: queue.push_batch(made, now=now)
+
+
+def a_task_of_a_user_with_a_promise(scene: Scene) -> Act:
+    scene.queue.user("a").set_sla(5, now=scene.now)
+    made = scene.task("promised")
+    return lambda queue: queue.push(made, now=scene.now)
+
+
+def the_last_of_several_payloads(scene: Scene) -> Act:
+    scene.push("first", unique_key="x", debounce=10)
+    again = scene.task("again", unique_key="x", debounce=10)
+    return lambda queue: queue.push(again, now=scene.now)
+
+
+def ids_that_live_again(scene: Scene) -> Act:
+    scene.graph(scene.task("f"), scene.task("g"), scene.task("waits", "b", depends_on=["g"]), run="r1")
+    leases = {lease.task_id: lease for lease in scene.pop(2)}
+    scene.queue.finish(leases["f"], 1, now=scene.now)
+    scene.queue.fail(leases["g"], "x", retry=False, now=scene.now)
+    made = [scene.task("f"), scene.task("g")]
+    return lambda queue: queue.push_batch(made, now=scene.now)
+
+
+def an_id_whose_dependents_are_being_told(scene: Scene) -> Act:
+    waiting = [scene.task(f"w{n}", "b", depends_on=["f"]) for n in range(14)]
+    scene.graph(scene.task("f"), *waiting)
+    scene.end("f")
+    again = scene.task("f")
+    return lambda queue: queue.push(again, now=scene.now)
+
+
+def more_dependents_than_are_told_at_once(scene: Scene) -> Act:
+    scene.graph(scene.task("f"), *(scene.task(f"w{n}", "b", depends_on=["f"]) for n in range(7)))
+    (lease,) = scene.pop()
+    return lambda queue: queue.settle([Outcome.finish(lease)], 1, worker="w1", lease=LEASE, now=scene.now)
+
+
+def a_graph_with_all_that_may_become_of_it(scene: Scene) -> Act:
+    scene.push("dead", "gone", max_retries=0)
+    scene.end("dead", "gone", how="failed")
+    scene.queue.dlq.discard("gone~1", now=scene.now)
+    scene.push("live")
+    made = [
+        *(scene.task("g1"), scene.task("g2", depends_on=["g1", "live"])),
+        scene.task("g3", depends_on=["dead"], on_dependency_failure="cancel"),
+        scene.task("g4", depends_on=["gone", "g1"], on_dependency_failure="run"),
+    ]
+    scene.order.clear()
+    return lambda queue: queue.push_graph(made, "r1", now=scene.now)
+
+
+def a_circle_through_an_id_that_lives_again(scene: Scene) -> Act:
+    scene.push("f", max_retries=0)
+    scene.end("f", how="failed")
+    scene.graph(scene.task("w", "b", depends_on=["f"]))
+    made = [scene.task("f", depends_on=["w"])]
+    scene.order.clear()
+    return lambda queue: queue.push_graph(made, now=scene.now)
+
+
+def what_a_database_asks_for(scene: Scene) -> Act:
+    scene.push("known")
+    made, counts = [scene.task("new"), scene.task("known")], {"e": EventCount(2, 1, 1, "bad")}
+    return lambda queue: queue.deliver(made, counts, from_outbox=True, now=scene.now)
+
+
+def rows_that_are_gone(scene: Scene) -> Act:
+    scene.queue.deliver([scene.task("one")], {}, from_outbox=True, now=scene.now)
+    return lambda queue: queue.forget_delivered(["one"], now=scene.now)
+
+
+def a_fetch_of_late_and_expired_tasks(scene: Scene) -> Act:
+    scene.push("critical", priority=6)
+    scene.push("late", sla=1)
+    scene.push("expired", user="b", expires_at=scene.now + 1)
+    scene.queue.user("b").set_rate("1/10s", now=scene.now)
+    scene.push("held", user="b")
+    scene.now += 3
+    return lambda queue: queue.pop_batch(4, "w1", lease=LEASE, now=scene.now)
+
+
+def a_fetch_for_some_users(scene: Scene) -> Act:
+    scene.push("one", "two")
+    scene.push("other", user="b")
+    return lambda queue: queue.pop_batch(3, "w1", ["a"], ["b"], lease=LEASE, now=scene.now)
+
+
+def a_fetch_whose_reply_was_lost(scene: Scene) -> Act:
+    scene.push("one")
+    asked = leasing.pop_batch(scene.queue._shards.home, leasing.Fetch(2, "w1", lease=LEASE), scene.now)
+    request = next(asked)
+    scene.queue._transport.send(request)
+    return lambda queue: queue._transport.send(request)
+
+
+def outcomes_of_every_kind(scene: Scene) -> Act:
+    names = ["finish", "result", "fail", "die", "retry", "discard", "release", "crash", "poison"]
+    scene.push(*names[:5])
+    scene.push(*names[5:], priority=6)
+    leases = {lease.task_id: lease for lease in scene.pop(9)}
+    outcomes = [
+        *(Outcome.finish(leases["finish"]), Outcome.finish(leases["result"], 1)),
+        *(Outcome.fail(leases["fail"], "x", delay=5), Outcome.fail(leases["die"], "x", delay=None)),
+        *(Outcome.retry(leases["retry"], "x", delay=5), Outcome.discard(leases["discard"], "x")),
+        *(Outcome.release(leases["release"]), Outcome.crash(leases["crash"], "x")),
+        Outcome.poison(leases["poison"], "x"),
+    ]
+    scene.push("next", user="b")
+    return lambda queue: queue.settle(outcomes, 1, worker="w2", lease=LEASE, now=scene.now)
+
+
+def leases_that_are_renewed(scene: Scene) -> Act:
+    scene.push("one", "two")
+    leases = scene.pop(2)
+    return lambda queue: queue.renew(leases, lease=LEASE, now=scene.now)
+
+
+def a_heartbeat_that_hears_of_canceled_tasks(scene: Scene) -> Act:
+    scene.push("one", "two")
+    scene.pop(2)
+    scene.queue.cancel("one", now=scene.now)
+    return lambda queue: queue.heartbeat("w1", {"host": "h"}, lease=LEASE, now=scene.now)
+
+
+def a_wish(scene: Scene) -> Act:
+    scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
+    return lambda queue: queue.tell_worker("w1", "quiet", now=scene.now)
+
+
+def a_dead_worker(scene: Scene) -> Act:
+    scene.push("one", "two")
+    scene.push("first", priority=6)
+    tokens = [lease.token for lease in scene.pop(3)]
+    scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
+    return lambda queue: queue.release_worker("w1", tokens[:1], forget=True, now=scene.now)
+
+
+def small_calls(scene: Scene) -> Act:
+    scene.push("one", sla=3)
+    (lease,) = scene.pop()
+    scene.push("risk", sla=3)
+    scene.now += 2
+    scene.queue.sweep(now=scene.now)
+
+    def act(queue: Any) -> None:
+        queue.set_progress(lease, 1, 2, now=scene.now)
+        queue.xcom("n").push("k", 1, now=scene.now)
+        queue.take_alerts(now=scene.now)
+        queue.pause(now=scene.now)
+        queue.resume(now=scene.now)
+        queue.user("a").set_rate("1/m", now=scene.now)
+        queue.user("a").set_rate(None, now=scene.now)
+
+    return act
+
+
+def a_sweep_with_everything_to_do(scene: Scene) -> Act:
+    now = scene.now
+    scene.graph(scene.task("dead", max_retries=0), scene.task("w", "b", depends_on=["dead"]))
+    scene.end("dead", how="failed")
+    scene.push("done", "dropped", user="b")
+    scene.end("done", "dropped")
+    scene.push("due", execute_after=now + 5)
+    scene.push("past", execute_after=now + 5, expires_at=now + 6)
+    scene.push("starves", priority=1)
+    scene.push("risk", sla=4)
+    scene.push("expires", expires_at=now + 6)
+    scene.graph(scene.task("never", depends_on=["due"], expires_at=now + 6))
+    scene.queue.heartbeat("w9", {}, lease=1, now=now)
+    scene.queue.user("c").set_weight(2, now=now)
+    scene.queue.user("c").set_weight(1, now=now)
+    scene.queue.user("b").set_rate("1/10s", now=now)
+    scene.push("lost", "held", user="b", priority=6)
+    scene.pop()
+    scene.now += 40_000
+    return lambda queue: queue.sweep(now=scene.now)
+
+
+def nothing_left_to_sweep(scene: Scene) -> Act:
+    scene.push("done")
+    scene.end("done")
+    scene.now += 2
+    return lambda queue: queue.sweep(now=scene.now)
+
+
+def canceled_in_every_state(scene: Scene) -> Act:
+    scene.push("running")
+    scene.pop()
+    scene.push("critical", priority=6)
+    scene.push("normal")
+    scene.push("later", execute_after=scene.now + 9)
+    scene.graph(scene.task("waits", "b", depends_on=["normal"], on_dependency_failure="cancel"))
+    ids = ["running", "critical", "normal", "later"]
+    return lambda queue: queue.cancel_many(ids, now=scene.now)
+
+
+def waiting_that_is_ended(scene: Scene) -> Act:
+    scene.push("later", execute_after=scene.now + 9)
+    scene.graph(scene.task("f", "b"), scene.task("waits", depends_on=["f"]))
+    scene.order.clear()
+
+    def act(queue: Any) -> None:
+        queue.run_now("later", now=scene.now)
+        queue.run_regardless("waits", now=scene.now)
+
+    return act
+
+
+def dead_letters(scene: Scene) -> list[str]:
+    scene.push("one", "two", max_retries=0)
+    scene.end("one", "two", how="failed")
+    return ["one~1", "two~1"]
+
+
+def a_dead_letter_with_another_payload(scene: Scene) -> Act:
+    entries = dead_letters(scene)
+    return lambda queue: queue.dlq.requeue_many(entries, {"other": 1}, now=scene.now)
+
+
+def dead_letters_that_are_given_up(scene: Scene) -> Act:
+    entries = dead_letters(scene)
+    return lambda queue: queue.dlq.discard_many(entries, now=scene.now)
+
+
+def dead_letters_that_are_forgotten(scene: Scene) -> Act:
+    scene.graph(scene.task("f", max_retries=0), scene.task("w", "b", depends_on=["f"]), run="r1")
+    scene.end("f", how="failed")
+    dead_letters(scene)
+    scene.now += 30
+    return lambda queue: queue.dlq.cleanup(20, now=scene.now)
+
+
+def a_schedule(scene: Scene) -> Act:
+    made = scene.task(None)
+
+    def act(queue: Any) -> None:
+        queue.schedules.add("s", task=made, every=30, now=scene.now)
+        queue.schedules.disable("s", now=scene.now)
+        queue.schedules.remove("s", now=scene.now)
+
+    return act
+
+
+def a_schedule_s_instant(scene: Scene) -> Act:
+    scene.queue.schedules.add("s", task=scene.task(None), every=30, now=scene.now)
+    scene.now += 31
+    return lambda queue: queue.schedules.fire_due(1, now=scene.now)
+
+
+def a_schedule_s_last_instant(scene: Scene) -> Act:
+    """Only a calendar that ends has one: none does within fifty years, so the command is called by its contract."""
+    scene.queue.schedules.add("s", task=scene.task(None), every=30, now=scene.now)
+    stored = scene.redis.hget(f"{P}schedules", "s")
+    due = f"{scene.redis.zscore(f'{P}schedules:due', 's'):.0f}"
+    home = scene.queue._shards.home
+    args = ["s", stored, due, "", "", *push_args(home, [scene.task("last")])]
+    call = home.call("fire", args, scene.now, reply=new_nonce())
+    return lambda queue: queue._transport.send(call)

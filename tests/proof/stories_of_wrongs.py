@@ -1,0 +1,117 @@
+"""Stories of what is wrong: data that was damaged and is mended, and a server's clock that is set."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.outcomes import Outcome
+
+from .telling import P
+from .walk import LEASE
+
+if TYPE_CHECKING:
+    from .telling import Act, Scene
+
+
+def damaged(scene: Scene, *commands: tuple[Any, ...]) -> Act:
+    for name, key, *rest in commands:
+        scene.redis.execute_command(name, P + key, *rest)
+    return lambda queue: queue.repair(now=scene.now)
+
+
+def queues_that_are_mended(scene: Scene) -> Act:
+    scene.push("lost", "moved", "payload", "ended")
+    scene.push("gone", "double", "both", priority=6)
+    return damaged(
+        scene,
+        *(("ZREM", "queue:user:a:normal", name) for name in ("lost", "payload")),
+        ("ZADD", "queue:user:a:normal", 1e15, "moved"),
+        ("LREM", "queue:user:a:critical", 0, "gone"),
+        ("RPUSH", "queue:user:a:critical", "double"),
+        ("ZADD", "queue:user:a:normal", 3e15, "both"),
+        ("ZADD", "queue:user:z:normal", 1, "nobody"),
+        ("RPUSH", "queue:user:z:critical", "nobody"),
+        ("DEL", "payload:payload"),
+        ("SET", "payload:nobody", "1"),
+        ("HINCRBY", "user:a", "ready:3", 1),
+        ("HINCRBY", "stats", "depth:3", 2),
+    )
+
+
+def registries_that_are_mended(scene: Scene) -> Act:
+    scene.push("queued", "twice", "run")
+    scene.push("later", execute_after=scene.now + 9)
+    scene.push("started", priority=6)
+    scene.pop()
+    scene.push("held", user="b")
+    return damaged(
+        scene,
+        ("ZREM", "state:queued", "queued"),
+        ("ZADD", "state:finished", 1, "twice"),
+        ("ZREM", "state:started", "started"),
+        ("SREM", "leases:w1", "started"),
+        ("SADD", "leases:w2", "nobody", "run"),
+        ("ZADD", "state:queued", 1, "nobody"),
+        ("SADD", "run:r1", "nobody"),
+    )
+
+
+def users_that_are_mended(scene: Scene) -> Act:
+    scene.queue.user("b").set_rate("1/60s", now=scene.now)
+    scene.push("one", "two", user="b")
+    scene.pop()
+    scene.push("three")
+    scene.queue.user("c:normal").pause(now=scene.now)
+    scene.push("four", user="c:normal")
+    return damaged(
+        scene,
+        ("ZREM", "throttled", "b"),
+        ("ZREM", "ring", "a"),
+        ("ZREM", "users", "a"),
+        ("ZADD", "ring", 1, "c:normal", 1, "nobody"),
+        ("ZADD", "users", 1, "stranger"),
+        ("ZADD", "throttled", 1, "a"),
+    )
+
+
+def edges_that_are_mended(scene: Scene) -> Act:
+    scene.graph(
+        *(scene.task("f"), scene.task("g"), scene.task("half", "b", depends_on=["f"], on_dependency_failure="cancel")),
+        *(scene.task("free", "b", depends_on=["g"]), scene.task("told", "b", depends_on=["g"])),
+        run="r1",
+    )
+    scene.order.clear()
+    return damaged(
+        scene,
+        ("SREM", "deps:waiting:f", "half"),
+        ("SREM", "deps:reacting:f", "half"),
+        ("DEL", "deps:blocked:free"),
+        ("SREM", "deps:waiting:g", "free"),
+        ("SADD", "deps:blocked:f", "g"),
+        ("SREM", "run:r1", "g"),
+        ("HDEL", "task:g", "waited"),
+    )
+
+
+def a_clock_set_forward(scene: Scene) -> Act:
+    """What was done an hour ago was the last that was done."""
+    scene.now = time.time() - 3600
+    scene.push("one", "two")
+    scene.pop()
+    scene.now = time.time() + 1
+    return lambda queue: queue.sweep()
+
+
+def a_clock_set_back(scene: Scene) -> Act:
+    """What was given so far is what the server's clock said, and it was wrong."""
+    scene.now = time.time() + 100
+    scene.push("retried", "running")
+    scene.queue.user("b").set_rate("1/60s", now=scene.now)
+    scene.push("served", "held", user="b")
+    leases = {lease.task_id: lease for lease in scene.pop(4)}
+    scene.queue.settle([Outcome.fail(leases["retried"], "x", delay=5)], now=scene.now)
+    scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
+    scene.redis.hset(f"{P}stats", "given", 0)
+    scene.now = time.time() + 1
+    return lambda queue: queue.sweep()
