@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_fairque.engine.access import rules
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redis import Redis
+
+    from tests.servers import Server
 
 LEASE = 30.0
 HOUR = 3600.0
@@ -235,11 +238,18 @@ def test_the_last_hour_holds_no_hour_of_the_future(queue: FairQueue) -> None:
     assert stats.last_hour.busy_seconds == pytest.approx(10)
 
 
-def test_dead_workers_do_not_seem_alive_for_the_step(queue: FairQueue, redis: Redis) -> None:
+def test_who_may_only_push_may_be_the_first_to_see_it(queue: FairQueue, redis: Redis, server: Server) -> None:
+    leased(queue, AHEAD)
+    retried = leased(queue, AHEAD)
+    queue.user("bob").set_rate("1/60s", now=AHEAD)
+    queue.push_batch([task("bob"), task("bob")], now=AHEAD)
+    queue.pop("w", lease=LEASE, now=AHEAD)
     queue.heartbeat("w", {}, lease=LEASE, now=AHEAD)
-    queue.sweep(now=NOW)
-    queue.sweep(now=NOW + 2 * HOUR / 10)
-    assert redis.zcard(f"{P}workers") == 0
+    redis.execute_command("ACL", "SETUSER", "p", "reset", "on", ">p", *rules("producer", "scripts"))
+    with server.client(username="p", password="p") as client:
+        assert FairQueue(ServerClock(client)).push(task(), now=NOW).accepted
+    assert queue.sweep(now=NOW + LEASE - 1).reaped == 0
+    assert queue.get_task(retried).state is TaskState.STARTED
 
 
 def test_a_wish_told_after_it_is_newer_than_one_told_before(queue: FairQueue) -> None:

@@ -74,11 +74,12 @@ local function spare_leases(time)
 end
 
 -- The server's clock was ahead and is set right. A step of up to a minute is waited out: time stands still until the clock has
--- caught up. A larger one is believed, and what was counted from the engine's own time (ends of leases, held users, workers'
--- records, when other shards are asked again, pauses before retries) keeps what was left of it. Moments that were given, as
--- when a task is due, stay.
+-- caught up. A larger one is believed, and what was counted from the engine's own time (ends of leases, held users, when
+-- other shards are asked again, pauses before retries) keeps what was left of it. Moments that were given, as when a task is
+-- due, stay.
 local BACK = 60e6
-local COUNTED = { 'state:started', 'throttled', 'workers', 'mirrors' } -- not all commands declare them
+-- Not all commands declare them; whoever may push may write them.
+local COUNTED = { 'state:started', 'throttled', 'mirrors' }
 local MOST_RETRIES = 10000 -- that are looked for, among the next tasks that are due
 local function move(list, time, moved)
   local step = time - math.min(stat.clock, NEVER)
