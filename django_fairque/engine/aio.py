@@ -9,14 +9,11 @@ from .aio_reading import AsyncReading
 from .dead_letters import AsyncDeadLetters
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
-from .options import QueueConfig
 from .outcomes import Outcome, Settled
 from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
 from .schedule_book import AsyncSchedules
-from .shards import Shards
 from .transport import AsyncClient, AsyncTransport
-from .turns import Turns
 from .users import AsyncUserQueue
 from .xcom import AsyncXCom
 
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from .lease import Lease
     from .maintenance import Sweep
     from .models import Task
+    from .options import QueueConfig
     from .records import EventCount, PushResult, TaskState
     from .repairing import Repair
     from .routing.resharding import Moved
@@ -45,52 +43,15 @@ class AsyncFairQueue(AsyncReading):
     def __init__(
         self, client: AsyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
     ) -> None:
-        self.name = name
-        self.client = client
-        self.config = config or QueueConfig()
-        self._shards = Shards(name, self.config, shard)
-        self._turns = Turns(len(self._shards))
+        super().__init__(client, name, config, shard)
         self._transport = AsyncTransport(client, self.config.pipeline_timeout)
-        self._only = shard
-        self._whole: AsyncFairQueue | None = None
         self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey)
         self.schedules = AsyncSchedules(self._shards, self._run, self._survey)
-
-    @property
-    def shards(self) -> Sequence[AsyncFairQueue]:
-        """Each shard as a queue of its own, for who works on all of them; of one shard, this queue itself."""
-        if len(self._shards) == 1:
-            return (self,)
-        parts = tuple(type(self)(self.client, self.name, self.config, number) for number in range(len(self._shards)))
-        for part in parts:
-            part._whole = self  # noqa: SLF001 - of its own kind
-        return parts
-
-    @property
-    def whole(self) -> AsyncFairQueue:
-        """The queue of which this is a shard; else this queue itself."""
-        return self._whole or self
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
         before = await self._drive(spreading.known(self._shards))
         old, new = (self._shards.spread_over(number) for number in (before, shards))
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
-
-    def repeating_for(self, seconds: float) -> AsyncFairQueue:
-        """The same queue or shard, repeating its calls for so long when the server does not answer."""
-        config = self.config.model_copy(update={"pipeline_timeout": seconds})
-        other = type(self)(self.client, self.name, config, self._only)
-        other._whole = self._whole  # noqa: SLF001
-        return other
-
-    @property
-    def label(self) -> str:
-        """The queue's name, and the shard's number if this is one of several."""
-        is_one_of_several = len(self._shards) == 1 and self.config.shards > 1
-        return f"{self.name}/{self._shards.home.keys.shard}" if is_one_of_several else self.name
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.label!r}>"
 
     async def _run_and_carry(self, steps: Steps[T]) -> T:
         """As `_run`, then carry what these left for other shards."""

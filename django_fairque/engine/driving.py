@@ -15,13 +15,13 @@ from .errors import (
     UnsupportedServerError,
     UntrustedServerError,
 )
+from .parts import QueueOfShards
 from .routing import messages, spreading
 from .shards import Shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .options import QueueConfig
     from .steps import Steps
     from .transport import AsyncClient, AsyncTransport, SyncClient, Transport
 
@@ -67,22 +67,13 @@ def _living(client: object, shards: Shards) -> Shards:
     return living
 
 
-class Driving:
+class Driving(QueueOfShards):
     """The part of a queue that sends: `FairQueue` says what."""
 
-    name: str
     client: SyncClient
-    config: QueueConfig
-    _shards: Shards
     _transport: Transport
-    _whole: Driving | None = None
     _is_checked = False
     _check_at = 0.0
-
-    @property
-    def is_away(self) -> bool:
-        """Whether a node of the cluster that has one of its shards did not answer when it was last asked anything."""
-        return bool(self.missing_shards)
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
@@ -158,22 +149,13 @@ class AsyncSurvey(Protocol):
     async def __call__(self, read: Callable[[Shards], Steps[R]], /) -> R: ...
 
 
-class AsyncDriving:
+class AsyncDriving(QueueOfShards):
     """`Driving`, awaited."""
 
-    name: str
     client: AsyncClient
-    config: QueueConfig
-    _shards: Shards
     _transport: AsyncTransport
-    _whole: AsyncDriving | None = None
     _is_checked = False
     _check_at = 0.0
-
-    @property
-    def is_away(self) -> bool:
-        """Whether a node of the cluster that has one of its shards did not answer when it was last asked anything."""
-        return bool(self.missing_shards)
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
