@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).parent.parent.parent
-DOCS = ROOT / "docs"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
 

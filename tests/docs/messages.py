@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tests.docs.examples import DOCS, ROOT
+from tests.docs.blocks import DOCS, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

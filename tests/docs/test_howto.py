@@ -14,7 +14,8 @@ from django_fairque import Priority, Task, signals
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.alerts import Alert
 from django_fairque.testing import run_tasks
-from tests.docs.examples import DOCS, command_lines, examples
+from tests.docs.blocks import DOCS
+from tests.docs.examples import command_lines, examples
 
 if TYPE_CHECKING:
     from pathlib import Path

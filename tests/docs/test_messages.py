@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_fairque.engine.transport import REFUSALS
-from tests.docs.examples import DOCS
+from tests.docs.blocks import DOCS
 from tests.docs.messages import PAGE, Message, messages, page
 
 TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text()
