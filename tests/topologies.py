@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import subprocess
 import time
@@ -26,9 +27,29 @@ SERVICE = "main"
 
 
 def free_port() -> int:
+    """Below those (32,768 and up) that systems give to clients' connections: one of them may sit on any a moment later."""
+    return _draw(range(22_000, 32_000))
+
+
+def cluster_port() -> int:
+    """For a node of a cluster, whose bus listens 10,000 above."""
+    return _draw(range(11_000, 22_000), bus=10_000)
+
+
+def _draw(ports: range, bus: int = 0) -> int:
+    while True:
+        port = secrets.choice(ports)  # the tests' own random numbers are alike in processes side by side
+        if _is_free(port) and _is_free(port + bus):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -41,8 +62,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def make_cluster(make_server: MakeServer, nodes: int, *args: str) -> list[tuple[int, Server]]:
     """Primaries that share the slots, each with its port. They take writes two seconds after their start, a constant of the
     server's."""
-    ports = (port for port in iter(free_port, None) if port < 55_000)  # its bus listens 10,000 above
-    started = [(port, _node(make_server, port, *args)) for port, _ in zip(ports, range(nodes), strict=False)]
+    started = [(port, _node(make_server, port, *args)) for port in (cluster_port() for _ in range(nodes))]
     for number, (_, server) in enumerate(started):
         with server.client() as client:
             slots = (16384 * number // nodes, 16384 * (number + 1) // nodes - 1)
@@ -69,7 +89,7 @@ def add_replicas(make_server: MakeServer, primaries: list[tuple[int, Server]], *
 
 def join(make_server: MakeServer, member: int, *args: str) -> tuple[int, Server]:
     """A new node that has met the cluster of the member at this port, and has no slots."""
-    port = next(port for port in iter(free_port, None) if port < 55_000)
+    port = cluster_port()
     server = _node(make_server, port, *args)
     with server.client() as client:
         client.execute_command("CLUSTER", "MEET", "127.0.0.1", member)

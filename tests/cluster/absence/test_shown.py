@@ -14,77 +14,90 @@ from django_fairque.monitoring.lookout import Lookout
 from django_fairque.monitoring.monitor import MonitorAlert, Rule, StatsMonitor
 from django_fairque.monitoring.prometheus import exposition
 from tests.cluster.conftest import SHARDS
+from tests.web.test_probes import get
 from tests.worker.conftest import eventually
 
-from .away import DEADLINE, Away
+from .away import DEADLINE, Away, stopped
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
 
-class TestShown:
-    """What people see of it."""
+@pytest.fixture(autouse=True)
+def configured(settings: Any, away: Away) -> None:
+    redis = {"URL": away.url, "CLUSTER": True}
+    settings.FAIRQUE = {"REDIS": redis, "QUEUE": {"SHARDS": SHARDS, "PIPELINE_TIMEOUT": DEADLINE}}
 
-    @pytest.fixture(autouse=True)
-    def configured(self, settings: Any, away: Away) -> None:
-        redis = {"URL": away.url, "CLUSTER": True}
-        settings.FAIRQUE = {"REDIS": redis, "QUEUE": {"SHARDS": SHARDS, "PIPELINE_TIMEOUT": DEADLINE}}
 
-    def test_commands_have_a_line_about_it(self, queue: FairQueue, away: Away, capsys: Any) -> None:
+def test_commands_have_a_line_about_it(queue: FairQueue, away: Away, capsys: Any) -> None:
+    away.kill()
+    words = f"shards {', '.join(map(str, away.shards))} can't be reached"
+    call_command("fairque_stats")
+    said = capsys.readouterr()
+    assert words in said.out
+    assert "away" in said.out
+    call_command("fairque_stats", "--json")
+    assert json.loads(capsys.readouterr().out)["missing_shards"] == list(away.shards)
+    call_command("fairque_user", "list")
+    said = capsys.readouterr()
+    assert words in said.err
+    assert away.others[0] in said.out
+    with pytest.raises(SystemExit, match="1"):
+        call_command("fairque_check")
+    assert words in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="1"):
+        call_command("fairque_health")
+    assert capsys.readouterr().out.startswith("degraded")
+
+
+def test_metrics_tell_each_shard(queue: FairQueue, away: Away) -> None:
+    away.kill()
+    lines = exposition("")[0].decode().splitlines()
+    up = {shard: f'fairque_shard_up{{queue="default",shard="{shard}"}}' for shard in range(SHARDS)}
+    for shard, name in up.items():
+        assert f"{name} {'0.0' if shard in away.shards else '1.0'}" in lines
+    assert 'fairque_queue_up{queue="default"} 1.0' in lines
+    assert f'fairque_tasks{{queue="default",state="queued"}} {len(away.others)}.0' in lines
+
+
+def test_what_probes_see(queue: FairQueue, away: Away) -> None:
+    away.kill()
+    sight = Lookout(judged).look(within=5)
+    assert sight.troubles == {}
+    assert sight.seen["default"].status == "degraded"
+    assert sight.seen["default"].missing_shards == away.shards
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_ready_stays_ready(queue: FairQueue, away: Away, how: str) -> None:
+    if how == "killed":
         away.kill()
-        words = f"shards {', '.join(map(str, away.shards))} can't be reached"
-        call_command("fairque_stats")
-        said = capsys.readouterr()
-        assert words in said.out
-        assert "away" in said.out
-        call_command("fairque_stats", "--json")
-        assert json.loads(capsys.readouterr().out)["missing_shards"] == list(away.shards)
-        call_command("fairque_user", "list")
-        said = capsys.readouterr()
-        assert words in said.err
-        assert away.others[0] in said.out
-        with pytest.raises(SystemExit, match="1"):
-            call_command("fairque_check")
-        assert words in capsys.readouterr().out
-        with pytest.raises(SystemExit, match="1"):
-            call_command("fairque_health")
-        assert capsys.readouterr().out.startswith("degraded")
+        assert get("ready").status_code == 200
+        return
+    with stopped(away):  # each look waits a second for it, and is late on a machine that is busy elsewhere
+        eventually(lambda: get("ready").status_code == 200, 20)
 
-    def test_metrics_tell_each_shard(self, queue: FairQueue, away: Away) -> None:
-        away.kill()
-        lines = exposition("")[0].decode().splitlines()
-        up = {shard: f'fairque_shard_up{{queue="default",shard="{shard}"}}' for shard in range(SHARDS)}
-        for shard, name in up.items():
-            assert f"{name} {'0.0' if shard in away.shards else '1.0'}" in lines
-        assert 'fairque_queue_up{queue="default"} 1.0' in lines
-        assert f'fairque_tasks{{queue="default",state="queued"}} {len(away.others)}.0' in lines
 
-    def test_probes_stay_ready(self, queue: FairQueue, away: Away) -> None:
-        away.kill()
-        sight = Lookout(judged).look(within=5)
-        assert sight.troubles == {}
-        assert sight.seen["default"].status == "degraded"
-        assert sight.seen["default"].missing_shards == away.shards
+@pytest.mark.slow
+def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
+    told: list[MonitorAlert] = []
+    monitor = StatsMonitor(queue, [Rule("depth", len(away.others))], told.append)
+    assert [each.state for each in monitor.check()] == ["raised"]
+    away.kill()
+    assert monitor.check() == []
+    away.start()
+    eventually(lambda: not queue.get_stats(0).missing_shards, 20)
+    queue.purge()
+    assert [each.state for each in monitor.check()] == ["cleared"]
 
-    @pytest.mark.slow
-    def test_alerts_are_not_cleared_by_a_part(self, queue: FairQueue, away: Away) -> None:
-        told: list[MonitorAlert] = []
-        monitor = StatsMonitor(queue, [Rule("depth", len(away.others))], told.append)
-        assert [each.state for each in monitor.check()] == ["raised"]
-        away.kill()
-        assert monitor.check() == []
-        away.start()
-        eventually(lambda: not queue.get_stats(0).missing_shards, 20)
-        queue.purge()
-        assert [each.state for each in monitor.check()] == ["cleared"]
 
-    @pytest.mark.django_db
-    def test_the_admin_has_a_notice(self, queue: FairQueue, away: Away, admin_client: Any) -> None:
-        away.kill()
-        notice = f"can't be reached for now: {', '.join(map(str, away.shards))}."
-        for name in ("overview", "queues", "tasks", "users", "dead_letters", "schedules", "workers"):
-            page = admin_client.get(reverse(f"admin:django_fairque_{name}")).content.decode()
-            assert notice in page, name
-            assert "Nothing can be shown" not in page, name
-        page = admin_client.get(reverse("admin:django_fairque_queues")).content.decode()
-        assert page.count("can't be reached for now</td>") == len(away.shards)
+@pytest.mark.django_db
+def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any) -> None:
+    away.kill()
+    notice = f"can't be reached for now: {', '.join(map(str, away.shards))}."
+    for name in ("overview", "queues", "tasks", "users", "dead_letters", "schedules", "workers"):
+        page = admin_client.get(reverse(f"admin:django_fairque_{name}")).content.decode()
+        assert notice in page, name
+        assert "Nothing can be shown" not in page, name
+    page = admin_client.get(reverse("admin:django_fairque_queues")).content.decode()
+    assert page.count("can't be reached for now</td>") == len(away.shards)

@@ -18,42 +18,42 @@ if TYPE_CHECKING:
 from .away import Away, in_time
 
 
-class TestStart:
-    """A process that begins while the first shard's node is away."""
+@pytest.fixture
+def away(six: Six) -> Away:
+    return Away(six, 0)
 
-    @pytest.fixture
-    def away(self, six: Six) -> Away:
-        return Away(six, 0)
 
-    def test_the_others_say_how_many_shards_there_are(self, open_queue: Any, queue: FairQueue, away: Away) -> None:
-        away.kill()
-        late = open_queue()
-        with in_time():
-            assert late.push(task(away.others[0])).status == "accepted"
-        for part in open_queue().shards:
-            if part._shards.home.keys.shard not in away.shards:
-                with in_time():
-                    part.pop("w")
-        with pytest.raises(ConfigurationError, match="lies on 12 shards and is configured to lie on 24"):
-            open_queue(24).push(task(away.others[0]))
+def test_the_others_say_how_many_shards_there_are(open_queue: Any, queue: FairQueue, away: Away) -> None:
+    away.kill()
+    late = open_queue()
+    with in_time():
+        assert late.push(task(away.others[0])).status == "accepted"
+    for part in open_queue().shards:
+        if part._shards.home.keys.shard not in away.shards:
+            with in_time():
+                part.pop("w")
+    with pytest.raises(ConfigurationError, match="lies on 12 shards and is configured to lie on 24"):
+        open_queue(24).push(task(away.others[0]))
 
-    def test_where_nobody_knows_it_is_looked_up_later(self, open_queue: Any, queue: FairQueue, away: Away) -> None:
-        """A queue of an earlier version has the number on its first shard only."""
-        for shard in range(1, SHARDS):
-            queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
-        away.kill()
-        late = open_queue(24)
-        late.get_stats()
-        assert not late._is_checked
-        away.start()
-        late._check_at = 0.0
-        with pytest.raises(ConfigurationError, match="lies on 12 shards"):
-            eventually(lambda: bool(late.get_stats().missing_shards) and False, 20)
 
-    @pytest.mark.slow
-    def test_copies_come_back(self, open_queue: Any, queue: FairQueue) -> None:
-        for shard in range(1, SHARDS):
-            queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
-        open_queue().get_stats()
-        held = [queue.client.execute_command("GET", f"fq:{{default:{shard}}}:shards") for shard in range(SHARDS)]
-        assert {int(each) for each in held} == {SHARDS}
+def test_where_nobody_knows_it_is_looked_up_later(open_queue: Any, queue: FairQueue, away: Away) -> None:
+    """A queue of an earlier version has the number on its first shard only."""
+    for shard in range(1, SHARDS):
+        queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
+    away.kill()
+    late = open_queue(24)
+    late.get_stats()
+    assert not late._is_checked
+    away.start()
+    late._check_at = 0.0
+    with pytest.raises(ConfigurationError, match="lies on 12 shards"):
+        eventually(lambda: bool(late.get_stats().missing_shards) and False, 20)
+
+
+@pytest.mark.slow
+def test_copies_come_back(open_queue: Any, queue: FairQueue) -> None:
+    for shard in range(1, SHARDS):
+        queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
+    open_queue().get_stats()
+    held = [queue.client.execute_command("GET", f"fq:{{default:{shard}}}:shards") for shard in range(SHARDS)]
+    assert {int(each) for each in held} == {SHARDS}
