@@ -79,9 +79,8 @@ def _statuses(figures: Figures) -> Samples:
 
 
 def _shards(figures: Figures) -> Samples:
-    """None of a queue that has one: it could be read."""
     missing = figures.stats.missing_shards
-    return [((str(shard),), shard not in missing) for shard in range(figures.shards)] if figures.shards > 1 else []
+    return [((str(shard),), shard not in missing) for shard in range(figures.shards)]
 
 
 FAMILIES = (
@@ -107,7 +106,7 @@ FAMILIES = (
     Family(
         "gauge",
         "shard_up",
-        "1 if the shard could be read, of queues with several; the other figures are without those that could not.",
+        "1 if the shard could be read; the other figures are without those that could not.",
         _shards,
         ("shard",),
     ),

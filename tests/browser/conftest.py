@@ -13,7 +13,7 @@ from django.test import override_settings
 from django_fairque.conf import get_queue
 from tests.chromium import MISSING, chromium, executable
 from tests.testproject.conftest import database, start_demo  # noqa: F401 - fixtures
-from tests.worker.conftest import start_worker  # noqa: F401
+from tests.worker.conftest import start_method, start_worker  # noqa: F401
 
 from .watching import Watch
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-KNOWN_LABELS = {"queue", "state", "priority", "type", "status", "kind", "le"}
+KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind", "le"}
 """None of them grows with the use of a queue. (The parsers tell counters' names without ``_total``.)"""
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -89,7 +91,7 @@ def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> Non
             eventually(lambda: bool(queue.get_stats(0).missing_shards))
             partly = max(served() for _ in range(2))
             print(f"tasks in {WINDOW:g} s: {whole} with all nodes, {partly} without one")  # noqa: T201
-            assert partly > 0.5 * whole
+            assert partly > 0.2 * whole, "whoever waited for the node at each round would do next to nothing"
             began = time.monotonic()
             nap = queue.push(call(here[1], "nap_local", LONG)).task_id
             later = queue.push(call(here[2], "noop", execute_after=1.0)).task_id
@@ -98,7 +100,10 @@ def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> Non
                 eventually(partial(is_finished, queue, task_id), 40)
             assert time.monotonic() - began > LEASE
             assert queue.history(nap) == []
+            assert worker.health()["status"] == "healthy"
         assert "its leases could not be renewed" not in worker.log
+        told = Counter(re.findall(r"(queue default/\d+): .* trying again until it works", worker.log))
+        assert set(told.values()) <= {1, 2}, "once by the supervisor, once by the process that runs tasks"
         eventually(lambda: not queue.get_stats(0).missing_shards, 20)
         back = queue.push(call(there[0], "noop")).task_id
         eventually(partial(is_finished, queue, back), 20)
