@@ -82,10 +82,12 @@ def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> Non
             time.sleep(WINDOW)
             return queue.get_stats(0).states["finished"] - before
 
-        queue.push_batch([call(user, "noop") for _ in range(3000) for user in here])
+        # As many as take two slots a minute and a half, however fast the machine is.
+        queue.push_batch([call(user, "nap_local", 0.005) for _ in range(6000) for user in here[::2]])
+        idle = here[1::2]
         whole = served()
-        chain = [call(here[0], "noop")]
-        for user in (*here[6:8], here[0]):
+        chain = [call(idle[0], "noop")]
+        for user in (*idle[3:5], idle[0]):
             chain.append(call(user, "noop", depends_on=[chain[-1].task_id]))
         with hanging(six, replica, victim):
             eventually(lambda: bool(queue.get_stats(0).missing_shards))
@@ -93,8 +95,8 @@ def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> Non
             print(f"tasks in {WINDOW:g} s: {whole} with all nodes, {partly} without one")  # noqa: T201
             assert partly > 0.2 * whole, "whoever waited for the node at each round would do next to nothing"
             began = time.monotonic()
-            nap = queue.push(call(here[1], "nap_local", LONG)).task_id
-            later = queue.push(call(here[2], "noop", execute_after=1.0)).task_id
+            nap = queue.push(call(idle[1], "nap_local", LONG)).task_id
+            later = queue.push(call(idle[2], "noop", execute_after=1.0)).task_id
             queue.push_graph(chain, "run")
             for task_id in (later, chain[-1].task_id, nap):
                 eventually(partial(is_finished, queue, task_id), 40)
