@@ -113,6 +113,11 @@ class Keeper(threading.Thread):
 
     # --- what the others ask of it ---
 
+    def longest_silence(self, answer: float) -> float:
+        """For how long (seconds) it may not come round although it does well, when an answer takes ``answer`` at most: of
+        several shards one may be on a node that hangs."""
+        return PATIENCE + answer if len(self._queues) > 1 else 0.0
+
     def add(self, member: Member) -> None:
         member.confirmed = dict.fromkeys(self._queues, monotonic())
         member.due = dict.fromkeys(self._queues, 0.0)

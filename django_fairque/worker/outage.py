@@ -63,6 +63,7 @@ class Outages:
 
     def __init__(self, places: Sequence[FairQueue]) -> None:
         common = Outage()
+        self._places = list(places)
         self._each = {
             place.label: Outage(f"queue {place.label}: ") if place.config.shards > 1 else common for place in places
         }
@@ -77,8 +78,8 @@ class Outages:
         return all(each.is_on for each in self._each.values())
 
     def lanes(self) -> list[int]:
-        """Those on which nothing answers."""
-        return [lane for lane, each in enumerate(self._each.values()) if each.is_on]
+        """Those on which nothing answers, or whose node is known not to: not every shard of it is tried."""
+        return [lane for lane, place in enumerate(self._places) if self._each[place.label].is_on or place.is_away]
 
     def met(self, error: Exception) -> None:
         """Nothing can be reached, whatever it is about."""

@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.conf import get_queue
+from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 
 from .child import DONE, READY, RETIRING
@@ -286,6 +286,7 @@ class Supervisor:
         now = monotonic()
         reasons = self._police.complaints(self._children, now)
         pause = min(self.options.renew_every, *(1.5 * queue.config.queue_cleanup_interval for queue in self._queues))
+        pause += self._keeper.longest_silence(get_config().redis.socket_timeout)
         if now - self._keeper.beat > pause + QUIET or self._outages.is_on:
             reasons.insert(0, "the server does not answer")
         if not self.is_stopping and not any(child.is_ready for child in self._children):
