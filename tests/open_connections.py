@@ -17,14 +17,16 @@ _opened: WeakSet[AbstractConnection] = WeakSet()
 
 def watch() -> None:
     """Remember every connection that is opened, and by which test."""
-    connect = AbstractConnection.connect_check_health  # which a cluster's nodes call without `connect`
+    name = "connect_check_health"  # a cluster's nodes call it without `connect`, the only one that older redis-py has
+    name = name if hasattr(AbstractConnection, name) else "connect"
+    connect = getattr(AbstractConnection, name)
 
     async def remembered(self: AbstractConnection, *args: Any, **options: Any) -> None:
         self.opened_by = os.environ.get("PYTEST_CURRENT_TEST", "nobody").partition(" ")[0]  # type: ignore[attr-defined]
         _opened.add(self)
         await connect(self, *args, **options)
 
-    AbstractConnection.connect_check_health = remembered  # type: ignore[method-assign]
+    setattr(AbstractConnection, name, remembered)
 
 
 def left_open() -> list[str]:
