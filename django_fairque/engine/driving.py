@@ -72,13 +72,6 @@ class Driving(QueueOfShards):
 
     client: SyncClient
     _transport: Transport
-    _is_checked = False
-    _check_at = 0.0
-
-    @property
-    def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of those shards. Nothing is asked for this."""
-        return nodes.absence(self.client).missing(self.client, self._shards)
 
     def _run(self, steps: Steps[R]) -> R:
         self._check()
@@ -154,13 +147,6 @@ class AsyncDriving(QueueOfShards):
 
     client: AsyncClient
     _transport: AsyncTransport
-    _is_checked = False
-    _check_at = 0.0
-
-    @property
-    def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of those shards. Nothing is asked for this."""
-        return nodes.absence(self.client).missing(self.client, self._shards)
 
     async def _run(self, steps: Steps[R]) -> R:
         await self._check()

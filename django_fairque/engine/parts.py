@@ -22,6 +22,10 @@ class QueueOfShards:
     """Or one of its shards, as a queue of its own: then ``shard`` is its number."""
 
     _whole: Self | None = None
+    _is_checked = False
+    """Whether the number of shards that is written down is known to be the configured one."""
+    _check_at = 0.0
+    """When to look it up again, if nobody who could be reached knew it."""
 
     def __init__(
         self, client: Any, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
@@ -62,7 +66,7 @@ class QueueOfShards:
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of those shards. Nothing is asked for this."""
+        """The numbers of the shards that lie there. Nothing is asked for this."""
         return nodes.absence(self.client).missing(self.client, self._shards)
 
     @property
