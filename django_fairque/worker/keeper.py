@@ -116,7 +116,7 @@ class Keeper(threading.Thread):
     def longest_silence(self, answer: float) -> float:
         """For how long (seconds) it may not come round although it does well, when an answer takes ``answer`` at most: of
         several shards one may be on a node that hangs."""
-        return PATIENCE + answer if len(self._queues) > 1 else 0.0
+        return PATIENCE + answer if any(place.config.shards > 1 for place in self._queues.values()) else 0.0
 
     def add(self, member: Member) -> None:
         member.confirmed = dict.fromkeys(self._queues, monotonic())

@@ -5,15 +5,23 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_fairque.engine.models import Task
+from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import TaskState
+from django_fairque.worker.keeper import Keeper
+from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.outage import Outages
 
 from .conftest import WorkerProcess, eventually, told
 from .project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from redis import Redis
 
     from tests.conftest import MakeServer
 
@@ -65,3 +73,12 @@ def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, t
             queue.cancel(task.task_id)
     finally:
         worker.close()
+
+
+@pytest.mark.parametrize(("shards", "seconds"), [(1, 0.0), (4, 12.0)])
+def test_only_where_a_shard_may_hang_is_silence_waited_for(redis: Redis, shards: int, seconds: float) -> None:
+    """Several queues of one shard each are on one server: if it hangs, nothing is served."""
+    queues = [FairQueue(redis, name, QueueConfig(shards=shards)) for name in ("one", "two")]
+    outages = Outages([place for queue in queues for place in queue.shards])
+    keeper = Keeper(queues, WorkerOptions("w", queues=("one", "two")), outages, list, str)
+    assert keeper.longest_silence(10.0) == seconds
