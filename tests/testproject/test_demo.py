@@ -104,7 +104,7 @@ class TestCutShort:
         process.send_signal(how)
         _, err = process.communicate(timeout=LIMIT)
         assert process.returncode == 130
-        assert "Interrupted" in err
+        assert "CommandError: Interrupted. What is left stays" in err
         assert "Traceback" not in err
         wait_until(lambda: not any(map(lives, family)))
         assert queue.get_stats().states["started"] == 0
