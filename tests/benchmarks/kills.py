@@ -12,11 +12,14 @@ import psutil
 
 from django_fairque.engine.models import Task
 from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.records import TaskState
 from tests.servers import Server
 
 from .processes import wait_for_workers, wait_until, worker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redis import Redis
 
     from .table import Table
@@ -24,20 +27,30 @@ if TYPE_CHECKING:
 EXPLAINED = {"crashed", "released", "lease_ended", "failed", "requeued"}
 
 
+METHODS = {"forkserver": 200, "spawn": 20}
+"""How processes begin, and how many are killed. A spawned one that took its place has begun after seconds."""
+
+HEARD_WITHIN = 2.0
+"""Seconds of a lease: a new process is in the list of workers after a third of it, and can be killed only then."""
+
+
 def run(table: Table, *, quick: bool) -> None:
-    kills = 20 if quick else 200
     with Server() as server, server.client() as client:
-        _children(table, server, client, kills)
+        for method, kills in METHODS.items():
+            client.flushall()
+            _children(table, server, client, method, 20 if quick else kills)
         _whole_worker(table, server, client)
 
 
-def _children(table: Table, server: Server, client: Redis, kills: int) -> None:
+def _children(table: Table, server: Server, client: Redis, method: str, kills: int) -> None:
     queue = FairQueue(client)
     chance = random.Random(1)
     pushed: list[str] = []
     back: list[float] = []
     killed = 0
-    with worker(server, "--processes", "2", "--concurrency", "4") as process:
+    with worker(
+        server, *("--processes", "2", "--concurrency", "4"), *("--start-method", method), lease=HEARD_WITHIN
+    ) as process:
         wait_for_workers(queue, 2)
         supervisor = psutil.Process(process.pid)
         while killed < kills:
@@ -51,7 +64,7 @@ def _children(table: Table, server: Server, client: Redis, kills: int) -> None:
                 record for record in queue.workers() if record.leases and "child" in record.info.get("role", "child")
             ]
             victims = {int(record.info["pid"]): record.worker for record in leased if record.info.get("pid")}
-            children = [child.pid for child in supervisor.children() if child.pid in victims]
+            children = [child.pid for child in supervisor.children(recursive=True) if child.pid in victims]
             if not children:
                 continue
             pid = chance.choice(children)
@@ -65,15 +78,15 @@ def _children(table: Table, server: Server, client: Redis, kills: int) -> None:
             back.append(time.monotonic() - at)
             killed += 1
         wait_until(lambda: _open(queue) == 0, 300)
-    lost = [task_id for task_id in pushed if not queue.get_task(task_id).state.is_ended]
+    tasks = {task.task_id: task for state in TaskState for task in _tasks(queue, state)}
+    lost = [task_id for task_id in pushed if task_id not in tasks or not tasks[task_id].state.is_ended]
     dead = queue.dlq.count()
     unexplained = 0
-    for task_id in pushed:
-        task = queue.get_task(task_id)
-        kinds = [attempt.kind for attempt in queue.history(task_id)]
-        unexplained += task.delivery > 1 and not EXPLAINED.intersection(kinds)
+    for task in tasks.values():
+        if task.delivery > 1:
+            unexplained += not EXPLAINED.intersection(attempt.kind for attempt in queue.history(task.task_id))
     back.sort()
-    table.add("children killed under load", killed, "", "200")
+    table.add(f"children killed under load ({method})", killed, "", str(METHODS[method]))
     table.add("tasks pushed", len(pushed))
     table.add("tasks lost", len(lost), "", "0")
     table.add("dead letters (killed 5 times over)", dead)
@@ -101,12 +114,23 @@ def _whole_worker(table: Table, server: Server, client: Redis) -> None:
         at = time.monotonic()
     with worker(server, "--processes", "2", lease=lease):
         wait_until(
-            lambda: any(attempt.kind == "lease_ended" for task in _tasks(queue) for attempt in queue.history(task))
+            lambda: any(
+                attempt.kind == "lease_ended"
+                for state in TaskState
+                for task in _tasks(queue, state)
+                for attempt in queue.history(task.task_id)
+            )
         )
         table.add("worker killed whole: back after", time.monotonic() - at, "s", f"≤ {lease:.0f} + 2")
         wait_until(lambda: _open(queue) == 0)
     table.add("violations afterwards", len(queue.check_invariants()), "", "0")
 
 
-def _tasks(queue: FairQueue) -> list[str]:
-    return [task.task_id for task in queue.tasks(limit=100).items]
+def _tasks(queue: FairQueue, state: TaskState) -> Iterator[Task]:
+    cursor = None
+    while True:
+        page = queue.tasks(state, limit=1000, cursor=cursor)
+        yield from page.items
+        cursor = page.cursor
+        if cursor is None:
+            return
