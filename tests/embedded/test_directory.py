@@ -205,3 +205,10 @@ class TestPaths:
     ) -> None:
         monkeypatch.setenv("LC_ALL", "xx_YY")
         assert embedded.start() is True
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only Linux shows what a process was started with")
+def test_the_allocator_is_told_before_it_starts(embedded: EmbeddedServer) -> None:
+    embedded.ensure()
+    environment = Path(f"/proc/{only_server_of(embedded.directory)}/environ").read_bytes().split(b"\0")
+    assert b"GLIBC_TUNABLES=glibc.malloc.tcache_count=1000" in environment
