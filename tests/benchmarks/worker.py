@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 PAYLOAD = {"args": ["x" * 180], "kwargs": {}}
 
 
-def throughput(server: Server, client: Redis, processes: int, tasks: int) -> float:
-    """No-op tasks a second of one ``fairque_worker``, from its resuming to the last task's end."""
+WORK = {"args": [10_000], "kwargs": {}}
+
+
+def throughput(server: Server, client: Redis, processes: int, tasks: int, *, works: bool = False) -> float:
+    """Tasks a second of one ``fairque_worker``, from its resuming to the last task's end: no-op ones, or some that work."""
     client.flushall()
     queue = FairQueue(client)
     queue.pause()
-    queue.push_batch([Task.create(f"u{i % 20}", 3, PAYLOAD, name="bench.noop") for i in range(tasks)])
+    name, payload = ("bench.work", WORK) if works else ("bench.noop", PAYLOAD)
+    queue.push_batch([Task.create(f"u{i % 20}", 3, payload, name=name) for i in range(tasks)])
     with worker(server, "--processes", str(processes)):
         wait_for_workers(queue, processes)
         started = time.perf_counter()
@@ -37,11 +41,19 @@ def throughput(server: Server, client: Redis, processes: int, tasks: int) -> flo
 def run(table: Table, *, quick: bool) -> None:
     tasks, rounds = (10_000, 2) if quick else (30_000, 3)
     with Server() as server, server.client() as client:
-        one = table.add("no-op tasks, one process", [throughput(server, client, 1, tasks) for _ in range(rounds)], "/s")
-        two = table.add(
-            "no-op tasks, two processes", [throughput(server, client, 2, tasks) for _ in range(rounds)], "/s"
-        )
-        table.add("two processes over one", two / one, "×", "≥ 1.6 ×")
+        for works, what in ((False, "no-op tasks"), (True, "tasks of half a millisecond of Python")):
+            one, two = (
+                table.add(
+                    f"{what}, {number} process{'es' * (number > 1)}",
+                    [
+                        throughput(server, client, number, tasks // (3 if works else 1), works=works)
+                        for _ in range(rounds)
+                    ],
+                    "/s",
+                )
+                for number in (1, 2)
+            )
+            table.add("  two processes over one", two / one, "×", "≥ 1.6 ×")
         _idle(table, server, client, 50 if quick else 200)
         _light_user(table, server, client, 4_000 if quick else 20_000)
 
