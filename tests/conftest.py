@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +34,9 @@ def pytest_configure() -> None:
     # each coroutine test and nobody closes it: collected later, it failed whichever test was running then.
     asyncio.set_event_loop(None)
     open_connections.watch()
+    # A shell ignores SIGINT for what it starts in the background, and every process that a test starts inherits that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
