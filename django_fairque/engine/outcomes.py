@@ -71,7 +71,7 @@ class Outcome:
 
     @classmethod
     def crash(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
-        """The worker process died under it: ready again at once, counted as a delivery."""
+        """The worker process died under it: counted as a delivery, and ready again at once; after a pause from the second on."""
         text, trace = describe(reason)
         return cls(lease, "crash", text, trace, took)
 

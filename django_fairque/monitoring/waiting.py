@@ -33,8 +33,9 @@ _NOT_ALL = re.compile(r" and \d+ more$")
 class Reason:
     """One thing that a task waits for.
 
-    ``kind`` is one of scheduled, retry, depends, resolving, running, lost_lease, ended, dead, expired, queue_paused,
-    user_paused, capped, throttled, no_worker, not_served, behind_own, behind_users, next: what a program can ask for.
+    ``kind`` is one of scheduled, retry, crashed, depends, resolving, running, lost_lease, ended, dead, expired,
+    queue_paused, user_paused, capped, throttled, no_worker, not_served, behind_own, behind_users, next: what a program
+    can ask for.
     """
 
     kind: str
@@ -72,7 +73,10 @@ def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Rea
     due = task.execute_after or standing.now
     if due > standing.now:
         words = {"when": _when(due), "left": duration(due - standing.now), "attempt": task.retry_count}
-        if task.retry_count:
+        if task.delivery:
+            text = _("Handed out %(count)d times without an outcome: its next turn is at %(when)s, in %(left)s.")
+            yield Reason("crashed", text % {**words, "count": task.delivery})
+        elif task.retry_count:
             yield Reason("retry", _("Attempt %(attempt)d failed; it is tried again at %(when)s, in %(left)s.") % words)
         else:
             yield Reason("scheduled", _("It is scheduled for %(when)s, in %(left)s.") % words)

@@ -8,6 +8,8 @@ WAITING = ("scheduled", "deferred", "queued")
 ENDED = ("finished", "failed", "canceled")
 MOST_WAITED_OUT = 60.0
 """Seconds by which a clock may be set back without being believed: time stands still instead."""
+SUSPECT = 2
+"""Deliveries without an outcome from which on there is a pause before the next."""
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Oracle:
         if self.clock - clock > MOST_WAITED_OUT:
             for task in self.tasks.values():
                 task.lease_end += clock - self.clock
-                if task.retries and task.state == "scheduled":  # its pause was counted, not given
+                if (task.retries or task.deliveries) and task.state == "scheduled":  # its pause was counted, not given
                     task.due = max(clock, task.due + clock - self.clock)
             self.clock = clock
         self.clock = max(self.clock, clock)
@@ -53,11 +55,7 @@ class Oracle:
             if task.state == "scheduled" and task.due <= now:
                 task.state = "queued"
             elif task.state == "started" and task.lease_end <= now:
-                task.token = 0
-                if task.deliveries >= self.deliveries:
-                    self.end(task, "failed", now)
-                else:
-                    task.state = "queued"
+                self.crash(task, now)
 
     def push(self, graph: list[Known], now: float) -> None:
         """All at once; ``blockers`` are still the declared dependencies. The caller has looked for cycles."""
@@ -116,6 +114,15 @@ class Oracle:
     def release(self, task: Known) -> None:
         task.state, task.token = "queued", 0
         task.deliveries -= 1
+
+    def crash(self, task: Known, now: float) -> None:
+        """It was handed out and came to no outcome."""
+        pause = min(4, 0.5 * 2 ** (task.deliveries - SUSPECT)) * (1 + task.token % 16 / 16)
+        task.state, task.token = "queued", 0
+        if task.deliveries >= self.deliveries:
+            self.end(task, "failed", now)
+        elif task.deliveries >= SUSPECT:
+            task.state, task.due = "scheduled", now + pause
 
     def cancel(self, task: Known, now: float) -> None:
         if task.state not in ENDED:

@@ -141,6 +141,21 @@ def test_a_retry_s_pause_is_no_longer_than_it_was(queue: FairQueue) -> None:
     assert queue.sweep(now=AHEAD + 29).promoted == 0, "what was asked for that moment"
 
 
+@pytest.mark.parametrize("crash", ["seen", "reported"])
+def test_a_pause_after_crashes_is_no_longer_than_it_was(queue: FairQueue, crash: str) -> None:
+    task_id = queue.push(task("ann"), now=AHEAD).task_id
+    for _ in range(2):
+        lease = queue.pop("w", lease=LEASE, now=AHEAD)
+        assert lease is not None
+        if crash == "reported":
+            queue.settle([Outcome.crash(lease, "x")], now=AHEAD)
+        else:
+            queue.release_worker("w", [lease.token], now=AHEAD)
+    queue.sweep(now=AHEAD + 0.25)
+    assert queue.sweep(now=NOW).promoted == 0
+    assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 0.5 * (1 + 2 / 16) - 0.25)
+
+
 def test_what_became_due_too_early_is_not_due_again(queue: FairQueue) -> None:
     made = task(execute_after=NOW + 100)
     queue.push(made, now=NOW)

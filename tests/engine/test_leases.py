@@ -14,6 +14,8 @@ from django_fairque.engine.records import FailureType, TaskState
 from .conftest import NOW, MakeQueue, push_many, task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redis import Redis
 
     from django_fairque.engine.lease import Lease
@@ -114,10 +116,79 @@ def test_a_task_that_kills_its_workers_is_poisoned_after_max_deliveries(make_que
     now = NOW
     for delivery in (1, 2, 3):
         assert pop(queue, now).delivery == delivery
-        now += 31
-        queue.sweep(now=now)
+        queue.sweep(now=now + 31)
+        now += 32
     assert queue.pop("w", now=now) is None
     assert queue.dlq.get(f"{task_id}~1").failure_type is FailureType.POISONED
+
+
+def crashed(queue: FairQueue, lease: Lease, now: float) -> object:
+    return queue.release_worker("w", [lease.token], now=now)
+
+
+def reported(queue: FairQueue, lease: Lease, now: float) -> object:
+    return queue.settle([Outcome.crash(lease, "the worker failed")], now=now)
+
+
+def never_renewed(queue: FairQueue, lease: Lease, now: float) -> object:
+    return queue.sweep(now=now)
+
+
+@pytest.mark.parametrize("end", [crashed, reported, never_renewed])
+@pytest.mark.parametrize("priority", [3, 6])
+def test_from_the_second_delivery_without_an_outcome_on_there_is_a_growing_pause(
+    make_queue: MakeQueue, end: Callable[[FairQueue, Lease, float], object], priority: int
+) -> None:
+    queue = make_queue(max_deliveries=9)
+    task_id = push_many(queue, "a", 1, priority=priority)[0]
+    now, pauses = NOW, []
+    for delivery in range(1, 9):
+        lease = pop(queue, now, lease=10)
+        assert lease.delivery == delivery
+        now += 10
+        end(queue, lease, now)
+        task = queue.get_task(task_id)
+        pause = 0.0
+        if task.state is TaskState.SCHEDULED:
+            assert task.execute_after is not None
+            pause = round(task.execute_after - now, 6)
+            assert queue.pop("w", now=now + pause - 0.001) is None
+        pauses.append(pause)
+        now += pause
+    # Tokens are 1, 2, 3 ...: a sixteenth is added for each.
+    least = [0, 0.5, 1, 2, 4, 4, 4, 4]
+    assert pauses == [pause * (1 + token / 16) for token, pause in enumerate(least, 1)]
+    end(queue, pop(queue, now, lease=10), now + 10)
+    assert queue.dlq.get(f"{task_id}~1").failure_type is FailureType.POISONED
+
+
+def test_a_task_that_was_given_back_unharmed_is_not_kept_waiting(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    crashed(queue, pop(queue), NOW)
+    for _ in range(5):
+        queue.release(pop(queue), now=NOW)
+    assert pop(queue).delivery == 2
+
+
+def test_tasks_that_died_together_come_back_one_after_the_other(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 6)
+    for _ in range(2):
+        leases = queue.pop_batch(6, "w", now=NOW)
+        queue.release_worker("w", [lease.token for lease in leases], now=NOW)
+    due = [queue.get_task(task_id).execute_after or 0.0 for task_id in ids]
+    assert len(set(due)) == 6
+    assert min(due) >= NOW + 0.5
+    assert max(due) <= NOW + 1
+
+
+def test_a_crash_that_is_reported_twice_is_one(queue: FairQueue) -> None:
+    """The reply was lost, and the task waits for its pause by then."""
+    push_many(queue, "a", 1)
+    crashed(queue, pop(queue), NOW)
+    outcome = Outcome.crash(pop(queue), "the worker failed")
+    for _ in range(2):
+        assert queue.settle([outcome], now=NOW).statuses == ["released"]
+    assert pop(queue, NOW + 1).delivery == 3
 
 
 def test_a_dead_process_gives_back_what_it_had(queue: FairQueue) -> None:

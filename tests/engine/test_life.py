@@ -61,8 +61,8 @@ def letter(queue: FairQueue) -> str:
 
 def never_renewed(queue: FairQueue, times: int = 1) -> None:
     for turn in range(times):
-        assert queue.pop("w", lease=10, now=NOW + 10 * turn) is not None
-        queue.sweep(now=NOW + 10 * (turn + 1))
+        assert queue.pop("w", lease=10, now=NOW + 20 * turn) is not None
+        queue.sweep(now=NOW + 20 * turn + 10)
 
 
 def put_off(queue: FairQueue) -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from django_fairque.engine.errors import DependencyCycleError, StaleLeaseError
 from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import TaskState
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task
 
 LEASE = 30.0
-DELIVERIES = 3
+DELIVERIES = 4
 USERS = st.sampled_from(["a", "b", "*"])
 POLICIES = st.sampled_from(["wait", "cancel", "run"])
 
@@ -111,6 +112,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 4), only=st.none() | USERS)
     def pop(self, n: int, only: str | None) -> None:
+        self.take(n, only)
+
+    def take(self, n: int, only: str | None) -> None:
         self.settle_down()
         room = self.servable()
         expected = min(n, room[only] if only else sum(room.values()))
@@ -155,6 +159,37 @@ class Histories(RuleBasedStateMachine):
         else:
             self.oracle.fail(known, self.time, for_good=how == "die")
         self.settle_down()
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), times=st.integers(1, DELIVERIES), report=st.booleans())
+    def crash(self, data: st.DataObject, times: int, report: bool) -> None:
+        """The worker dies, and so does who gets the same task next."""
+        lease = data.draw(st.sampled_from(self.leases))
+        known = self.tasks[lease.task_id]
+        for _ in range(times):
+            self.settle_down()
+            if lease.task_id != known.task_id or known.token != lease.token:
+                return
+            self.leases.remove(lease)
+            if report:
+                self.queue.settle([Outcome.crash(lease, "x")], now=self.now)
+                self.oracle.crash(known, self.time)
+            else:
+                self.lose_worker()
+            self.settle_down()
+            if known.state == "scheduled":
+                self.wait(data.draw(st.sampled_from([0.5, known.due - self.time])))
+            if not self.servable()[known.user]:
+                return
+            self.take(1, known.user)
+            lease = self.leases[-1]
+
+    def lose_worker(self) -> None:
+        """All that it had, it was running."""
+        held = [known for known in self.tasks.values() if known.state == "started"]
+        assert self.queue.release_worker("w", [known.token for known in held], now=self.now) == len(held)
+        for known in held:
+            self.oracle.crash(known, self.time)
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data())

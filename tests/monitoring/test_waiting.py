@@ -71,6 +71,17 @@ def test_it_has_failed_and_is_tried_again(queue: FairQueue) -> None:
     assert only(queue, "retry") == "Attempt 1 failed; it is tried again at 2033-05-18 03:34:20 UTC, in 1 min."
 
 
+def test_it_has_ended_its_workers_and_has_to_wait(queue: FairQueue) -> None:
+    push(queue)
+    for _ in range(2):
+        lease = queue.pop("w:1", now=NOW)
+        assert lease is not None
+        queue.release_worker("w:1", [lease.token], now=NOW)
+    queue.heartbeat("w:1", {"users": "*"}, now=NOW, ttl=3600)
+    expected = "Handed out 2 times without an outcome: its next turn is at 2033-05-18 03:33:20 UTC, in 562 ms."
+    assert only(queue, "crashed") == expected
+
+
 def test_it_depends_on_others(queue: FairQueue) -> None:
     push(queue, "a")
     push(queue, "b", execute_after=NOW + 60)

@@ -238,6 +238,7 @@ class Moves:
             ]
             assert released == len(held)
             for known in held:
+                # Two deliveries at most, so there is never a pause (`SUSPECT`).
                 if known.deliveries >= DELIVERIES:
                     known.state, known.token = "failed", 0
                     after.untold += (known.task_id,)

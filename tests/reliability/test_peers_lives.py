@@ -86,13 +86,14 @@ def test_a_requeued_task_has_all_its_deliveries_again(queue: FairQueue) -> None:
                 return number - 1
             assert lease.delivery == number
             queue.release_worker("w", [lease.token], now=now)
+            now += 10  # there is a pause from the second on
             queue.sweep(now=now)
         raise AssertionError("it is never given up")
 
     deaths = crash_until_dead(NOW)
     assert queue.get_task(task_id).state is TaskState.FAILED
-    queue.dlq.requeue(queue.dlq.list().items[0].entry_id, now=NOW + 1)
-    assert crash_until_dead(NOW + 2) == deaths
+    queue.dlq.requeue(queue.dlq.list().items[0].entry_id, now=NOW + 101)
+    assert crash_until_dead(NOW + 102) == deaths
 
 
 def test_deploys_cost_no_attempt_however_many_there_are(queue: FairQueue) -> None:

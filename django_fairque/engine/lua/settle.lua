@@ -105,7 +105,8 @@ function handlers.release(o, t)
 end
 
 function handlers.crash(o, t)
-  redis.call('HSET', task_key(t.id), 'done', exact(o.token))
+  t.done = o.token
+  redis.call('HSET', task_key(t.id), 'done', exact(t.done))
   return return_task(t.u, t, 'crashed', o.body, o.trace)
 end
 

@@ -158,7 +158,17 @@ local function end_lease(u, t, took, is_run)
   end
 end
 
--- Back in the queue at its old place, or a dead letter when it was handed out too often without an outcome.
+-- Who was handed out so often without an outcome may be what ends its processes: it waits before it is handed out again, and
+-- others have the processes meanwhile. Once is bad luck, and costs nothing. Those that died together come back one after
+-- the other (their tokens follow each other), so that the one that did it does not meet the others again.
+local SUSPECT = 2
+local FIRST_PAUSE, LONGEST_PAUSE = 0.5e6, 4e6
+local function pause_of(t)
+  return math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ (t.deliveries - SUSPECT)) * (1 + t.token % 16 / 16)
+end
+
+-- Back in the queue at its old place; after a pause when it was handed out often without an outcome, and a dead letter when
+-- that was too often.
 local function return_task(u, t, kind, reason, trace)
   end_lease(u, t, kind == 'released' and 0 or nil, kind ~= 'released')
   count('returned:' .. kind, 1)
@@ -168,6 +178,11 @@ local function return_task(u, t, kind, reason, trace)
     return 3
   end
   remember(t.id, kind, t.raw.worker, reason, trace)
+  if kind ~= 'released' and t.deliveries >= SUSPECT then
+    -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).
+    to_scheduled(u, t, now + pause_of(t), 'token', 0, 'done', exact(t.done))
+    return 4
+  end
   local deliveries = kind == 'released' and math.max(0, t.deliveries - 1) or t.deliveries
   to_queued(u, t, true, 'token', 0, 'deliveries', exact(deliveries))
   return 4
