@@ -32,6 +32,7 @@ SHOWN = 5
 class Push:
     name: str
     sum: int
+    has_parents: bool = False
     at: float = 0.0
     """When it was asked for, in seconds since the epoch."""
     outcome: str = "info"
@@ -72,8 +73,8 @@ def pushes_of(history: Iterable[Mapping[str, Any]]) -> dict[str, Push]:
     pushes: dict[str, Push] = {}
     for line in history:
         if line["what"] == "invoke":
-            for task_id, name, checksum in line["tasks"]:
-                pushes[task_id] = Push(name, checksum, line["at"])
+            for task_id, name, checksum, has_parents in line["tasks"]:
+                pushes[task_id] = Push(name, checksum, has_parents, line["at"])
         else:
             for task_id in line["ids"]:
                 pushes[task_id].outcome = line["what"]
@@ -157,11 +158,11 @@ def _judge_runs(
 
 
 def waits(pushes: Mapping[str, Push], runs: Mapping[str, Runs], since: float, until: float) -> list[float]:
-    """Seconds from a push in that time to its task's first start; of ordinary tasks."""
+    """Seconds from a push in that time to its task's first start; of ordinary tasks that wait for no other."""
     return sorted(
         runs[task_id].began - push.at
         for task_id, push in pushes.items()
-        if since <= push.at < until and task_id in runs and push.name != "campaign.poison"
+        if since <= push.at < until and task_id in runs and push.name != "campaign.poison" and not push.has_parents
     )
 
 

@@ -40,12 +40,15 @@ def kill_child(world: World, chance: random.Random) -> bool:
 
 def kill_supervisor(world: World, chance: random.Random, groups: tuple[int, ...] = (2, 3)) -> bool:
     """SIGKILL for a supervisor, whose children die with it: as if their host was lost. Another group takes its place."""
-    index = chance.choice(groups)
-    group = world.fleet.groups[index]
     with world.aim:
-        children = world.fleet.of(group)
-        if not children:
+        known = world.fleet.known()
+        living = {each.supervisor for each in known}
+        ready = [index for index in groups if world.fleet.groups[index].pid in living]
+        if not ready:
             return False
+        index = chance.choice(ready)
+        group = world.fleet.groups[index]
+        children = [each for each in known if each.supervisor == group.pid]
         held = world.held([child.worker for child in children]) or {}
         group.send(signal.SIGKILL)
         group.wait()

@@ -6,10 +6,11 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tests.worker.conftest import WorkerProcess, eventually
+from tests.worker.conftest import WorkerProcess
 
 from . import journal
 from .journal import ChildName
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 SETTINGS = "tests.campaign.project.settings"
 READY_WITHIN = 60.0
 """Seconds: a machine that is busy elsewhere starts processes slowly, which is no fault of theirs."""
+LOOK_EVERY = 0.02
+"""Seconds between two looks at a health file."""
 SLOTS = 6
 FORKED = 3
 """Processes of a group."""
@@ -43,11 +46,15 @@ class Fleet:
     """Starts, replaces and stops groups; knows which child belongs to whom. Its methods may be called from any thread.
 
     Args:
-        environment: what the workers need to know beside the server. urls: of each group's server.
+        environment: what the workers need to know beside the server. urls: of each group's server. deliveries: how
+            often a task may be handed out by groups that are started from now on; can be changed.
     """
 
-    def __init__(self, server: Server, directory: Path, environment: dict[str, str], urls: list[str]) -> None:
+    def __init__(
+        self, server: Server, directory: Path, environment: dict[str, str], urls: list[str], deliveries: int
+    ) -> None:
         self._server, self._directory, self._environment, self._urls = server, directory, environment, urls
+        self.deliveries = deliveries
         self._lock = threading.Lock()
         self._started = 0
         self.all: list[WorkerProcess] = []
@@ -63,14 +70,20 @@ class Fleet:
         """Process ids of supervisors that are not to be killed now."""
 
     def start(self) -> None:
+        """All at once; see `wait_ready`."""
         self.groups = [self.spawn(index) for index in range(len(self._urls))]
-        for group in self.groups:
-            self.wait_for(group)
 
     def wait_for(self, group: WorkerProcess) -> WorkerProcess:
-        """Until its processes are ready."""
-        eventually(lambda: len(group.children()) >= self._processes[group.pid], READY_WITHIN)
+        """Until its processes are ready, as its health file has it."""
+        deadline = time.monotonic() + READY_WITHIN
+        while self._ready(group) < self._processes[group.pid]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a worker was not ready within {READY_WITHIN:g} s:\n{group.log[-2000:]}")
+            time.sleep(LOOK_EVERY)
         return group
+
+    def _ready(self, group: WorkerProcess) -> int:
+        return sum(each["ready"] and _lives(int(each["pid"])) for each in group.health().get("processes", ()))
 
     def spawn(self, index: int) -> WorkerProcess:
         with self._lock:
@@ -83,7 +96,12 @@ class Fleet:
             self._directory,
             *("--worker", f"group{index}", "--processes", str(processes), "--concurrency", str(SLOTS)),
             *("--start-method", "spawn" if is_spawned else "forkserver"),
-            **{**self._environment, "DJANGO_SETTINGS_MODULE": SETTINGS, "CAMPAIGN_SERVER": self._urls[index]},
+            **{
+                **self._environment,
+                "DJANGO_SETTINGS_MODULE": SETTINGS,
+                "CAMPAIGN_SERVER": self._urls[index],
+                "FAIRQUE_QUEUE__MAX_DELIVERIES": str(self.deliveries),
+            },
         )
         with self._lock:
             self.all.append(group)

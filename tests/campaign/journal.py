@@ -1,15 +1,22 @@
-"""Files that processes tell their doings to: one each, only ever appended to, on the disk before a call returns."""
+"""Files that processes tell their doings to: one each, only ever appended to.
+
+A line is with the kernel before a call returns, so the end of its process can't lose it; that of the machine ends the campaign.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import time
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from django_fairque.engine.models import Task
 
 
 class Journal:
@@ -20,7 +27,12 @@ class Journal:
 
     def write(self, **facts: Any) -> None:
         os.write(self._file, json.dumps(facts, separators=(",", ":")).encode() + b"\n")
-        os.fsync(self._file)
+
+
+def intent(tasks: Sequence[Task]) -> dict[str, Any]:
+    """What is written before these are pushed."""
+    asked = [[t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode()), bool(t.depends_on)] for t in tasks]
+    return {"what": "invoke", "tasks": asked, "at": time.time()}
 
 
 def read(directory: Path) -> Iterator[dict[str, Any]]:

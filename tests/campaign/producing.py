@@ -11,7 +11,6 @@ import random
 import signal
 import sys
 import time
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ import django
 from django_fairque.engine.errors import FairQueueError, RedisConnectionError, ServerRefusedError
 from django_fairque.engine.models import Task
 
-from .journal import Journal
+from .journal import Journal, intent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,9 +96,8 @@ class Producer:
         return Task.create(chance.choice(USERS), chance.randint(1, 6), payload, name=name, max_retries=5, **options)
 
     def _call(self, tasks: Sequence[Task], *, is_graph: bool = False) -> int:
-        asked = [[t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode())] for t in tasks]
         ids = [t.task_id for t in tasks]
-        self._journal.write(what="invoke", tasks=asked, at=time.time())
+        self._journal.write(**intent(tasks))
         try:
             self._queue.push_graph(tasks) if is_graph else self._queue.push_batch(tasks)
         except ServerRefusedError as error:

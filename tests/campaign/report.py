@@ -60,6 +60,7 @@ def result(world: World, schedule: Schedule, done: Counter[str], verdict: Verdic
         "stale_outcomes_refused": world.stale_refused,
         "stale_outcomes_told_by_workers": world.fleet.count_in_logs("its lease was over"),
         "figures": {name: value for name, value in world.figures.items() if isinstance(value, (int, float))},
+        "seconds": {name: round(seconds, 1) for name, seconds in world.phase.seconds.items()},
         "notes": world.notes,
         "violations": list(verdict.violations),
         "late": late,
@@ -80,6 +81,9 @@ def print_table(found: dict[str, Any]) -> None:
     figures = {**found["counts"], "stale outcomes refused": found["stale_outcomes_refused"], **found["figures"]}
     for name, value in figures.items():
         print(f"  {name:<32}{value:>8.6g}")
+    print("seconds")
+    for name, seconds in {**found["seconds"], "in all": sum(found["seconds"].values())}.items():
+        print(f"  {name:<32}{seconds:>8.1f}")
     for note in found["notes"]:
         print(f"note: {note}")
     for line in found["late"]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.records import TaskState
 
 from . import checker, faults, journal, quiet, report, server_faults
+from .world import MANY_DELIVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,16 @@ def run(world: World, schedule: Schedule) -> tuple[Counter[str], checker.Verdict
     """Do all of it; what was done, and the verdict."""
     done: Counter[str] = Counter()
     _quiet(world, schedule, done)
+    if schedule.lanes:
+        with world.phase("faults side by side"):
+            _side_by_side(world, schedule, done)
+    with world.phase("drain"):
+        _drain(world)
+    with world.phase("judge"):
+        return done, _judge(world)
+
+
+def _side_by_side(world: World, schedule: Schedule, done: Counter[str]) -> None:
     until = time.monotonic() + schedule.seconds
     lanes = [Lane(world, name, steps, until, done) for name, steps in schedule.lanes.items() if name != "server"]
     for lane in lanes:
@@ -88,23 +99,27 @@ def run(world: World, schedule: Schedule) -> tuple[Counter[str], checker.Verdict
     time.sleep(max(0.0, until - time.monotonic()))
     for lane in lanes:
         lane.join()
-    return done, _judge(world)
 
 
 def _quiet(world: World, schedule: Schedule, done: Counter[str]) -> None:
     counts = schedule.counts
     if "poison" in counts:
-        done["poison"] = quiet.poison(world, counts["poison"])
-    for _ in range(counts.get("deploy", 0)):
-        quiet.deploy(world)
-        done["deploy"] += 1
+        with world.phase("poison"):
+            done["poison"] = quiet.poison(world, counts["poison"])
+        world.fleet.deliveries = MANY_DELIVERIES
+    if "deploy" in counts or ("poison" in counts and schedule.lanes):  # groups are wanted that hand out more often
+        with world.phase("deploys"):
+            quiet.deploy(world, counts.get("deploy", 1))
+        done["deploy"] = counts.get("deploy", 0)
     if world.clock is not None:
-        for number in range(counts["clock"]):
-            quiet.step_clock(world, (number + 1) * quiet.STEP)
-            done["clock"] += 1
+        with world.phase("clock steps"):
+            for number in range(counts["clock"]):
+                quiet.step_clock(world, (number + 1) * quiet.STEP)
+                done["clock"] += 1
 
 
-def _judge(world: World) -> checker.Verdict:
+def _drain(world: World) -> None:
+    """Mend everything, and let what was pushed come to its end; then everybody goes home."""
     world.stop_producers()
     world.fleet.wait_ready()
 
@@ -118,6 +133,9 @@ def _judge(world: World) -> checker.Verdict:
     codes = world.fleet.stop()
     if any(codes):
         world.violations.append(f"workers ended with {codes} on SIGTERM, expected 0")
+
+
+def _judge(world: World) -> checker.Verdict:
     world.violations += [f"invariant: {violation}" for violation in world.queue.check_invariants()[:20]]
     tasks = all_tasks(world)
     runs = checker.runs_of(world.fleet.effects())

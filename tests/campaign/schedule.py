@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-SLICE = 4.5
+SLICE = 3.4
 """Minutes of the run that every build has."""
 PER_SLICE = {
     "child": 2000,

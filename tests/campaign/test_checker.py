@@ -9,9 +9,9 @@ import pytest
 from django_fairque.engine.models import Task
 from django_fairque.engine.records import Attempt, TaskState
 
-from .checker import judge, pushes_of, runs_of
+from .checker import Push, judge, pushes_of, runs_of, waits
 
-ASKED = {"what": "invoke", "tasks": [["a", "campaign.work", 7]], "at": 1.0}
+ASKED = {"what": "invoke", "tasks": [["a", "campaign.work", 7, False]], "at": 1.0}
 OK = {"what": "ok", "ids": ["a"]}
 
 
@@ -106,3 +106,17 @@ def test_a_task_that_finished_without_running_is_found() -> None:
 
 def test_a_retry_that_was_used_for_a_crash_is_found() -> None:
     assert verdict(start(1), end(1), tasks=ended(retry_count=1)) == ["burnt retries"]
+
+
+def test_waits_are_of_what_could_have_been_started_at_once() -> None:
+    pushes = {
+        "a": Push("campaign.work", 7, at=1.0),
+        "b": Push("campaign.work", 7, at=1.5),
+        "parents": Push("campaign.work", 7, has_parents=True, at=1.0),
+        "poison": Push("campaign.poison", 7, at=1.0),
+        "before": Push("campaign.work", 7, at=0.5),
+        "after": Push("campaign.work", 7, at=4.0),
+        "never": Push("campaign.work", 7, at=1.0),
+    }
+    runs = runs_of(start(1, task_id) for task_id in pushes if task_id != "never")
+    assert waits(pushes, runs, 1.0, 4.0) == [0.5, 1.0]

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from redis.exceptions import RedisError
 
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.lease import LEASE_FIELDS, Lease
+from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
 from tests.servers import Server
@@ -27,7 +27,8 @@ from tests.worker.conftest import ROOT
 from . import clock
 from .disk import Disk
 from .fleet import SETTINGS, Fleet
-from .journal import Journal
+from .journal import Journal, intent
+from .phases import Phases
 from .proxy import Proxy
 from .recovery import Recoveries
 
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 PREFIX = "fq:{default:0}:"
 GROUPS = 6
 """Two that are frozen, two whose supervisors are killed, and two that are there meanwhile; the last one is behind the proxy."""
+DELIVERIES = QueueConfig().max_deliveries
+"""How often a poisoned task may be handed out: as often as in a project that says nothing."""
+MANY_DELIVERIES = 20
+"""So many, while processes are killed, that a task which takes longer than they live is not taken for a poisoned one."""
 PRODUCERS = 3
 MEANS = 150
 """Tasks a second, all producers together."""
@@ -62,6 +67,7 @@ class World:
         keep: bool = False,
     ) -> None:
         self.seed, self.lease, self.rate, self.drain_within, self._keep = seed, lease, rate, drain_within, keep
+        self._begins_with_poison = "poison" in faults
         self._stack = ExitStack()
         self.directory = Path(tempfile.mkdtemp(prefix="fqc-", dir="/tmp"))
         for part in ("effects", "over", "history"):
@@ -84,12 +90,14 @@ class World:
         self.violations: list[str] = []
         """What faults found wrong by themselves."""
         self.figures: dict[str, Any] = {}
+        self.phase = Phases()
         self.stale_refused = 0
         self._producers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         try:
-            self._start()
+            with self.phase("start"):
+                self._start()
         except BaseException:
             self.__exit__()
             raise
@@ -105,12 +113,13 @@ class World:
         self.server = Server(*options, directory=directory, environment=environment)
         self._stack.enter_context(self.server)
         self.client: Redis = self._stack.enter_context(self.server.client(socket_timeout=5))
-        self.queue = FairQueue(self.client)
+        self.queue = FairQueue(self.client, config=QueueConfig(max_deliveries=MANY_DELIVERIES))
         self.proxy = Proxy(str(self.directory / "p.sock"), self.server.socket)
         self._stack.callback(self.proxy.close)
         proxied = f"unix://{self.proxy.path}?db=0"
         urls = [*[self.server.url] * (GROUPS - 1), proxied]
-        self.fleet = Fleet(self.server, self.directory, self._environment, urls)
+        deliveries = DELIVERIES if self._begins_with_poison else MANY_DELIVERIES
+        self.fleet = Fleet(self.server, self.directory, self._environment, urls, deliveries)
         self._stack.callback(self.fleet.close)
         self.recoveries = Recoveries(self._stack.enter_context(self.server.client(socket_timeout=5)), PREFIX)
         self.recoveries.start()
@@ -119,6 +128,7 @@ class World:
         self.fleet.start()
         for index in range(PRODUCERS):
             self._start_producer(index, proxied if index == 0 else self.server.url)
+        self.fleet.wait_ready()
         history = self.directory / "history"
         self.wait(lambda: len(list(history.iterdir())) > PRODUCERS, 60, "producers did not begin")
 
@@ -201,8 +211,7 @@ class World:
 
     def tell_push(self, tasks: Sequence[Task]) -> None:
         """Write down what this process is about to push."""
-        asked = [[task.task_id, task.name, zlib.crc32(task.payload["args"][1].encode())] for task in tasks]
-        self.journal.write(what="invoke", tasks=asked, at=time.time())
+        self.journal.write(**intent(tasks))
 
     def wait(self, condition: Callable[[], Any], seconds: float, otherwise: str) -> bool:
         """Whether it happened in time; if not that is a violation."""
