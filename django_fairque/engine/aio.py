@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import leasing
 from .aio_reading import AsyncReading
 from .dead_letters import AsyncDeadLetters
+from .group_queue import AsyncGroupQueue
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
 from .outcomes import Outcome, Settled
@@ -243,6 +244,9 @@ class AsyncFairQueue(AsyncReading):
 
     def user(self, user_id: str) -> AsyncUserQueue:
         return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
+
+    def group(self, group: str) -> AsyncGroupQueue:
+        return AsyncGroupQueue(self._survey, group)
 
     async def repair(self, *, now: float | None = None) -> list[Repair]:
         return await self._run(upkeep.repair(self._shards, now))

@@ -8,7 +8,7 @@ from .activity import activity
 from .driving import AsyncDriving
 from .health import Health, health
 from .ids import check_id
-from .routing import reading
+from .routing import groups, reading
 from .shard_stats import ShardStats, shard_stats
 from .statistics import QueueStats, stats
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .activity import Activity
     from .dependencies import Blockers, DependencyGraph, DependencyView
     from .finding import Found, Matching, Search
+    from .groups import GroupStats
     from .listing import Listed, Page, Sizes, WorkerRecord
     from .lookup import Progress
     from .models import Task
@@ -135,6 +136,12 @@ class AsyncReading(AsyncDriving):
 
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         return await self._run(reading.user_stats(self._shards, user_ids, now))
+
+    async def groups(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+        return await self._survey(lambda shards: groups.page(shards, cursor, limit))
+
+    async def group_stats(self, names: Sequence[str]) -> Listed[GroupStats]:
+        return await self._survey(lambda shards: groups.stats(shards, names))
 
     async def workers(self) -> Listed[WorkerRecord]:
         return await self._survey(reading.workers)

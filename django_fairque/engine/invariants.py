@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from .edges import check_dependencies, check_runs
 from .records import FailureType, TaskState
+from .rings import check_groups, check_rings
 from .snapshot import Snapshot, Violation, name_of, take_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from .commands import Commands
     from .steps import Steps
@@ -44,7 +45,10 @@ def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     yield from _one_state_each(snapshot, prefix)
     yield from _queues_and_leases(snapshot, prefix)
     yield from _lanes(snapshot, prefix)
-    yield from _users(snapshot, prefix)
+    waiting = _waiting(snapshot)
+    yield from _users(snapshot, prefix, waiting)
+    yield from check_rings(snapshot, prefix, waiting)
+    yield from check_groups(snapshot, prefix, waiting)
     yield from _held(snapshot, prefix)
     yield from _counters(snapshot, prefix)
     yield from _dead_letters(snapshot, prefix)
@@ -127,7 +131,8 @@ def _lanes(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             yield Violation("queued once", f"{prefix}queue:user:{user}", detail, ("queue", user, task_id))
 
 
-def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
+def _waiting(snapshot: Snapshot) -> dict[str, Counter[str]]:
+    """What each user has, by the field of its record that counts it."""
     waiting: dict[str, Counter[str]] = {}
     for record in snapshot.tasks.values():
         state, user = name_of(record.get(b"state", b"")), name_of(record.get(b"user", b""))
@@ -136,8 +141,12 @@ def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             field_name = "ready:" + name_of(record.get(b"priority", b""))
         if field_name:
             waiting.setdefault(user, Counter())[field_name] += 1
+    return waiting
+
+
+def _users(snapshot: Snapshot, prefix: str, waiting: Mapping[str, Counter[str]]) -> Iterator[Violation]:
     counted = ("sched", "deferred", "run", *(f"ready:{priority}" for priority in range(1, 7)))
-    for user in snapshot.users.keys() | waiting.keys() | snapshot.registry("ring").keys():
+    for user in snapshot.users.keys() | waiting.keys():
         record = snapshot.users.get(user, {})
         real = waiting.get(user, Counter())
         key = f"{prefix}user:{user}"
@@ -146,13 +155,6 @@ def _users(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             if says != real[field_name]:
                 detail = f"{field_name} is {says}, there are {real[field_name]}"
                 yield Violation("user counts", key, detail, ("user", user, f"{field_name}:{real[field_name] - says}"))
-        ready = sum(number for name, number in real.items() if name.startswith("ready:"))
-        cap = record.get(b"cap")
-        capped = cap is not None and real["run"] >= float(cap)
-        servable = ready > 0 and b"paused" not in record and b"held" not in record and not capped
-        if servable != (user in snapshot.registry("ring")):
-            word = "can be served but is not in the ring" if servable else "is in the ring but can't be served"
-            yield Violation("ring", key, word, ("place", user, ""))
         if (b"held" in record) != (user in snapshot.registry("throttled")):
             word = "held by its rate limit and the registry of held users disagree"
             yield Violation("throttled", key, word, ("place", user, ""))

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 BASE = (
     *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
     *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
-    *("outbox", "mirrors"),
+    *("outbox", "mirrors", "groups", "grouped"),
 )
 """What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
+
+AS_GROUP = b"\xff"
+"""What stands before the name of a group in the shard's ring: no user's id begins so (``AS_GROUP`` in lua/lib/group.lua)."""
 
 
 class Keys:
@@ -57,6 +60,17 @@ class Keys:
 
     def user(self, user_id: str) -> str:
         return f"{self._prefix}user:{user_id}"
+
+    def group(self, group: str) -> str:
+        return f"{self._prefix}group:{group}"
+
+    def group_of(self, user_id: str, group: str) -> str:  # noqa: ARG002 - there is one shard here
+        """The group's record on the user's shard."""
+        return self.group(group)
+
+    def members(self, group: str) -> str:
+        """The ring of a group."""
+        return f"{self._prefix}ring:{group}"
 
     def normal(self, user_id: str) -> str:
         return f"{self._prefix}queue:user:{user_id}:normal"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import leasing
 from .dead_letters import DeadLetters
+from .group_queue import GroupQueue
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
 from .outcomes import Outcome, Settled
@@ -323,6 +324,10 @@ class FairQueue(Reading):
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""
         return UserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
+
+    def group(self, group: str) -> GroupQueue:
+        """What holds for a group of users, and how to change it."""
+        return GroupQueue(self._survey, group)
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
         """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not."""

@@ -8,7 +8,7 @@ from .activity import activity
 from .driving import Driving
 from .health import Health, health
 from .ids import check_id
-from .routing import reading
+from .routing import groups, reading
 from .shard_stats import ShardStats, shard_stats
 from .statistics import QueueStats, stats
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .activity import Activity
     from .dependencies import Blockers, DependencyGraph, DependencyView
     from .finding import Found, Matching, Search
+    from .groups import GroupStats
     from .listing import Listed, Page, Sizes, WorkerRecord
     from .lookup import Progress
     from .models import Task
@@ -162,6 +163,14 @@ class Reading(Driving):
     def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         """The figures of these users, in order, with one read each in one round trip."""
         return self._run(reading.user_stats(self._shards, user_ids, now))
+
+    def groups(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+        """A page of the groups that have members or settings, by name."""
+        return self._survey(lambda shards: groups.page(shards, cursor, limit))
+
+    def group_stats(self, names: Sequence[str]) -> Listed[GroupStats]:
+        """The figures of these groups, in order, in one round trip."""
+        return self._survey(lambda shards: groups.stats(shards, names))
 
     def workers(self) -> Listed[WorkerRecord]:
         """The workers that sent a heartbeat lately."""

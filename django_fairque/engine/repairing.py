@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from .snapshot import Violation
     from .steps import Steps
 
-ROUNDS = 8
+ROUNDS = 12
 SLICE = 100
 ORDER = (
     ("task", "index", "queue", "lease", "run", "key", "mirror", "watchers"),
     ("edge",),
     ("user", "stat"),
-    ("place",),
+    ("place", "member"),
+    ("group",),
+    ("standing",),
+    ("sum",),
 )
-"""What must be right before the next can be judged: tasks, then edges between them, then sums, then who is served."""
+"""What must be right before the next can be judged: tasks, then edges between them, then sums, then who is served, and of
+groups the same again."""
 NOT_NEEDED, MENDED, UNMENDABLE = b"012"
 
 
@@ -37,7 +41,7 @@ class Repair:
 
 
 def repair(commands: Commands, now: float | None) -> Steps[list[Repair]]:
-    """Check and mend until nothing is left that a program can mend, at most eight rounds."""
+    """Check and mend until nothing is left that a program can mend, at most twelve rounds."""
     done: dict[Violation, Repair] = {}
     for _ in range(ROUNDS):
         found = yield from check_invariants(commands)

@@ -50,10 +50,16 @@ def _away(commands: Commands, client: Any) -> ShardStats:
 
 def _reads(commands: Commands) -> list[tuple[Any, ...]]:
     keys = commands.keys
-    return [("ZCARD", keys("ring")), *(("ZCARD", keys.state(state.value)) for state in TaskState)]
+    return [
+        ("ZCARD", keys("ring")),
+        ("HGET", keys("stats"), "behind"),
+        *(("ZCARD", keys.state(state.value)) for state in TaskState),
+    ]
 
 
 def _shard(commands: Commands, client: Any, sizes: Sequence[int]) -> ShardStats:
-    ring, *by_state = sizes
+    ring, behind, *by_state = sizes
     states = {state.value: size for state, size in zip(TaskState, by_state, strict=True)}
-    return ShardStats(commands.keys.shard, clusters.address(client, str(commands.keys)), states, ring)
+    return ShardStats(
+        commands.keys.shard, clusters.address(client, str(commands.keys)), states, ring + int(behind or 0)
+    )

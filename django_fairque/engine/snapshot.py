@@ -37,6 +37,9 @@ class Snapshot:
     payloads: set[str] = field(default_factory=set)
     histories: set[str] = field(default_factory=set)
     users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    groups: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    rings: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of the groups."""
     normal: dict[str, dict[str, float]] = field(default_factory=dict)
     critical: dict[str, list[str]] = field(default_factory=dict)
     states: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -51,7 +54,7 @@ class Snapshot:
     """Keys that are of another type than ours are: the type each has and the one that it should have."""
 
     def registry(self, name: str) -> dict[str, float]:
-        """The ring, the throttled users, or all users, with their scores."""
+        """The ring, the throttled users, all users or all groups, with their scores."""
         return self.members.get(name, {})
 
 
@@ -107,8 +110,13 @@ _OWNERLESS = (
 
 
 _TYPES = {
-    **dict.fromkeys(("stats", "task", "user", "worker", "xcom", "schedules", "schedules:last", "events"), "hash"),
-    **dict.fromkeys(("state", "ring", "throttled", "users", "resolving", "wake", "workers", "schedules:due"), "zset"),
+    **dict.fromkeys(
+        ("stats", "task", "user", "group", "worker", "xcom", "schedules", "schedules:last", "events"), "hash"
+    ),
+    **dict.fromkeys(
+        ("state", "ring", "throttled", "users", "groups", "grouped", "resolving", "wake", "workers", "schedules:due"),
+        "zset",
+    ),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
@@ -128,11 +136,13 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
     if name.startswith("queue:user:"):
         user, _, lane = rest.removeprefix("user:").rpartition(":")
         return ("zset", snapshot.normal, user) if lane == "normal" else ("list", snapshot.critical, user)
-    if name in ("ring", "throttled", "users", "resolving", "mirrors"):
+    if name in ("ring", "throttled", "users", "groups", "grouped", "resolving", "mirrors"):
         return "zset", snapshot.members, name
     places: dict[str, tuple[str, dict[str, Any]]] = {
         "task": ("hash", snapshot.tasks),
         "user": ("hash", snapshot.users),
+        "group": ("hash", snapshot.groups),
+        "ring": ("zset", snapshot.rings),
         "state": ("zset", snapshot.states),
         "leases": ("set", snapshot.leases),
         "deps": ("set", snapshot.deps),

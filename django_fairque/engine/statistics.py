@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MINUTES = 60
 INTERNAL = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
-    *("epoch", "confirmations", "spared", "given"),
+    *("epoch", "confirmations", "spared", "given", "groups", "behind"),
 }
 """What the stats hash holds beside totals."""
 NO_TOTALS = ("depth:", "lying:", "wait:", "run:")
@@ -135,7 +135,7 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
         depth={priority.name: totals.get(f"depth:{priority.value}", 0) for priority in Priority},
         totals={name: totals[name] for name in sorted(totals) if _is_total(name)},
         users=users,
-        users_ready=ring,
+        users_ready=ring + totals.get("behind", 0),
         workers=workers,
         due=sum(due),
         paused=all(float(record.get(b"paused", 0)) == 1 for record in counters),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .errors import TaskValidationError
@@ -44,6 +44,9 @@ class UserStats:
     waited_seconds: float
     expected_seconds: float | None
     last_hour: LastHour
+    group: str | None = None
+    group_weight: float = 1.0
+    """Its group's, beside users and other groups; `weight` is then its own beside the other members."""
 
 
 def parse_rate(rate: str | None) -> tuple[int, float] | None:
@@ -63,18 +66,32 @@ def change(commands: Commands, user_id: str, fields: dict[str, object], now: flo
     yield commands.call("user", [user_id, len(fields), *pairs], now)
 
 
-def set_weight(commands: Commands, user_id: str, weight: float, now: float | None) -> Steps[None]:
+def check_weight(weight: object) -> str:
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.001 <= weight <= 1000:
         raise TaskValidationError(f"weight must be a number from 0.001 to 1000, got {weight!r}")
-    yield from change(commands, user_id, {"weight": repr(float(weight))}, now)
+    return repr(float(weight))
 
 
-def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Steps[None]:
+def set_weight(commands: Commands, user_id: str, weight: float, now: float | None) -> Steps[None]:
+    yield from change(commands, user_id, {"weight": check_weight(weight)}, now)
+
+
+def limit(what: str, value: object) -> object:
+    """The value of a limit's field."""
     top = LIMITS[what]
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top):
         raise TaskValidationError(f"{what} must be an integer from 1 to {top}, or None for no limit, got {value!r}")
+    return "" if value is None else value
+
+
+def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Steps[None]:
     field = {"max_running": "cap", "max_backlog": "backlog"}[what]
-    yield from change(commands, user_id, {field: "" if value is None else value}, now)
+    yield from change(commands, user_id, {field: limit(what, value)}, now)
+
+
+def set_group(commands: Commands, user_id: str, group: str | None, now: float | None) -> Steps[None]:
+    name = "" if group is None else check_id(group, "group")
+    yield from change(commands, user_id, {"group": name}, now)
 
 
 def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float | None) -> Steps[None]:
@@ -140,7 +157,25 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     time, clock, *records = yield Read([("TIME",), ("HGET", commands.keys.stats_of(user_ids), "clock"), *reads])
     moment = to_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
-    return [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
+    found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
+    return (yield from _with_weights(commands, found))
+
+
+def _with_weights(commands: Commands, found: list[UserStats]) -> Steps[list[UserStats]]:
+    """One more round trip if any of them belongs to a group."""
+    groups = {
+        (commands.keys.group_of(each.user_id, each.group)): each.group for each in found if each.group is not None
+    }
+    if not groups:
+        return found
+    weights = yield Read([("HGET", key, "weight") for key in groups])
+    known = {key: float(weight or 1) for key, weight in zip(groups, weights, strict=True)}
+    return [
+        each
+        if each.group is None
+        else replace(each, group_weight=known[commands.keys.group_of(each.user_id, each.group)])
+        for each in found
+    ]
 
 
 def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:
@@ -166,6 +201,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         waited_seconds=number("waited") / 1e6,
         expected_seconds=number("mean") / 1e6 if b"mean" in record else None,
         last_hour=last_hour(record, now_us),
+        group=record[b"group"].decode() if b"group" in record else None,
     )
 
 
@@ -187,6 +223,14 @@ class UserQueue:
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """A share ``weight`` times that of a user of weight 1 (0.001 to 1000)."""
         self._run(set_weight(self._commands, self.user_id, weight, now))
+
+    def set_group(self, group: str | None, *, now: float | None = None) -> None:
+        """Make the user a member of a group (`FairQueue.group`), with all it has waiting and running; None: of none.
+
+        Members share what the group gets, which is what one user of the group's weight would. It lasts as a weight does:
+        until it is changed.
+        """
+        self._run(set_group(self._commands, self.user_id, group, now))
 
     def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """At most this many tasks at once; None for no limit."""
@@ -231,6 +275,9 @@ class AsyncUserQueue:
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         await self._run(set_weight(self._commands, self.user_id, weight, now))
+
+    async def set_group(self, group: str | None, *, now: float | None = None) -> None:
+        await self._run(set_group(self._commands, self.user_id, group, now))
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))

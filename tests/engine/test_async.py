@@ -10,6 +10,7 @@ import pytest
 from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.dead_letters import AsyncDeadLetters, DeadLetters
 from django_fairque.engine.errors import LuaScriptError, RedisConnectionError
+from django_fairque.engine.group_queue import AsyncGroupQueue, GroupQueue
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
@@ -26,6 +27,7 @@ PAIRS = [
     (FairQueue, AsyncFairQueue),
     (DeadLetters, AsyncDeadLetters),
     (UserQueue, AsyncUserQueue),
+    (GroupQueue, AsyncGroupQueue),
     (XCom, AsyncXCom),
     (Schedules, AsyncSchedules),
 ]
@@ -43,7 +45,7 @@ def public(kind: type) -> dict[str, list[tuple[str, object, object]]]:
 def test_both_have_the_same_methods(sync: type, awaited: type) -> None:
     assert public(sync) == public(awaited)
     for name in public(awaited):
-        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name in ("user", "xcom", "repeating_for")
+        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name in ("user", "group", "xcom", "repeating_for")
 
 
 async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
@@ -56,6 +58,10 @@ async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
     (entry,) = (await queue.dlq.list()).items
     await queue.dlq.requeue(entry.entry_id, now=NOW)
     await queue.user("a").set_max_running(1, now=NOW)
+    await queue.user("a").set_group("g", now=NOW)
+    await queue.group("g").set_weight(2, now=NOW)
+    assert (await queue.groups()).items == ["g"]
+    assert (await queue.group("g").stats()).weight == 2
     lease = await queue.pop("w", now=NOW)
     assert lease is not None
     assert (await queue.settle([Outcome.release(lease)], now=NOW)).statuses == ["released"]

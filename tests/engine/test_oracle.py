@@ -1,4 +1,4 @@
-"""Random histories against a small model of the states, with every invariant checked after each step."""
+"""Random histories against a small model of the states and of groups, with every invariant checked after each step."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LEASE = 30.0
 DELIVERIES = 4
 USERS = st.sampled_from(["a", "b", "*"])
+GROUPS = st.sampled_from(["g", "*"])
 POLICIES = st.sampled_from(["wait", "cancel", "run"])
 
 
@@ -44,6 +45,9 @@ class Histories(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.paused: set[str] = set()
         self.caps: dict[str, int] = {}
+        self.group: dict[str, str] = {}
+        self.group_caps: dict[str, int] = {}
+        self.group_paused: set[str] = set()
         self.now = NOW
         """What the server's clock says."""
 
@@ -110,6 +114,18 @@ class Histories(RuleBasedStateMachine):
             room[user] = 0 if user in self.paused else min(ready, max(0, self.caps.get(user, 99) - running))
         return room
 
+    def startable(self, room: dict[str, int]) -> int:
+        """How many of these together: what a group may run more of bounds its members."""
+        total = 0
+        for group in {self.group.get(user, "") for user in room}:
+            mine = sum(number for user, number in room.items() if self.group.get(user, "") == group)
+            total += 0 if group in self.group_paused else min(mine, self.room_in(group))
+        return total
+
+    def room_in(self, group: str) -> int:
+        running = sum(known.state == "started" and self.group.get(known.user) == group for known in self.tasks.values())
+        return max(0, self.group_caps.get(group, 99) - running)
+
     @rule(n=st.integers(1, 4), only=st.none() | USERS)
     def pop(self, n: int, only: str | None) -> None:
         self.take(n, only)
@@ -117,7 +133,7 @@ class Histories(RuleBasedStateMachine):
     def take(self, n: int, only: str | None) -> None:
         self.settle_down()
         room = self.servable()
-        expected = min(n, room[only] if only else sum(room.values()))
+        expected = min(n, self.startable({only: room[only]} if only else room))
         leases = self.queue.pop_batch(n, "w", [only] if only else "*", lease=LEASE, now=self.now)
         assert len(leases) == expected
         for lease in leases:
@@ -245,9 +261,35 @@ class Histories(RuleBasedStateMachine):
     def weigh(self, user: str, weight: float) -> None:
         self.queue.user(user).set_weight(weight, now=self.now)
 
+    @rule(user=USERS, group=st.none() | GROUPS)
+    def join_or_leave(self, user: str, group: str | None) -> None:
+        self.queue.user(user).set_group(group, now=self.now)
+        self.group = {**self.group, user: group} if group else {k: v for k, v in self.group.items() if k != user}
+
+    @rule(group=GROUPS)
+    def pause_or_resume_a_group(self, group: str) -> None:
+        handle = self.queue.group(group)
+        (handle.resume if group in self.group_paused else handle.pause)(now=self.now)
+        self.group_paused ^= {group}
+
+    @rule(group=GROUPS, cap=st.none() | st.integers(1, 3))
+    def cap_a_group(self, group: str, cap: int | None) -> None:
+        self.queue.group(group).set_max_running(cap, now=self.now)
+        self.group_caps = {**self.group_caps, group: cap or 99}
+
+    @rule(group=GROUPS, weight=st.sampled_from([0.5, 1, 3]))
+    def weigh_a_group(self, group: str, weight: float) -> None:
+        self.queue.group(group).set_weight(weight, now=self.now)
+
     @invariant()
     def everything_is_where_it_should_be(self) -> None:
         assert self.queue.check_invariants() == []
+        found = {each.group: each for each in self.queue.group_stats(["g", "*"])}
+        for name, each in found.items():
+            assert each.members == sum(group == name for group in self.group.values())
+            assert each.members_ready == sum(
+                self.servable()[user] > 0 for user in self.group if self.group[user] == name
+            )
         known = {task_id: self.queue.get_task(task_id).state.value for task_id in self.tasks}
         assert known == {task_id: each.state for task_id, each in self.tasks.items()}
 

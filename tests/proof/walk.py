@@ -26,6 +26,7 @@ NOW = 2_000_000_000.0
 """After any real clock, so that it is the engine's time."""
 LEASE = 30.0
 USERS = ("a", "b", "*", "c:normal")
+GROUPS = ("g", "a")
 WORKERS = ("w1", "w2")
 PREFIX = "fq:{default:0}:"
 ENDED = ("finished", "failed", "canceled")
@@ -270,6 +271,7 @@ class Walk:
         kind, value = draw.choice(
             [
                 *(("set_weight", 2), ("set_weight", 0.5), ("set_max_running", 1), ("set_max_running", None)),
+                *(("set_group", GROUPS[0]), ("set_group", GROUPS[1]), ("set_group", None)),
                 *(("set_rate", "1/10s"), ("set_rate", None), ("set_sla", 5), ("set_max_backlog", 9)),
             ]
         )
@@ -277,6 +279,19 @@ class Walk:
             is_paused = draw.random() < 0.4
             return lambda queue: (queue.user(name).pause if is_paused else queue.user(name).resume)(now=now)
         return lambda queue: getattr(queue.user(name), kind)(value, now=now)
+
+    def _do_group(self) -> Callable[[FairQueue], Any]:
+        now, name = self.now, self.random.choice(GROUPS)
+        settings: list[tuple[str, list[Any]]] = [("set_weight", [2]), ("set_weight", [1])]
+        settings += [
+            ("set_max_running", [1]),
+            ("set_max_running", [None]),
+            ("pause", []),
+            ("resume", []),
+            ("resume", []),
+        ]
+        kind, values = self.random.choice(settings)
+        return lambda queue: getattr(queue.group(name), kind)(*values, now=now)
 
     def _do_schedule(self) -> Callable[[FairQueue], Any]:
         draw, now = self.random, self.now
@@ -292,7 +307,8 @@ class Walk:
         damages: list[tuple[Any, ...]] = []
         for key in sorted(redis.keys("fq:[{]default:0[}]:*")):
             kind = key.decode().removeprefix(PREFIX)
-            if kind.startswith(("state:", "queue:", "leases:", "deps:", "run:")) or kind in ("ring", "users"):
+            whole = ("state:", "queue:", "leases:", "deps:", "run:", "ring:", "group:")
+            if kind.startswith(whole) or kind in ("ring", "users", "groups", "grouped"):
                 damages.append(("DEL", key))
             elif kind.startswith("user:"):
                 damages += [("HINCRBY", key, "ready:3", 1), ("HSET", key, "run", 7)]
@@ -304,7 +320,11 @@ class Walk:
                 damages += [("ZADD", f"{PREFIX}throttled", 1, kind.removeprefix("user:")), ("DEL", key)]
         damages += [
             ("HINCRBY", f"{PREFIX}stats", "depth:3", 2),
-            ("ZADD", f"{PREFIX}ring", 1, "nobody"),
+            *(("ZADD", f"{PREFIX}ring", 1, name) for name in ("nobody", "a", b"\xffg", b"\xffnobody")),
+            *(("ZADD", f"{PREFIX}{key}", 1, "a") for key in ("ring:g", "ring:nobody", "grouped")),
+            *(("HINCRBY", f"{PREFIX}stats", name, 1) for name in ("groups", "behind")),
+            *(("HINCRBY", f"{PREFIX}group:g", name, 1) for name in ("ready", "members", "run")),
+            ("ZADD", f"{PREFIX}groups", 0, "nobody"),
             ("ZADD", f"{PREFIX}state:queued", 1, "nobody"),
             ("SADD", f"{PREFIX}leases:w1", "nobody"),
             ("SADD", f"{PREFIX}run:r1", "nobody"),

@@ -5,8 +5,9 @@
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), users ('*' or n and n ids), steal (the same)
 -- REPLY   now (us), look (us: when something is due next), virtual time, 1 if there are new messages for other shards,
 --         then 18 values per lease (`LEASE_FIELDS`)
--- COST    16 commands for one task, 6 a task in a batch over many users; the same for any number of users
--- include base user lately task deps maintain fetch
+-- COST    16 commands for one task, 6 a task in a batch over many users; with groups of users 4 more for one, and for each
+--         group of a batch; the same for any number of users and groups
+-- include base ring group user lately task deps maintain take fetch
 local limit = tonumber(ARGV[A])
 
 start_due_if_needed()

@@ -8,7 +8,7 @@
 -- ARGV    options, worker, reason, forget its record (0/1), limit (1..1000), n, then the n tokens it was running
 -- REPLY   leases given back, 1 if there may be more
 -- COST    10 commands a lease
--- include base user lately task
+-- include base ring group user lately task
 local worker, reason, limit = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 3])
 local crashed = {}
 for i = 1, tonumber(ARGV[A + 4]) do crashed[tonumber(ARGV[A + 4 + i])] = true end

@@ -8,10 +8,12 @@
 --         task id '' (its registries, queue, lease, payload); index registry id (a member without a task);
 --         queue user id; lease worker id; edge blocker waiter; run run id; user id field:difference;
 --         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history);
+--         member group user (does not belong there); group id field:difference; standing group '' (ring, registry of
+--         groups); sum field difference (of the figures of groups);
 --         mirror id '' (of a task on another shard); watchers id '' (other shards have not heard of its end)
 -- REPLY   one digit each: 0 nothing to mend, 1 mended, 2 can't be mended by a program
 -- COST    25 commands each
--- include base user lately task deps
+-- include base ring group user lately task deps
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
 local mend = {}
 
@@ -135,11 +137,25 @@ function mend.stat(field, difference)
   return 1
 end
 
+mend.sum = mend.stat
+
+local function mend_ring(one)
+  local ring = ring_of(one.floor)
+  local is_there = redis.call('ZSCORE', ring, one.entry)
+  if can_be_served(one) and not is_there then
+    join_ring(one)
+    set(one, 'tag', one.tag)
+  elseif is_there and not can_be_served(one) then
+    redis.call('ZREM', ring, one.entry)
+  end
+end
+
 function mend.place(user)
   local u = load_user(user)
   if u.is_new then
     redis.call('ZREM', K.users, user)
     redis.call('ZREM', K.throttled, user)
+    redis.call('ZREM', K.grouped, user)
     return redis.call('ZREM', K.ring, user)
   end
   redis.call('ZADD', K.users, 'NX', exact(is_idle(u) and now + user_ttl or NEVER), user)
@@ -149,13 +165,35 @@ function mend.place(user)
   else
     redis.call('ZREM', K.throttled, user)
   end
-  local is_there = redis.call('ZSCORE', K.ring, user)
-  if can_be_served(u) and not is_there then
-    join_ring(u)
-    set(u, 'tag', u.tag)
-  elseif is_there and not can_be_served(u) then
-    redis.call('ZREM', K.ring, user)
+  mend_ring(u)
+  if u.group then redis.call('ZREM', K.ring, user) end
+  if u.group and can_be_served(u) then
+    redis.call('ZADD', K.grouped, 0, user)
+  else
+    redis.call('ZREM', K.grouped, user)
   end
+  return 1
+end
+
+function mend.member(group, user)
+  local u = load_user(user)
+  return u.group ~= group and redis.call('ZREM', members_key(group), user) or 0
+end
+
+function mend.group(group, detail)
+  local field, difference = string.match(detail, '^(%l+):(%-?%d+)$')
+  add(load_group(group), field, tonumber(difference))
+  return 1
+end
+
+function mend.standing(group)
+  local g = load_group(group)
+  if g.is_new then
+    redis.call('ZREM', K.groups, group)
+    return redis.call('ZREM', K.ring, g.entry)
+  end
+  redis.call('ZADD', K.groups, 0, group)
+  mend_ring(g)
   return 1
 end
 

@@ -11,7 +11,7 @@
 -- REPLY   now, look, virtual time and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then 18 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include base user lately task deps maintain fetch
+-- include base ring group user lately task deps maintain take fetch
 local STRIDE = 7
 local size = tonumber(ARGV[A])
 local outcomes, codes, seen = {}, {}, {}

@@ -3,19 +3,21 @@
 --
 -- KEYS    base
 -- ARGV    options, user, n, then n × (field, value or '' to remove it)
---         fields: weight (> 0), cap (running at once), paused (1), gap (us between tasks), burst (tasks), backlog, sla (us)
+--         fields: weight (> 0), cap (running at once), paused (1), gap (us between tasks), burst (tasks), backlog, sla (us),
+--         group (its name)
 -- REPLY   1
--- COST    10 commands
--- include base user
+-- COST    10 commands, 16 when it changes its group
+-- include base ring group user
 local u = load_user(ARGV[A])
 for i = 1, tonumber(ARGV[A + 1]) do
-  local field, value = ARGV[A + 2 * i], tonumber(ARGV[A + 2 * i + 1])
-  if field == 'weight' then
-    -- What it is ahead of the virtual time was measured with the old weight.
-    value = value or 1
-    if u.tag > stat.vtime then set(u, 'tag', stat.vtime + (u.tag - stat.vtime) * u.weight / value) end
+  local field, value = ARGV[A + 2 * i], ARGV[A + 2 * i + 1]
+  if field == 'group' then
+    change_group(u, value ~= '' and value or nil)
+  elseif field == 'weight' then
+    reweigh(u, tonumber(value) or 1)
+  else
+    set(u, field, tonumber(value))
   end
-  set(u, field, value)
   if field == 'gap' then
     set(u, 'tat', nil)
     if u.held then
@@ -24,6 +26,7 @@ for i = 1, tonumber(ARGV[A + 1]) do
     end
   end
 end
+touch_all()
 commit()
 wake_if(ring_grew)
 return 1

@@ -17,7 +17,7 @@ from django_fairque.engine.records import TaskState
 from django_fairque.engine.steps import Read, Scan, read_each
 from django_fairque.engine.units import to_us
 
-from . import reading, spreading, upkeep
+from . import groups, reading, spreading, upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.shards import Shards
     from django_fairque.engine.steps import Steps
 
-SETTINGS = ("weight", "cap", "gap", "burst", "backlog", "sla", "paused")
+SETTINGS = ("weight", "cap", "gap", "burst", "backlog", "sla", "paused", "group")
 """Fields of a user's record that people set."""
 SLICE = 500
+OF_GROUPS = ("weight", "cap", "paused")
+"""Those of a group's record."""
 LIVE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
@@ -53,6 +55,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
     forgotten = 0
     for shard in old:
         forgotten += yield from _forget_ended(shard, now)
+    yield from _copy_groups(old, new, now)
     users = yield from _move_users(old, new, now)
     moved = yield from _move_schedules(old, new, now)
     if (yield from reading.is_paused(old)):
@@ -134,6 +137,22 @@ def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any
     yield there.call("user", [name, len(held), *(part for pair in held for part in pair)], now)
     yield shard.call("user", [name, len(held), *(part for field, _ in held for part in (field, ""))], now)
     return 1
+
+
+def _copy_groups(old: Shards, new: Shards, now: float | None) -> Steps[None]:
+    """What was set for a group was set on every shard, and is to hold on every new one."""
+    cursor = None
+    while True:
+        page = yield from groups.page(old, cursor, SLICE)
+        for name in page.items:
+            records = yield Read([("HMGET", shard.keys.group(name), *OF_GROUPS) for shard in old])
+            values = next((each for each in records if any(each)), [None] * len(OF_GROUPS))
+            held = {field: value for field, value in zip(OF_GROUPS, values, strict=True) if value is not None}
+            if held:
+                yield from groups.change(new, name, held, now)
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 def _move_schedules(old: Shards, new: Shards, now: float | None) -> Steps[int]:

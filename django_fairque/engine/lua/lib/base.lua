@@ -48,9 +48,12 @@ local function unique_key(digest) return P .. 'unique:' .. digest end
 local STATS = {
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'mean', 'look', 'paused',
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
-  'pushed', 'started', 'finished', 'retried', 'spared', 'given',
+  'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind',
 }
 local stat, stat_changed, stat_added, now, now_text = {}, nil, nil, nil, nil -- `stat` is filled anew, not made anew
+
+local is_given -- by the caller: of a moment that somebody gave nothing follows for the server's clock
+do -- the engine's time
 
 -- The server's clock was set forward, or for so long nobody has called: leases keep what was left of them. Each is spared
 -- once until it is renewed (`spared`: the end of the last one that was), so one that nobody renews lasts twice at most.
@@ -112,7 +115,6 @@ local function set_back(time)
   redis.call('HSET', K.stats, 'clock', exact(time), 'look', exact(time), 'spared', exact(stat.spared))
 end
 
-local is_given -- by the caller: of a moment that somebody gave nothing follows for the server's clock
 each_call(function()
   stat_changed, stat_added = {}, {}
   local values = redis.call('HMGET', K.stats, unpack(STATS))
@@ -127,6 +129,8 @@ each_call(function()
   now = math.max(now, stat.clock) -- but for such a step the engine's time never goes back
   now_text = exact(now)
 end)
+
+end
 
 local function set_stat(field, value)
   stat[field] = value

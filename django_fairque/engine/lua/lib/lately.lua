@@ -5,6 +5,9 @@
 -- stands at its place is two hours old and begins at 0 again: set, not removed, which would be one more command.
 -- Python reads them (lately.py).
 
+local note_work, note_wait -- all else here is its own: a script has room for 200 names
+do
+
 local HOUR = 3600e6
 local FIRST_WAIT = 10e3 -- bucket 0: shorter than 10 ms; each of the next is three times as wide
 local LAST_BUCKET = 15  -- 13 hours and more
@@ -33,17 +36,19 @@ local function this_half(u)
   return half
 end
 
-local function note_work(u, us)
+function note_work(u, us)
   if us == 0 then return end
   local field = WORKED[this_half(u)]
   set(u, field, (u[field] or 0) + us)
 end
 
-local function note_wait(u, us)
+function note_wait(u, us)
   local b, edge = 0, FIRST_WAIT
   while us >= edge and b < LAST_BUCKET do
     b, edge = b + 1, edge * 3
   end
   local field = WAITED[this_half(u)][b]
   set(u, field, (u[field] or 0) + 1)
+end
+
 end

@@ -15,6 +15,9 @@ local function due_members(key, limit)
   return ids
 end
 
+local start_due -- what lets work start: cheap to skip, because `look` says when the next of it is due
+do -- each kind of it is its own
+
 -- The due tasks of a registry with their users; members without a usable task are dropped from it.
 local function due_tasks(state, limit)
   local tasks = {}
@@ -123,17 +126,19 @@ local function free_throttled(limit)
     hold_if_out_of_tokens(u)
     swept.freed = swept.freed + 1
   end
+  touch_all()
   commit()
 end
 
--- What lets work start: cheap to skip, because `look` says when the next of it is due.
-local function start_due(limit)
+function start_due(limit)
   promote(limit)
   reap(limit)
   attend(limit)
   expire_deferred(limit)
   free_throttled(limit)
   if resolve(limit) then more_to_sweep = true end
+end
+
 end
 
 -- What can't start work (forgetting) is not in it: no pop should be held up for that.

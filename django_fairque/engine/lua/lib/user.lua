@@ -1,16 +1,6 @@
--- A user's record and its place in the ring.
+-- A user's record and its place in a ring: its group's, or the shard's.
 --
--- A user is in the ring if and only if it can be served now; `save_user` compares that before and after and is
--- the only place that adds or removes anyone. The tag is the user's virtual start tag (start-time fair queueing:
--- Goyal, Vin, Cheng 1996), its score in the ring the position that follows from it:
---   coming back behind the virtual time, it starts at the virtual time (what it did not use is gone) and stands
---   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
---   Refunded to before the virtual time, it stands at the virtual time: still after any newcomer.
--- Every field of the record is a number, so hostile names never meet a parser.
-
-local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
-local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
-local LEAST_COST = 100  -- no task is cheaper than handling it
+-- Every field of the record but the name of the group is a number, so hostile names never meet a parser.
 
 local READY = { 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6' }
 local DEPTH = { 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6' }
@@ -18,45 +8,41 @@ local DEPTH = { 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6'
 local users, user_order
 each_call(function() users, user_order = {}, {} end)
 
-local function can_be_served(u)
-  return u.ready > 0 and not u.paused and not u.held and (not u.cap or u.run < u.cap)
-end
-
 local function is_idle(u)
   return u.ready == 0 and u.sched == 0 and u.deferred == 0 and u.run == 0
-    and not (u.paused or u.cap or u.gap or u.backlog or u.sla or u.weight ~= 1)
+    and not (u.paused or u.cap or u.gap or u.backlog or u.sla or u.group or u.weight ~= 1)
 end
 
-local function note_before(u)
-  u.was_served, u.was_idle, u.was_tag = can_be_served(u), is_idle(u), u.tag
-  u.changed = {}
+-- Whose ring it stands in.
+local function floor_of(group)
+  if not group then return stat end
+  if not groups[group] then touch(members_key(group)) end
+  return load_group(group)
 end
 
 local function load_user(name)
   local u = users[name]
   if u then return u end
   u = { -- written out at its full size: a table that grows field by field is moved six times
-    name = name, key = user_key(name), lanes = {}, weight = 1, tag = -math.huge, -- never served: before everyone
+    name = name, entry = name, key = user_key(name), lanes = {}, weight = 1, tag = -math.huge, -- never served: before everyone
     ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
     sched = 0, deferred = 0, run = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
+    floor = false, was_floor = false,
     is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = false,
   }
   local flat = redis.call('HGETALL', u.key)
-  for i = 1, #flat, 2 do u[flat[i]] = tonumber(flat[i + 1]) end
+  for i = 1, #flat, 2 do
+    if flat[i] == 'group' then u.group = flat[i + 1] else u[flat[i]] = tonumber(flat[i + 1]) end
+  end
   u.is_new = #flat == 0
+  u.floor = floor_of(u.group)
   u.ready = u['ready:1'] + u['ready:2'] + u['ready:3'] + u['ready:4'] + u['ready:5'] + u['ready:6']
   note_before(u)
+  u.was_idle = is_idle(u)
   users[name] = u
   user_order[#user_order + 1] = u
   return u
 end
-
-local function set(u, field, value)
-  u[field] = value
-  u.changed[field] = true
-end
-
-local function add(u, field, amount) set(u, field, u[field] + amount) end
 
 local function add_ready(u, priority, amount)
   add(u, READY[priority], amount)
@@ -67,42 +53,6 @@ end
 local function expected_cost(u)
   if fair_by_tasks then return TASK_COST end
   return math.max(LEAST_COST, u.mean or (stat.mean > 0 and stat.mean) or FIRST_COST)
-end
-
--- The same for every user, so that newcomers keep the order in which they came.
-local function credit()
-  if fair_by_tasks then return TASK_COST end
-  return math.max(LEAST_COST, stat.mean > 0 and stat.mean or FIRST_COST)
-end
-
--- The next place in the order of arrival: a step after the last, so that no two tags are equal and no tie is left
--- to be broken by name. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
--- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
-local FIRST_STEP_AT = 2 ^ 38
-local function arrive()
-  local at = math.max(stat.arrival, stat.vtime)
-  local _, exponent = math.frexp(math.max(at, FIRST_STEP_AT))
-  set_stat('arrival', at + math.ldexp(1, exponent - 50))
-  return stat.arrival
-end
-
-local ring_grew -- someone can be served who could not before
-each_call(function() ring_grew = false end)
-
-local function join_ring(u)
-  local position = u.tag
-  if u.tag < stat.vtime then
-    local before = u.tag
-    set(u, 'tag', arrive())
-    -- Before anything has been served nobody is behind, so nobody is owed a credit.
-    position = stat.started > 0 and math.max(before, u.tag - credit()) or u.tag
-  end
-  zadd(K.ring, position, u.name)
-  ring_grew = true
-end
-
-local function ring_position(u)
-  return u.tag < stat.vtime and arrive() or u.tag
 end
 
 -- Who is served, or let go, has a token: a rate that says otherwise is of a clock that was ahead and has been set right.
@@ -120,14 +70,12 @@ local function hold_if_out_of_tokens(u)
   end
 end
 
--- One task handed out: virtual time, the user's next tag and its rate tokens move on. Returns the cost charged.
+-- One task handed out: the user's place, its group's and its rate tokens move on. Returns the cost charged.
 local function charge(u)
   local cost = expected_cost(u)
   forget_step(u)
-  set_stat('vtime', math.max(stat.vtime, u.tag))
-  set(u, 'tag', u.tag + cost / u.weight)
-  add(u, 'run', 1)
-  add(u, 'started', 1)
+  advance(u, cost)
+  if u.group then advance(u.floor, cost) end
   if u.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
     set(u, 'tat', math.max(u.tat or 0, now) + u.gap)
     hold_if_out_of_tokens(u)
@@ -137,51 +85,62 @@ end
 
 -- The task has ended (or was given back): what it really took replaces what was expected.
 local function settle_charge(u, cost, took, is_run)
-  add(u, 'run', -1)
   add(u, 'busy', took)
-  if fair_by_tasks then
-    if not is_run then set(u, 'tag', u.tag - cost / u.weight) end
-    return
-  end
   local real = is_run and math.max(took, LEAST_COST) or 0
-  set(u, 'tag', u.tag + (real - cost) / u.weight)
-  if is_run then
+  local difference = real - cost
+  if fair_by_tasks then difference = is_run and 0 or -cost end
+  correct(u, difference)
+  if u.group then correct(u.floor, difference) end
+  if is_run and not fair_by_tasks then
     set(u, 'mean', u.mean and u.mean * 0.8 + real * 0.2 or real)
     set_stat('mean', stat.mean > 0 and stat.mean * 0.95 + real * 0.05 or real)
   end
 end
 
+-- Into another group, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
+-- group is as far ahead as who founds it: moving to and fro makes nobody a newcomer.
+local function change_group(u, name)
+  if u.group == name then return end
+  local ahead, in_ring = u.tag - u.floor.vtime, u.group and u.floor or u
+  local ahead_in_ring = in_ring.tag - stat.vtime
+  if u.group then
+    add(u.floor, 'members', -1)
+    add(u.floor, 'run', -u.run)
+  end
+  set(u, 'group', name)
+  u.floor = floor_of(name)
+  if name then
+    add(u.floor, 'members', 1)
+    add(u.floor, 'run', u.run)
+    if u.floor.tag == -math.huge and ahead_in_ring >= 0 then set(u.floor, 'tag', arrive(stat) + ahead_in_ring) end
+  end
+  set(u, 'tag', ahead >= 0 and arrive(u.floor) + ahead or -math.huge)
+end
+
 local function save_user(u)
-  local values, unset = {}, {}
-  for field in pairs(u.changed) do
-    if u[field] == nil then
-      unset[#unset + 1] = field
-    else
-      values[#values + 1] = field
-      values[#values + 1] = exact(u[field])
-    end
+  if u.is_new and not next((changes(u))) then return end -- nothing was set before, so there is nothing to remove
+  local idle, in_group = is_idle(u), u.group and can_be_served(u)
+  local was_in_group = u.was_floor ~= stat and u.was_served
+  if in_group and not was_in_group then
+    count('behind', 1)
+    zadd(K.grouped, 0, u.name)
+  elseif was_in_group and not in_group then
+    count('behind', -1)
+    zrem(K.grouped, u.name)
   end
-  if u.is_new and #values == 0 then return end -- nothing was set before, so there is nothing to remove
-  if #unset > 0 and #values == 0 then values = { 'run', exact(u.run) } end -- a record lasts until it is forgotten
-  local served, idle = can_be_served(u), is_idle(u)
-  if served and not u.was_served then
-    join_ring(u)
-    values[#values + 1] = 'tag'
-    values[#values + 1] = exact(u.tag)
-  elseif served and u.tag ~= u.was_tag then
-    zadd(K.ring, ring_position(u), u.name)
-  elseif u.was_served and not served then
-    zrem(K.ring, u.name)
-  end
+  take_place(u)
   if idle and (not u.was_idle or u.is_new) then
     zadd(K.users, now + user_ttl, u.name)
   elseif not idle and (u.was_idle or u.is_new) then
     zadd(K.users, NEVER, u.name)
   end
+  local values, unset = changes(u)
+  if #values == 0 then values = { 'run', exact(u.run) } end -- a record lasts until it is forgotten
   redis.call('HSET', u.key, unpack(values))
   if #unset > 0 then redis.call('HDEL', u.key, unpack(unset)) end
   u.is_new = false
   note_before(u)
+  u.was_idle = is_idle(u)
 end
 
 -- Write everything that was changed since the last time.
@@ -189,6 +148,7 @@ local function save_users()
   for _, u in ipairs(user_order) do
     if next(u.changed) then save_user(u) end
   end
+  save_groups()
   flush()
 end
 

@@ -1,0 +1,121 @@
+-- The rule of fairness, written once: start-time fair queueing (Goyal, Vin, Cheng 1996).
+--
+-- A ring holds who can be served now, by position. Users and groups stand in the shard's ring beside each other, a group's
+-- members in the group's own. Who stands in a ring has a `tag` (its virtual start tag), a `weight`, an `entry` (its name
+-- there) and a `floor`, whose ring it is: the shard's counters (`stat`), or the group. A floor keeps its virtual time
+-- (`vtime`), the last place in the order of arrival (`arrival`) and how much was started (`started`).
+--   Coming back behind the virtual time, one starts at the virtual time (what it did not use is gone) and stands
+--   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
+--   Refunded to before the virtual time, one stands at the virtual time: still after any newcomer.
+
+local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
+local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
+local LEAST_COST = 100  -- no task is cheaper than handling it
+
+local function set(one, field, value)
+  one[field] = value
+  one.changed[field] = true
+end
+
+local function add(one, field, amount) set(one, field, one[field] + amount) end
+
+local function set_floor(floor, field, value)
+  if floor == stat then set_stat(field, value) else set(floor, field, value) end
+end
+
+local function ring_of(floor) return floor == stat and K.ring or floor.ring end
+
+-- Of a group `ready` is how many of its members stand in its ring, `run` how many tasks of theirs run.
+local function can_be_served(one)
+  return one.ready > 0 and not one.paused and not one.held and (not one.cap or one.run < one.cap)
+end
+
+-- The same for everybody, so that newcomers keep the order in which they came.
+local function credit()
+  if fair_by_tasks then return TASK_COST end
+  return math.max(LEAST_COST, stat.mean > 0 and stat.mean or FIRST_COST)
+end
+
+-- The next place in the order of arrival: a step after the last, so that no two tags are equal and no tie is left
+-- to be broken by name. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
+-- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
+local function arrive(floor)
+  local at = math.max(floor.arrival, floor.vtime)
+  local _, exponent = math.frexp(math.max(at, 2 ^ 38))
+  set_floor(floor, 'arrival', at + math.ldexp(1, exponent - 50))
+  return floor.arrival
+end
+
+local ring_grew -- someone can be served who could not before
+each_call(function() ring_grew = false end)
+
+local function join_ring(one)
+  local floor, position = one.floor, one.tag
+  if one.tag < floor.vtime then
+    local before = one.tag
+    set(one, 'tag', arrive(floor))
+    -- Before anything has been served nobody is behind, so nobody is owed a credit.
+    position = floor.started > 0 and math.max(before, one.tag - credit()) or one.tag
+  end
+  zadd(ring_of(floor), position, one.entry)
+  if floor == stat or can_be_served(floor) then ring_grew = true end
+end
+
+local function ring_position(one)
+  return one.tag < one.floor.vtime and arrive(one.floor) or one.tag
+end
+
+-- Who is served or not, and where, after what was changed: the only place where anyone comes into a ring or leaves it.
+local function take_place(one)
+  local served, was_served, moved = can_be_served(one), one.was_served, one.floor ~= one.was_floor
+  if was_served and (moved or not served) then
+    if one.was_floor ~= stat then add(one.was_floor, 'ready', -1) end
+    zrem(ring_of(one.was_floor), one.entry)
+  end
+  if served and (moved or not was_served) then
+    if one.floor ~= stat then add(one.floor, 'ready', 1) end
+    join_ring(one)
+  elseif served and one.tag ~= one.was_tag then
+    zadd(ring_of(one.floor), ring_position(one), one.entry)
+  end
+end
+
+-- One task of this cost is handed out.
+local function advance(one, cost)
+  set_floor(one.floor, 'vtime', math.max(one.floor.vtime, one.tag))
+  set(one, 'tag', one.tag + cost / one.weight)
+  add(one, 'run', 1)
+  add(one, 'started', 1)
+end
+
+-- One task has ended, and this is what it cost more than was expected (or less).
+local function correct(one, difference)
+  add(one, 'run', -1)
+  if difference ~= 0 then set(one, 'tag', one.tag + difference / one.weight) end
+end
+
+local function reweigh(one, weight) -- what it is ahead of the virtual time was measured with the old weight
+  local vtime = one.floor.vtime
+  if one.tag > vtime then set(one, 'tag', vtime + (one.tag - vtime) * one.weight / weight) end
+  set(one, 'weight', weight)
+end
+
+local function note_before(one)
+  one.was_served, one.was_tag, one.was_floor = can_be_served(one), one.tag, one.floor
+  one.changed = {}
+end
+
+-- What was changed: fields with their values for HSET, and those that are gone.
+local function changes(one)
+  local values, unset = {}, {}
+  for field in pairs(one.changed) do
+    local value = one[field]
+    if value == nil or value == -math.huge then -- never served
+      unset[#unset + 1] = field
+    else
+      values[#values + 1] = field
+      values[#values + 1] = field == 'group' and value or exact(value)
+    end
+  end
+  return values, unset
+end

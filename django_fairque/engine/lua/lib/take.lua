@@ -1,0 +1,282 @@
+-- Whose turn it is, and what of theirs: the lowest position in the ring, if that is a group's the lowest in its ring, then
+-- that user's most urgent task. Everything is read and decided here, in memory; nothing is written.
+
+local taken, expired, dropped_ids
+each_call(function() taken, expired, dropped_ids = {}, {}, {} end)
+
+local take_from, remove_taken -- all else here is its own: a script has room for 200 names
+do
+
+local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
+
+-- The task of priority `p` that has waited longest and is not taken yet: id and ready time.
+local function peek(u, p)
+  local lane = u.lanes[p]
+  if not lane then
+    lane = { at = 1, ids = {}, ready = {}, step = 1 }
+    u.lanes[p] = lane
+  end
+  if lane.at > #lane.ids then
+    local first = #lane.ids
+    if p == 6 then
+      for _, id in ipairs(redis.call('LRANGE', critical_key(u.name), first, first + lane.step - 1)) do
+        lane.ids[#lane.ids + 1] = id
+      end
+    else
+      local found = redis.call('ZRANGEBYSCORE', normal_key(u.name), exact(p * BAND), '(' .. exact((p + 1) * BAND),
+        'WITHSCORES', 'LIMIT', first, lane.step)
+      for i = 1, #found, 2 do
+        lane.ids[#lane.ids + 1] = found[i]
+        lane.ready[#lane.ids] = tonumber(found[i + 1]) - p * BAND + EPOCH
+      end
+    end
+    lane.step = math.min(lane.step * 4, 256)
+  end
+  return lane.ids[lane.at], lane.ready[lane.at]
+end
+
+-- Critical first; else the highest earned score, weight × (waited + head start) (Kleinrock 1964 with an offset).
+-- A lane is looked at only if its oldest task could win: none has waited longer than `since` says.
+local function most_urgent(u)
+  if u[READY[6]] > 0 then return 6 end
+  local best, best_earned
+  for p = 5, 1, -1 do
+    if u[READY[p]] > 0 then
+      local bound = WEIGHTS[p] * (math.max(0, now - (u.since or 0)) + head_start)
+      if not best or bound > best_earned then
+        local id, ready = peek(u, p)
+        local earned = id and WEIGHTS[p] * (math.max(0, now - ready) + head_start) or -1
+        if not best or earned > best_earned then best, best_earned = p, earned end
+      end
+    end
+  end
+  return best
+end
+
+function remove_taken(u)
+  for p, lane in pairs(u.lanes) do
+    local taken = lane.at - 1
+    if p == 6 and taken > 0 then
+      redis.call('LPOP', critical_key(u.name), taken)
+    else
+      for i = 1, taken do zrem(normal_key(u.name), lane.ids[i]) end
+    end
+  end
+  u.lanes = {}
+end
+
+-- One task of this user, or nil when it has none after all (then its counters are set right).
+local function take_one(u)
+  while true do
+    local p = most_urgent(u)
+    if not p then return nil end
+    local id = peek(u, p)
+    if not id then
+      add_ready(u, p, -u[READY[p]])
+    else
+      local lane = u.lanes[p]
+      lane.at = lane.at + 1
+      add_ready(u, p, -1)
+      local t = read_task(id)
+      if not (t and t.state == 'queued' and t.user == u.name) then
+        dropped_ids[#dropped_ids + 1] = id -- an entry without its task: mended by dropping it
+      elseif t.expires and t.expires <= now then
+        t.u = u
+        expired[#expired + 1] = t
+      else
+        t.u = u
+        return t
+      end
+      if #expired + #dropped_ids >= sweep_limit then return nil end
+    end
+  end
+end
+
+-- A binary heap by position.
+local function new_heap() return { size = 0, position = {}, item = {} } end
+local function heap_push(heap, position, item)
+  local positions, items, i = heap.position, heap.item, heap.size + 1
+  heap.size = i
+  while i > 1 do
+    local parent = math.floor(i / 2)
+    if positions[parent] <= position then break end
+    positions[i], items[i] = positions[parent], items[parent]
+    i = parent
+  end
+  positions[i], items[i] = position, item
+end
+local function heap_pop(heap)
+  local positions, items, size = heap.position, heap.item, heap.size - 1
+  local item, at, position, last = items[1], positions[1], positions[size + 1], items[size + 1]
+  heap.size = size
+  local i = 1
+  while true do
+    local child = 2 * i
+    if child > size then break end
+    if child < size and positions[child + 1] < positions[child] then child = child + 1 end
+    if position <= positions[child] then break end
+    positions[i], items[i] = positions[child], items[child]
+    i = child
+  end
+  positions[i], items[i] = position, last
+  return item, at
+end
+
+local heap, stale -- users and groups by their position in the ring; entries of rings that were found to be wrong
+each_call(function() heap, stale = new_heap(), 0 end)
+
+-- More of a group's ring, in order: names, for whom nothing is read before their turn.
+local function read_line(g)
+  local line = g.line
+  local found = redis.call('ZRANGE', g.ring, line.at, line.at + line.step - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    line.last = tonumber(found[i + 1])
+    heap_push(line.heap, line.last, found[i])
+  end
+  line.is_read = #found < 2 * line.step
+  line.at, line.step = line.at + line.step, math.min(line.step * 4, 256)
+end
+
+local function line_of(g, limit)
+  g.line = { heap = new_heap(), at = 0, step = math.min(limit, 4), last = -math.huge, is_read = false }
+end
+
+-- Nobody is left who could be served: then `ready` counts those who could when the call began and leave the ring with it.
+local function set_ready_right(g)
+  local leaving = 0
+  for _, u in ipairs(user_order) do
+    if u.floor == g and u.was_served then leaving = leaving + 1 end
+  end
+  if g.ready ~= leaving then set(g, 'ready', leaving) end
+end
+
+-- Whose turn it is in the group; nil when nobody of those that are to be served can be.
+local function next_member(g)
+  local line = g.line
+  while stale < sweep_limit do
+    if not line.is_read and (line.heap.size == 0 or line.heap.position[1] > line.last) then
+      read_line(g)
+    elseif line.heap.size == 0 then
+      if line.at > 0 then set_ready_right(g) end
+      return nil
+    else
+      local u = load_user((heap_pop(line.heap)))
+      if u.floor == g and can_be_served(u) then return u end
+      if u.floor ~= g or not u.was_served then
+        zrem(g.ring, u.entry)
+        stale = stale + 1
+      end
+    end
+  end
+end
+
+-- One task of whoever's turn it is.
+local function take_turn()
+  local one, position = heap_pop(heap)
+  local u, g = one, nil
+  if one.members then u, g = next_member(one), one end
+  if not u then return end
+  local t = take_one(u)
+  if t then
+    t.cost = charge(u)
+    note_wait(u, math.max(0, now - t.ready))
+    taken[#taken + 1] = t
+  else
+    set(u, 'tag', u.tag) -- to be saved
+  end
+  if can_be_served(u) then heap_push(g and g.line.heap or heap, ring_position(u), g and u.name or u) end
+  if g and can_be_served(g) then heap_push(heap, t and ring_position(g) or position, g) end
+end
+
+local function take(limit)
+  while #taken < limit and heap.size > 0 and #expired + #dropped_ids < sweep_limit do take_turn() end
+end
+
+-- A user or a group, and its place in the ring, as long as it is to be served at all.
+local function line_up(one, position)
+  if not can_be_served(one) then return false end
+  heap_push(heap, one.tag == one.was_tag and position or ring_position(one), one)
+  return true
+end
+
+local function take_from_ring(limit)
+  local first = 0
+  while #taken < limit and #expired + #dropped_ids < sweep_limit do
+    local found = redis.call('ZRANGE', K.ring, first, first + limit - 1, 'WITHSCORES')
+    for i = 1, #found, 2 do
+      local entry, one = found[i], nil
+      if string.byte(entry) == string.byte(AS_GROUP) then
+        one = load_group(string.sub(entry, 2))
+        line_of(one, limit)
+      else
+        one = load_user(entry)
+      end
+      if not line_up(one, tonumber(found[i + 1])) then zrem(K.ring, entry) end
+    end
+    take(limit)
+    first = first + limit
+    if #found < 2 * limit then return end
+  end
+end
+
+-- Members of groups that are in a list: each behind its group, which stands where it always does.
+local function line_up_members(names)
+  local lines, standing, entries = {}, {}, {}
+  for _, name in ipairs(names) do
+    local u = load_user(name)
+    local g = u.floor
+    if u.group and can_be_served(u) and can_be_served(g) then
+      if not lines[g] then
+        lines[g] = {}
+        standing[#standing + 1], entries[#entries + 1] = g, g.entry
+      end
+      lines[g][#lines[g] + 1] = name
+    end
+  end
+  if #standing == 0 then return end
+  local positions = redis.call('ZMSCORE', K.ring, unpack(entries))
+  for i, g in ipairs(standing) do
+    local is_new = not g.line -- or other parts of the list have stood up already
+    if is_new then
+      line_of(g, 1)
+      g.line.is_read = true
+    end
+    for n, at in ipairs(redis.call('ZMSCORE', g.ring, unpack(lines[g]))) do
+      if at then heap_push(g.line.heap, tonumber(at), lines[g][n]) end
+    end
+    if is_new and positions[i] then line_up(g, tonumber(positions[i])) end
+  end
+end
+
+local function take_from_list(limit, at, size)
+  for first = at, at + size - 1, CHUNK do
+    local last = math.min(first + CHUNK - 1, at + size - 1)
+    local positions = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
+    for i, position in ipairs(positions) do
+      if position then line_up(load_user(ARGV[first + i - 1]), tonumber(position)) end
+    end
+    if stat.groups > 0 then
+      local members = {}
+      for i, is_member in ipairs(redis.call('ZMSCORE', K.grouped, unpack(ARGV, first, last))) do
+        if is_member then members[#members + 1] = ARGV[first + i - 1] end
+      end
+      line_up_members(members)
+    end
+  end
+  take(limit)
+  for _, g in ipairs(group_order) do g.line = nil end
+end
+
+-- A list of users in ARGV: its length (or '*') and then its members. Returns where the next argument is.
+function take_from(limit, at)
+  if ARGV[at] == '*' then
+    if #taken < limit then take_from_ring(limit) end
+    return at + 1
+  end
+  local size = tonumber(ARGV[at])
+  if #taken < limit and size > 0 then take_from_list(limit, at + 1, size) end
+  heap = new_heap()
+  return at + 1 + size
+end
+
+end

@@ -1,0 +1,45 @@
+"""Groups over the shards: members lie where their ids say, so a group is one group for each shard that has some."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque.engine import groups
+from django_fairque.engine.ids import check_id
+from django_fairque.engine.listing import Listed, Page, check_limit
+from django_fairque.engine.steps import read_each
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_fairque.engine.groups import GroupStats
+    from django_fairque.engine.shards import Shards
+    from django_fairque.engine.steps import Steps
+
+
+def change(shards: Shards, group: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
+    """On the shards that can be reached, then `ShardsAwayError` for the others."""
+    for shard in shards:
+        yield from groups.change(shard, group, fields, now)
+    shards.check_present(f"group {group!r} was changed without some")
+
+
+def stats(shards: Shards, names: Sequence[str]) -> Steps[Listed[GroupStats]]:
+    """In order, in one round trip."""
+    parts = [[("HGETALL", shard.keys.group(check_id(name, "group"))) for shard in shards] for name in names]
+    found = (yield from read_each(parts)) if parts else []
+    each = [groups.together(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
+    return Listed(each, shards.missing)
+
+
+def page(shards: Shards, cursor: str | None, limit: int) -> Steps[Page[str]]:
+    """In the order of their names' bytes, each once."""
+    check_limit(limit)
+    after = groups.check_cursor(cursor)
+    found = yield from read_each(
+        [[("ZRANGE", shard.keys("groups"), after, "+", "BYLEX", "LIMIT", 0, limit)] for shard in shards]
+    )
+    names = sorted({name for (members,) in found for name in members})[:limit]
+    is_last = len(names) < limit
+    items = [name.decode() for name in names]
+    return Page(items, None if is_last else items[-1], shards.missing)

@@ -1,0 +1,418 @@
+"""Groups: however many users an organisation has, together they get what one of its weight would."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.outcomes import Outcome
+from tests.counting import commands
+
+from .conftest import NOW, MakeQueue, push_many, task
+from .test_fairness import HOSTILE, served
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue import FairQueue
+
+P = "fq:{default:0}:"
+
+
+def join(queue: FairQueue, group: str | None, *users: str, now: float = NOW) -> None:
+    for user in users:
+        queue.user(user).set_group(group, now=now)
+
+
+def members(group: str, number: int) -> list[str]:
+    return [f"{group}.{i}" for i in range(number)]
+
+
+@pytest.fixture
+def crowd(queue: FairQueue) -> FairQueue:
+    """A group of 100 users beside one user, each with plenty to do."""
+    join(queue, "crowd", *members("crowd", 100))
+    queue.push_batch([task(user) for user in members("crowd", 100) for _ in range(30)], now=NOW)
+    push_many(queue, "alone", 1500)
+    return queue
+
+
+class TestBesideOthers:
+    @pytest.mark.parametrize("size", [1, 7, 50])
+    def test_a_hundred_users_of_a_group_get_what_one_user_gets(self, crowd: FairQueue, size: int) -> None:
+        lead = 0
+        for _ in range(600 // size):
+            for user in served(crowd.pop_batch(size, "w", now=NOW)):
+                lead += 1 if user == "alone" else -1
+                assert abs(lead) <= 1
+
+    def test_its_members_share_what_it_gets(self, crowd: FairQueue) -> None:
+        got: Counter[str] = Counter()
+        for _ in range(40):
+            got.update(served(crowd.pop_batch(50, "w", now=NOW)))
+        assert got.pop("alone") == 1000
+        assert len(got) == 100
+        assert max(got.values()) - min(got.values()) <= 1
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_nobody_is_more_than_a_task_ahead_on_either_floor(self, queue: FairQueue, seed: int) -> None:
+        """Users and members that join at random, batches of random size."""
+        chance, joined, order = random.Random(seed), dict[str, int](), list[str]()
+        group: dict[str, str] = {}
+        for step in range(60):
+            if step < 5 or chance.random() < 0.3:
+                name = f"u{chance.random()}"
+                joined[name], group[name] = len(order), chance.choice(["", "g", "h"])
+                join(queue, group[name] or None, name)
+                push_many(queue, name, 150)
+            order += served(queue.pop_batch(chance.randint(1, 7), "w", now=NOW))
+        self.within_a_task(order, joined, {name: group[name] for name in joined}, inside=True)
+        since: dict[str, int] = {}
+        for name, at in joined.items():
+            since.setdefault(group[name] or name, at)
+        self.within_a_task([group[user] or user for user in order], since, {}, inside=False)
+
+    @staticmethod
+    def within_a_task(order: list[str], joined: dict[str, int], group: dict[str, str], *, inside: bool) -> None:
+        for one in joined:
+            for other in joined:
+                if inside and not (group[one] and group[one] == group[other]):
+                    continue
+                lead = 0
+                for user in order[max(joined[one], joined[other]) :]:
+                    lead += (user == one) - (user == other)
+                    assert abs(lead) <= 1, (one, other)
+
+    def test_weights_are_shares_on_both_floors(self, queue: FairQueue) -> None:
+        queue.group("g").set_weight(3, now=NOW)
+        join(queue, "g", "light", "heavy")
+        queue.user("heavy").set_weight(2, now=NOW)
+        for name in ("light", "heavy", "alone"):
+            push_many(queue, name, 3000)
+        got: Counter[str] = Counter()
+        for _ in range(48):
+            got.update(served(queue.pop_batch(50, "w", now=NOW)))
+        assert [got[name] for name in ("alone", "light", "heavy")] == pytest.approx([600, 600, 1200], rel=0.02)
+
+    def test_a_weight_acts_at_once_on_a_backlog(self, crowd: FairQueue) -> None:
+        crowd.pop_batch(100, "w", now=NOW)
+        crowd.group("crowd").set_weight(3, now=NOW)
+        got = Counter(served(crowd.pop_batch(200, "w", now=NOW)))
+        assert got["alone"] == pytest.approx(50, abs=2)
+
+    def test_charged_by_time_everybody_gets_as_much_of_it(self, make_queue: MakeQueue) -> None:
+        queue = make_queue(fair_by="time")
+        cost = {"fast": 0.01, "slow": 0.1, "alone": 0.05}
+        join(queue, "g", "fast", "slow")
+        for name, count in (("fast", 3000), ("slow", 300), ("alone", 600)):
+            push_many(queue, name, count)
+        busy, running, now = Counter[str](), list[tuple[float, int, Any]](), NOW
+        for lease in queue.pop_batch(4, "w", now=NOW):
+            heapq.heappush(running, (NOW + cost[lease.user_id], lease.token, lease))
+        while now < NOW + 12:
+            now, _, lease = heapq.heappop(running)
+            busy[lease.user_id] += cost[lease.user_id]  # type: ignore[assignment]
+            settled = queue.settle([Outcome.finish(lease, took=cost[lease.user_id])], 1, worker="w", now=now)
+            (following,) = settled.leases
+            heapq.heappush(running, (now + cost[following.user_id], following.token, following))
+        assert busy["fast"] + busy["slow"] == pytest.approx(busy["alone"], rel=0.05)
+        assert busy["fast"] == pytest.approx(busy["slow"], rel=0.08)
+
+    @pytest.mark.parametrize("fair_by", ["tasks", "time"])
+    def test_a_newcomer_is_next_within_its_group_and_not_before_others(
+        self, make_queue: MakeQueue, fair_by: str
+    ) -> None:
+        queue = make_queue(fair_by=fair_by)
+        join(queue, "g", "a", "b", "new")
+        for name in ("a", "b", "alone", "other"):
+            push_many(queue, name, 30)
+        while served(queue.pop_batch(1, "w", now=NOW)) not in (["a"], ["b"]):
+            pass
+        push_many(queue, "new", 30)
+        turns = served(queue.pop_batch(4, "w", now=NOW))
+        assert turns.index("new") == 2
+        assert {"alone", "other"} == set(turns[:2])
+
+    def test_a_group_that_comes_back_is_the_next_to_be_served(self, queue: FairQueue) -> None:
+        join(queue, "g", "a")
+        for i in range(20):
+            push_many(queue, f"b{i}", 5)
+        queue.pop_batch(30, "w", now=NOW)
+        push_many(queue, "a", 2)
+        assert served(queue.pop_batch(2, "w", now=NOW))[0] == "a"
+        assert queue.get_queue_sizes("a").ready == 1
+
+    def test_coming_one_by_one_gains_a_group_nothing(self, queue: FairQueue) -> None:
+        """Each time another member, each with one task, when the last has ended."""
+        for name in ("x", "y", "z"):
+            push_many(queue, name, 400)
+        join(queue, "g", *members("g", 40))
+        queue.push(task("g.0"), now=NOW)
+        got = Counter[str]()
+        for turn in range(400):
+            lease = queue.pop("w", now=NOW)
+            assert lease is not None
+            got[lease.user_id.partition(".")[0]] += 1
+            queue.finish(lease, took=0.01, now=NOW)
+            if lease.user_id.startswith("g."):
+                queue.push(task(f"g.{turn % 40}"), now=NOW)
+        assert got["g"] <= 1.05 * 100
+
+    def test_ties_go_by_arrival_never_by_name(self, queue: FairQueue) -> None:
+        join(queue, "g", "z", "a", "q")
+        names = ["m", "z", "B", "a", "q"]
+        for name in names:
+            push_many(queue, name, 3)
+        assert served(queue.pop_batch(9, "w", now=NOW)) == ["m", "z", "B", "m", "a", "B", "m", "q", "B"]
+        assert served(queue.pop_batch(9, "w", now=NOW)) == ["z", "a", "q", "z", "a", "q"]
+
+
+class TestMembers:
+    def test_what_blocks_a_member_takes_it_out_of_its_group_s_ring_only(self, queue: FairQueue, redis: Redis) -> None:
+        join(queue, "g", "paused", "capped", "rated", "free")
+        queue.user("paused").pause(now=NOW)
+        queue.user("capped").set_max_running(1, now=NOW)
+        queue.user("rated").set_rate("1/s", now=NOW)
+        for name in ("paused", "capped", "rated", "free"):
+            push_many(queue, name, 3)
+        assert Counter(served(queue.pop_batch(9, "w", now=NOW))) == {"capped": 1, "rated": 1, "free": 3}
+        assert redis.zcard(f"{P}ring") == redis.exists(f"{P}ring:g") == 0
+        assert served(queue.pop_batch(9, "w", now=NOW + 1)) == ["rated"]
+        queue.user("paused").resume(now=NOW + 1)
+        assert served(queue.pop_batch(9, "w", now=NOW + 1)) == ["paused"] * 3
+
+    def test_a_group_joined_with_a_backlog_is_its_place_from_then_on(self, queue: FairQueue) -> None:
+        for name in ("a", "b", "alone"):
+            push_many(queue, name, 100)
+        queue.pop_batch(30, "w", now=NOW)
+        join(queue, "g", "a", "b")
+        got = Counter(served(queue.pop_batch(80, "w", now=NOW)))
+        assert got["alone"] == pytest.approx(40, abs=2)
+        assert abs(got["a"] - got["b"]) <= 1
+
+    def test_a_group_left_with_a_backlog_is_a_share_of_one_s_own(self, crowd: FairQueue) -> None:
+        crowd.pop_batch(100, "w", now=NOW)
+        join(crowd, None, "crowd.0")
+        join(crowd, "other", "crowd.1")
+        got = Counter(served(crowd.pop_batch(80, "w", now=NOW)))
+        assert [got["alone"], got["crowd.0"], got["crowd.1"]] == [20, 20, 20]
+
+    def test_moving_to_and_fro_gains_nothing(self, queue: FairQueue) -> None:
+        for name in ("a", "b", "c"):
+            push_many(queue, name, 400)
+        got = Counter[str]()
+        for turn in range(300):
+            got.update(served(queue.pop_batch(1, "w", now=NOW)))
+            join(queue, ("g", "h", None)[turn % 3], "a")
+        assert got["a"] <= 105
+
+    def test_running_tasks_move_with_their_user(self, queue: FairQueue) -> None:
+        join(queue, "g", "a")
+        push_many(queue, "a", 4)
+        first, second, third = queue.pop_batch(3, "w", now=NOW)
+        assert queue.group("g").stats().running == 3
+        join(queue, "h", "a")
+        queue.finish(first, now=NOW)
+        queue.release(second, now=NOW)
+        assert (queue.group("g").stats().running, queue.group("h").stats().running) == (0, 1)
+        join(queue, None, "a")
+        queue.finish(third, now=NOW)
+        assert not queue.group("h").stats().is_known
+
+    def test_every_way_out_of_a_queue_is_seen(self, queue: FairQueue) -> None:
+        """The fixture looks at the invariants at the end; here they are looked at after each step."""
+        join(queue, "g", "a", "b")
+        ids = push_many(queue, "a", 6, max_retries=0)
+        push_many(queue, "b", 2)
+        for step in (
+            lambda: queue.cancel(ids[5], now=NOW),
+            lambda: queue.fail(queue.pop_batch(1, "w", ["a"], now=NOW)[0], "x", now=NOW),
+            lambda: queue.dlq.requeue_all(now=NOW),
+            lambda: queue.pause(now=NOW),
+            lambda: queue.resume(now=NOW),
+            lambda: queue.user("b").purge(now=NOW),
+            lambda: queue.pop_batch(2, "w", now=NOW),
+            lambda: queue.sweep(now=NOW + 100),
+            lambda: queue.user("a").purge(now=NOW + 100),
+        ):
+            step()
+            assert queue.check_invariants() == []
+        assert queue.group("g").stats().members_ready == 0
+
+
+class TestLimitsOfAGroup:
+    def test_a_cap_holds_for_all_members_together(self, queue: FairQueue) -> None:
+        join(queue, "g", *members("g", 5))
+        queue.group("g").set_max_running(2, now=NOW)
+        for user in members("g", 5):
+            push_many(queue, user, 2)
+        push_many(queue, "alone", 3)
+        leases = queue.pop_batch(9, "w", now=NOW)
+        assert Counter(user.partition(".")[0] for user in served(leases)) == {"alone": 3, "g": 2}
+        queue.finish(next(lease for lease in leases if lease.user_id == "g.0"), now=NOW)
+        assert served(queue.pop_batch(9, "w", now=NOW)) == ["g.2"]
+        queue.group("g").set_max_running(None, now=NOW)
+        assert len(queue.pop_batch(9, "w", now=NOW)) == 7
+
+    def test_a_paused_group_is_not_served_and_loses_nothing(self, queue: FairQueue) -> None:
+        join(queue, "g", "a")
+        push_many(queue, "a", 2)
+        queue.group("g").pause(now=NOW)
+        push_many(queue, "a", 1)
+        assert queue.pop("w", now=NOW) is None
+        assert queue.pop("w", ["a"], now=NOW) is None
+        assert queue.group("g").stats().paused
+        queue.group("g").resume(now=NOW)
+        assert queue.wait_for_work(1)
+        assert len(queue.pop_batch(9, "w", now=NOW)) == 3
+
+    def test_a_member_of_a_paused_group_wakes_nobody(self, queue: FairQueue, redis: Redis) -> None:
+        join(queue, "g", "a")
+        queue.group("g").pause(now=NOW)
+        push_many(queue, "a", 1)
+        assert not redis.exists(f"{P}wake")
+
+
+class TestLists:
+    def test_members_in_lists_stand_behind_their_group(self, queue: FairQueue) -> None:
+        join(queue, "g", "b", "c", "e")
+        for name in "abcde":
+            push_many(queue, name, 2)
+        leases = queue.pop_batch(9, "w", users=["b", "c", "d", "nobody"], steal=["a", "e"], now=NOW)
+        assert served(leases) == ["b", "d", "c", "d", "b", "c", "a", "a", "e"]
+        assert served(queue.pop_batch(9, "w", users=["b"], steal="*", now=NOW)) == ["e"]
+
+    def test_a_group_counts_on_where_it_was_when_all_are_stolen_from(self, queue: FairQueue) -> None:
+        join(queue, "g", "a", "b")
+        for name in ("a", "b", "x"):
+            push_many(queue, name, 2)
+        assert served(queue.pop_batch(6, "w", users=["a"], steal="*", now=NOW)) == ["a", "a", "x", "x", "b", "b"]
+
+    def test_thousands_of_names_are_two_looks(self, queue: FairQueue, redis: Redis) -> None:
+        names = members("g", 2000)
+        join(queue, "g", "g.0", "g.1999")
+        push_many(queue, "g.1999", 2)
+        assert commands(redis, lambda: queue.pop("w", names, ["x"], now=NOW)) <= 24
+
+
+class TestLooking:
+    def test_a_user_says_its_group_and_the_group_its_figures(self, queue: FairQueue) -> None:
+        queue.group("g").set_weight(2.5, now=NOW)
+        queue.group("g").set_max_running(7, now=NOW)
+        join(queue, "g", "a", "b")
+        push_many(queue, "a", 2)
+        queue.pop("w", now=NOW)
+        a, c = queue.user_stats(["a", "c"])
+        assert (a.group, a.group_weight, c.group, c.group_weight) == ("g", 2.5, None, 1.0)
+        found = queue.group("g").stats()
+        assert (found.weight, found.max_running, found.paused) == (2.5, 7, False)
+        assert (found.members, found.members_ready, found.running, found.started) == (2, 1, 1, 1)
+        assert queue.get_stats().users_ready == 1
+        (shard,) = queue.get_shard_stats()
+        assert shard.users_ready == 1
+
+    def test_users_who_are_ready_are_counted_not_their_groups(self, crowd: FairQueue) -> None:
+        assert crowd.get_stats().users_ready == 101
+        crowd.group("crowd").pause(now=NOW)
+        assert crowd.get_stats().users_ready == 101
+
+    def test_groups_are_listed_page_by_page(self, queue: FairQueue) -> None:
+        names = sorted([f"g{i:03}" for i in range(25)] + ["[x", "(y", "-", "+"], key=str.encode)
+        for name in names:
+            queue.group(name).set_weight(2, now=NOW)
+        found, cursor, pages = list[str](), None, 0
+        while pages == 0 or cursor is not None:
+            page = queue.groups(cursor, 10)
+            found, cursor, pages = found + page.items, page.cursor, pages + 1
+        assert found == names
+        assert pages == 3
+        assert [each.group for each in queue.group_stats(["g001", "none"])] == ["g001", "none"]
+
+    def test_a_task_of_a_member_says_how_it_stands(self, queue: FairQueue) -> None:
+        join(queue, "g", "a", "b")
+        push_many(queue, "alone", 1)
+        push_many(queue, "a", 1)
+        (task_id,) = push_many(queue, "b", 1)
+        standing = queue.standing(task_id)
+        assert standing.users_before == 2
+        assert standing.group is not None
+        assert standing.group.group == "g"
+        queue.user("b").pause(now=NOW)
+        assert queue.standing(task_id).users_before is None
+
+
+class TestWhatIsKept:
+    def test_a_group_without_members_and_settings_leaves_nothing(self, queue: FairQueue, redis: Redis) -> None:
+        join(queue, "g", "a")
+        push_many(queue, "a", 1)
+        queue.group("g").set_weight(2, now=NOW)
+        queue.group("g").set_weight(1, now=NOW)
+        queue.finish(queue.pop_batch(1, "w", now=NOW)[0], now=NOW)
+        assert queue.groups().items == ["g"]
+        join(queue, None, "a")
+        assert queue.groups().items == []
+        assert [key for key in redis.scan_iter() if b"group" in key or b"ring" in key] == []
+
+    def test_a_user_who_left_is_forgotten_as_any_other(self, queue: FairQueue) -> None:
+        join(queue, "g", "a")
+        queue.sweep(now=NOW + 10**7)
+        assert queue.user("a").stats().group == "g"
+        join(queue, None, "a", now=NOW + 10**7)
+        queue.sweep(now=NOW + 2 * 10**7)
+        assert queue.users().items == []
+
+    def test_settings_stay_without_members(self, queue: FairQueue) -> None:
+        queue.group("g").set_weight(3, now=NOW)
+        join(queue, "g", "a")
+        join(queue, None, "a")
+        assert queue.group("g").stats().weight == 3
+
+    def test_whoever_has_left_a_group_that_was_never_there_has_no_record(self, queue: FairQueue) -> None:
+        join(queue, None, "a")
+        assert queue.users().items == []
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "\u00ff", "nan", "1e9", "g:ring"])
+def test_a_hostile_name_is_a_name_as_any_other(queue: FairQueue, name: str) -> None:
+    """As a group's, of a user of that name, beside a user of that name."""
+    join(queue, name, "a", name)
+    join(queue, "b", "b")
+    for user in ("a", "b", name, "c"):
+        push_many(queue, user, 2)
+    assert queue.user("a").stats().group == name
+    assert set(queue.groups().items) == {name, "b"}
+    assert queue.check_invariants() == []
+    assert served(queue.pop_batch(8, "w", now=NOW)) == ["a", "b", "c", name, "b", "c", "a", name]
+    queue.group(name).set_weight(2, now=NOW)
+    assert queue.group(name).stats().weight == 2
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("name", ["", "x" * 257, "\ud800", 7])
+    def test_a_name_that_can_not_be_one(self, queue: FairQueue, name: Any) -> None:
+        for call in (lambda: queue.group(name), lambda: queue.user("a").set_group(name)):
+            with pytest.raises(TaskValidationError, match="group must be"):
+                call()
+        with pytest.raises(TaskValidationError, match="group must be"):
+            queue.group_stats([name])
+
+    @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), "2", True, None])
+    def test_a_weight_that_can_not_be_one(self, queue: FairQueue, weight: Any) -> None:
+        with pytest.raises(TaskValidationError, match="weight must be a number from"):
+            queue.group("g").set_weight(weight)
+
+    @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
+    def test_a_limit_that_can_not_be_one(self, queue: FairQueue, number: Any) -> None:
+        with pytest.raises(TaskValidationError, match="max_running must be an integer"):
+            queue.group("g").set_max_running(number)
+
+    def test_a_page_that_can_not_be_one(self, queue: FairQueue) -> None:
+        with pytest.raises(ValueError, match="limit must be an integer"):
+            queue.groups(limit=0)
+        with pytest.raises(ValueError, match="cursor must be one"):
+            queue.groups("")
