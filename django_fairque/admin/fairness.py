@@ -84,6 +84,7 @@ class Row:
         """Its settings in words, those that are set."""
         stats = self.stats
         known = {
+            _("group %(value)s"): stats.group,
             _("at most %(value)s at once"): stats.max_running and number(stats.max_running),
             _("rate %(value)s"): stats.rate,
             _("backlog %(value)s"): stats.max_backlog and number(stats.max_backlog),
@@ -121,16 +122,33 @@ def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[R
     users = [*users, *(each for each in others if each.user_id in noisy)]
     users.sort(key=lambda each: each.user_id not in noisy)
     busy = sum(each.last_hour.busy_seconds for each in users)
-    weights = sum(each.weight for each in users if _has_asked(each))
+    fair = _fair_shares([each for each in users if _has_asked(each)])
     return [
         Row(
             each,
             each.last_hour.busy_seconds / busy if busy else 0.0,
-            each.weight / weights if _has_asked(each) else 0.0,
+            fair.get(each.user_id, 0.0),
             each.user_id in noisy,
         )
         for each in users
     ]
+
+
+def _fair_shares(users: Sequence[UserStats]) -> dict[str, float]:
+    """Shares of users and groups by their weights; within a group by those of its members."""
+    outside: dict[tuple[str, bool], float] = {}
+    inside: dict[tuple[str, bool], float] = {}
+    for each in users:
+        at = _standing(each)
+        outside[at] = each.weight if each.group is None else each.group_weight
+        inside[at] = inside.get(at, 0.0) + each.weight
+    whole = sum(outside.values())
+    return {each.user_id: outside[at] / whole * each.weight / inside[at] for each in users for at in [_standing(each)]}
+
+
+def _standing(stats: UserStats) -> tuple[str, bool]:
+    """Who has the share: the user, or its group."""
+    return (stats.user_id, False) if stats.group is None else (stats.group, True)
 
 
 def _has_asked(stats: UserStats) -> bool:

@@ -9,6 +9,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.ids import MAX_BYTES, check_id
 from django_fairque.engine.users import LIMITS, parse_rate
 
 from .forms import InvalidForm
@@ -22,6 +23,13 @@ class LimitsForm(forms.Form):
 
     weight = forms.FloatField(
         label=_("Weight"), min_value=0.001, max_value=1000, help_text=_("2 is twice the share of a user of weight 1")
+    )
+    group = forms.CharField(
+        label=_("Group"),
+        required=False,
+        max_length=MAX_BYTES,
+        strip=False,
+        help_text=_("an organisation: its members share what one user would get; empty for none"),
     )
     max_running = forms.IntegerField(
         label=_("Running at once"), required=False, min_value=1, max_value=LIMITS["max_running"]
@@ -44,6 +52,13 @@ class LimitsForm(forms.Form):
     def of(cls, stats: UserStats) -> LimitsForm:
         """What holds now."""
         return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
+
+    def clean_group(self) -> str | None:
+        text: str = self.cleaned_data["group"]
+        try:
+            return check_id(text, "group") if text else None
+        except TaskValidationError as error:
+            raise forms.ValidationError(gettext("This can't be used: %(error)s") % {"error": error}) from None
 
     def clean_rate(self) -> str | None:
         text: str = self.cleaned_data["rate"].strip()

@@ -98,6 +98,7 @@ def user_lines(user: UserStats) -> Iterator[str]:
     sizes = user.sizes
     limits = [
         f"weight {user.weight:g}",
+        *([f"group {user.group!a} of weight {user.group_weight:g}"] if user.group is not None else []),
         *(f"{what} {value}" for what, value in (("running", user.max_running), ("backlog", user.max_backlog)) if value),
         *([f"rate {user.rate}"] if user.rate else []),
         *([f"promise {duration(user.sla)}"] if user.sla else []),

@@ -19,6 +19,7 @@ from .words import word
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from django_fairque.engine.groups import GroupStats
     from django_fairque.engine.models import Task
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.standing import Standing
@@ -34,8 +35,8 @@ class Reason:
     """One thing that a task waits for.
 
     ``kind`` is one of scheduled, retry, crashed, depends, resolving, running, lost_lease, ended, dead, expired,
-    queue_paused, user_paused, capped, throttled, no_worker, not_served, behind_own, behind_users, next: what a program
-    can ask for.
+    queue_paused, user_paused, group_paused, capped, group_capped, throttled, no_worker, not_served, behind_own,
+    behind_users, next: what a program can ask for.
     """
 
     kind: str
@@ -157,10 +158,21 @@ def _limits(task: Task, standing: Standing) -> Iterator[Reason]:
     if user.max_running is not None and user.sizes.running >= user.max_running:
         text = _("User %(user)s may run %(cap)d tasks at once, and runs %(running)d.")
         yield Reason("capped", text % words)
+    if standing.group is not None:
+        yield from _limits_of(standing.group)
     if standing.user_free_at is not None:
         words["when"] = _when(standing.user_free_at)
         text = _("User %(user)s has used up the rate of %(rate)s: the next task may start at %(when)s.")
         yield Reason("throttled", text % words)
+
+
+def _limits_of(group: GroupStats) -> Iterator[Reason]:
+    words = {"group": group.group, "running": group.running, "cap": group.max_running or 0}
+    if group.paused:
+        yield Reason("group_paused", _("Group %(group)s, to which its user belongs, is paused.") % words)
+    if group.max_running is not None and group.running >= group.max_running:
+        text = _("Group %(group)s, to which its user belongs, may run %(cap)d tasks at once, and runs %(running)d.")
+        yield Reason("group_capped", text % words)
 
 
 def _workers(queue: FairQueue, task: Task) -> Iterator[Reason]:

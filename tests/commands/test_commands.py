@@ -54,6 +54,27 @@ def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, p
     assert queue.pop("w", ["quiet\n*"]) is not None
 
 
+def test_groups_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:
+    push()
+    shown = run("fairque_user", "group", "acme", "a b\n").splitlines()
+    assert shown[1].endswith("  group 'a b\\n'")
+    run("fairque_group", "weight", "a b\n", "2.5")
+    run("fairque_group", "limit", "a b\n", "3")
+    run("fairque_group", "pause", "quiet")
+    assert run("fairque_group", "list").splitlines() == [
+        "group                           members  with work  running   weight  at once",
+        "a b\\n                                 1          1        0      2.5        3",
+        "quiet                                 0          0        0        1        -  paused",
+    ]
+    assert "user 'acme': weight 1, group 'a b\\n' of weight 2.5" in run("fairque_stats", "--user", "acme")
+    run("fairque_group", "limit", "a b\n", "none")
+    assert queue.group("a b\n").stats().max_running is None
+    run("fairque_group", "resume", "quiet")
+    run("fairque_user", "group", "acme")
+    assert queue.user("acme").stats().group is None
+    assert queue.groups().items == ["a b\n"]
+
+
 def test_a_limit_is_removed_by_none(queue: FairQueue, run: Run) -> None:
     run("fairque_user", "limit", "acme", "--running", "3")
     run("fairque_user", "limit", "acme", "--running", "none")
@@ -72,6 +93,10 @@ def test_purge_cancels_what_waits(queue: FairQueue, run: Run, push: Push) -> Non
         (("fairque_user", "limit", "acme"), "nothing to change"),
         (("fairque_user", "limit", "acme", "--rate", "many"), "such as '100/m'"),
         (("fairque_user", "weight", "acme", "0"), "from 0.001 to 1000"),
+        (("fairque_user", "group", "acme", ""), "group must be a non-empty string"),
+        (("fairque_group", "weight", "g", "0"), "from 0.001 to 1000"),
+        (("fairque_group", "limit", "g", "0"), "max_running must be an integer"),
+        (("fairque_group", "limit", "g", "many"), "many"),
         (("fairque_dlq", "show", "nothing~1"), "has no dead letter"),
         (("fairque_dlq", "requeue"), "name entries, or give --all"),
         (("fairque_dlq", "discard", "x~1", "--user", "a"), "filters go with --all"),

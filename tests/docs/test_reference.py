@@ -145,6 +145,7 @@ CLASSES = [
     "django_fairque.PushResult",
     "django_fairque.TaskResult",
     "django_fairque.engine.dead_letters.DeadLetters",
+    "django_fairque.engine.group_queue.GroupQueue",
     "django_fairque.engine.schedule_book.Schedules",
     "django_fairque.engine.users.UserQueue",
     "django_fairque.engine.xcom.XCom",

@@ -20,7 +20,9 @@ def _number(text: str) -> int | None:
 
 
 class Command(QueueCommand):
-    help = "List the users of a queue, pause or resume one, set its weight and limits, cancel what it has waiting."
+    help = (
+        "List the users of a queue, pause or resume one, set its weight, group and limits, cancel what it has waiting."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -35,6 +37,11 @@ class Command(QueueCommand):
         weight = actions.add_parser("weight", help="set the share: 2 is twice that of a user of weight 1")
         weight.add_argument("user", help="the user's id")
         weight.add_argument("weight", type=float, help="0.001 to 1000")
+        group = actions.add_parser(
+            "group", help="make it a member of a group, whose members share what one user would get"
+        )
+        group.add_argument("user", help="the user's id")
+        group.add_argument("group", nargs="?", help="the group's name; without one it leaves the group that it is in")
         limit = actions.add_parser("limit", help="set limits; 'none' removes one")
         limit.add_argument("user", help="the user's id")
         limit.add_argument("--running", metavar="N", help="tasks at once")
@@ -55,6 +62,8 @@ class Command(QueueCommand):
     def _change(self, user: UserQueue, options: dict[str, Any]) -> None:
         if options["action"] == "weight":
             return user.set_weight(options["weight"])
+        if options["action"] == "group":
+            return user.set_group(options["group"])
         if all(options[name] is None for name in ("running", "rate", "backlog", "sla")):
             raise ValueError("nothing to change: give --running, --rate, --backlog or --sla")
         if options["sla"] is not None:
@@ -84,7 +93,7 @@ class Command(QueueCommand):
         for user in users:
             stats = user.stats()
             waiting = stats.sizes.total - stats.sizes.running
-            state = "paused" if stats.paused else ""
+            state = ", ".join(["paused"] * stats.paused + [f"group {stats.group!a}"] * (stats.group is not None))
             figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
             limits = (stats.max_running or "-", stats.rate or "-")
             self.stdout.write(line.format(ascii(user.user_id)[1:-1], *figures, *limits, state).rstrip())

@@ -1,0 +1,70 @@
+"""``manage.py fairque_group``: look at groups of users and change what holds for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.management.base import QueueCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.core.management.base import CommandParser
+
+    from django_fairque.engine.group_queue import GroupQueue
+    from django_fairque.engine.groups import GroupStats
+    from django_fairque.engine.queue import FairQueue
+
+NONE = "none"
+
+
+class Command(QueueCommand):
+    help = "List the groups of a queue's users, pause or resume one, set its weight and limit. Members: fairque_user group."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        actions.add_parser("list", help="every group with its members, running tasks, weight and limit")
+        for name, text in (("pause", "start none of its members' tasks any more"), ("resume", "start them again")):
+            actions.add_parser(name, help=text).add_argument("group", help="the group's name")
+        weight = actions.add_parser("weight", help="set the share: 2 is twice that of a user of weight 1")
+        weight.add_argument("group", help="the group's name")
+        weight.add_argument("weight", type=float, help="0.001 to 1000")
+        limit = actions.add_parser("limit", help="set how many tasks of all members may run at once, on each shard")
+        limit.add_argument("group", help="the group's name")
+        limit.add_argument("running", metavar="N", help="tasks at once; 'none' for no limit")
+
+    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
+        if options["action"] == "list":
+            return self._list(queue)
+        group = queue.group(options["group"])
+        self._change(group, options)
+        return self._show([group.stats()])
+
+    @staticmethod
+    def _change(group: GroupQueue, options: dict[str, Any]) -> None:
+        if options["action"] == "weight":
+            group.set_weight(options["weight"])
+        elif options["action"] == "limit":
+            group.set_max_running(None if options["running"] == NONE else int(options["running"]))
+        else:
+            {"pause": group.pause, "resume": group.resume}[options["action"]]()
+
+    def _list(self, queue: FairQueue) -> None:
+        cursor = None
+        while True:
+            page = queue.groups(cursor)
+            self._show(queue.group_stats(page.items), heading=cursor is None)
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def _show(self, groups: Iterable[GroupStats], *, heading: bool = True) -> None:
+        line = "{:30}  {:>7}  {:>9}  {:>7}  {:>7}  {:>7}  {}"
+        if heading:
+            names = ("group", "members", "with work", "running", "weight", "at once", "")
+            self.stdout.write(line.format(*names).rstrip())
+        for each in groups:
+            figures = (each.members, each.members_ready, each.running, f"{each.weight:g}", each.max_running or "-")
+            state = "paused" if each.paused else ""
+            self.stdout.write(line.format(ascii(each.group)[1:-1], *figures, state).rstrip())
