@@ -178,7 +178,17 @@ SQUATTED: tuple[str, ...] = (
     "task:sound",
     "user:u",
 )
-SQUATTED += ("queue:user:u:normal", "payload:sound", "leases:w", "alerts", "wake", "throttled", "resolving")
+SQUATTED += (
+    "queue:user:u:normal",
+    "payload:sound",
+    "leases:w",
+    "alerts",
+    "wake",
+    "throttled",
+    "resolving",
+    "groups",
+    "grouped",
+)
 
 
 @pytest.mark.parametrize("name", SQUATTED)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .states import States
     from .stories import Story
 
-STATES = 40
+STATES = 60
 BETWEEN_SHARDS = {"carried", "spread", "told", "watch"}
 """Scripts of queues with several shards, which these walks don't have; stories have them."""
 MOST_UNREACHED = 60

@@ -159,9 +159,13 @@ class Walk:
 
     def _do_pop(self) -> Callable[[FairQueue], Any]:
         draw, now = self.random, self.now
-        n, worker, users = draw.randint(1, 4), draw.choice(WORKERS), draw.choice(["*", "*", ["a", "b"]])
-        steal = draw.choice(["*", ["c:normal"], []]) if users != "*" else []
-        return lambda queue: queue.pop_batch(n, worker, users, steal, lease=LEASE, now=now)
+        n, worker = draw.randint(1, 4), draw.choice(WORKERS)
+        return lambda queue: queue.pop_batch(n, worker, lease=LEASE, now=now)
+
+    def _do_pop_for_some(self) -> Callable[[FairQueue], Any]:
+        draw, now = self.random, self.now
+        n, worker, steal = draw.randint(1, 4), draw.choice(WORKERS), draw.choice(["*", ["c:normal"], []])
+        return lambda queue: queue.pop_batch(n, worker, ["a", "b"], steal, lease=LEASE, now=now)
 
     def _do_settle(self) -> Callable[[FairQueue], Any] | None:
         draw, now = self.random, self.now
@@ -271,7 +275,6 @@ class Walk:
         kind, value = draw.choice(
             [
                 *(("set_weight", 2), ("set_weight", 0.5), ("set_max_running", 1), ("set_max_running", None)),
-                *(("set_group", GROUPS[0]), ("set_group", GROUPS[1]), ("set_group", None)),
                 *(("set_rate", "1/10s"), ("set_rate", None), ("set_sla", 5), ("set_max_backlog", 9)),
             ]
         )
@@ -279,6 +282,10 @@ class Walk:
             is_paused = draw.random() < 0.4
             return lambda queue: (queue.user(name).pause if is_paused else queue.user(name).resume)(now=now)
         return lambda queue: getattr(queue.user(name), kind)(value, now=now)
+
+    def _do_join(self) -> Callable[[FairQueue], Any]:
+        now, name, group = self.now, self.random.choice(USERS), self.random.choice([*GROUPS, GROUPS[0], None])
+        return lambda queue: queue.user(name).set_group(group, now=now)
 
     def _do_group(self) -> Callable[[FairQueue], Any]:
         now, name = self.now, self.random.choice(GROUPS)
