@@ -5,7 +5,7 @@
 -- ARGV    options, group, n, then n × (field, value or '' to remove it)
 --         fields: weight (> 0), cap (running at once, of all members together), paused (1)
 -- REPLY   1
--- COST    7 commands
+-- COST    8 commands
 -- include base ring group user
 local g = load_group(ARGV[A])
 for i = 1, tonumber(ARGV[A + 1]) do
