@@ -63,12 +63,13 @@ def test_a_damaged_record_is_poison_or_harmless_but_never_a_dead_worker(
     queue: FairQueue, redis: Redis, services: Services, field: str
 ) -> None:
     result = raising(OSError("net"))()
+    damaged = b"\xfe"  # no UTF-8; in the ring 255 would begin the name of a group
     if field == "user":
-        redis.rename("fq:{default:0}:queue:user:default:normal", b"fq:{default:0}:queue:user:\xff:normal")
+        redis.rename("fq:{default:0}:queue:user:default:normal", b"fq:{default:0}:queue:user:%b:normal" % damaged)
         redis.zrem("fq:{default:0}:ring", "default")
-        redis.zadd("fq:{default:0}:ring", {b"\xff": 0})
-        redis.hset(b"fq:{default:0}:user:\xff", mapping={"ready:3": 1})
-    redis.hset(f"fq:{{default:0}}:task:{result.id}", field, b"\xff")
+        redis.zadd("fq:{default:0}:ring", {damaged: 0})
+        redis.hset(b"fq:{default:0}:user:%b" % damaged, mapping={"ready:3": 1})
+    redis.hset(f"fq:{{default:0}}:task:{result.id}", field, damaged)
     lease = queue.pop("w")
     assert lease is not None
     prepared = prepare(lease, services)

@@ -53,7 +53,7 @@ def test_an_undecodable_task_and_an_unknown_one_harm_nobody(
     eventually(lambda: queue.get_task(broken).state is TaskState.FAILED)
     (entry,) = queue.dlq.list().items
     assert (entry.original_task.task_id, entry.failure_type) == (broken, FailureType.POISONED)
-    assert eventually(lambda: queue.get_task(unknown).state) is TaskState.SCHEDULED
+    eventually(lambda: queue.get_task(unknown).state is TaskState.SCHEDULED)
     assert queue.get_task(unknown).retry_count == 0
 
 
