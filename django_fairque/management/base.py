@@ -22,6 +22,19 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+NONE = "none"
+
+
+def limit_of(text: str) -> int | None:
+    """A limit as it was typed: a whole number, or `NONE`; `ValueError` says so of anything else."""
+    if text == NONE:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"a limit is a whole number, or 'none' for no limit, got {text!r}") from None
+
+
 class QueueCommand(BaseCommand):
     """A command about one queue; subclasses define `run`, whose errors end it with one line."""
 

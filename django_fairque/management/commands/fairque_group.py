@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import QueueCommand, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.group_queue import GroupQueue
     from django_fairque.engine.groups import GroupStats
     from django_fairque.engine.queue import FairQueue
-
-NONE = "none"
 
 
 class Command(QueueCommand):
@@ -46,7 +44,7 @@ class Command(QueueCommand):
         if options["action"] == "weight":
             group.set_weight(options["weight"])
         elif options["action"] == "limit":
-            group.set_max_running(None if options["running"] == NONE else int(options["running"]))
+            group.set_max_running(limit_of(options["running"]))
         else:
             {"pause": group.pause, "resume": group.resume}[options["action"]]()
 

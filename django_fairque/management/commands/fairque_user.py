@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import NONE, QueueCommand, limit_of
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.users import UserQueue
-
-NONE = "none"
-
-
-def _number(text: str) -> int | None:
-    return None if text == NONE else int(text)
 
 
 class Command(QueueCommand):
@@ -69,11 +63,11 @@ class Command(QueueCommand):
         if options["sla"] is not None:
             user.set_sla(None if options["sla"] == NONE else float(options["sla"]))
         if options["running"] is not None:
-            user.set_max_running(_number(options["running"]))
+            user.set_max_running(limit_of(options["running"]))
         if options["rate"] is not None:
             user.set_rate(None if options["rate"] == NONE else options["rate"])
         if options["backlog"] is not None:
-            user.set_max_backlog(_number(options["backlog"]))
+            user.set_max_backlog(limit_of(options["backlog"]))
         return None
 
     def _list(self, queue: FairQueue) -> None:
