@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import translation
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.listing import Page
 from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Callable, Iterator
 
     from django_fairque.engine.queue import FairQueue
 
@@ -20,6 +22,20 @@ if TYPE_CHECKING:
 def plain(text: str) -> str:
     """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+P = TypeVar("P", bound=Page[Any])
+
+
+def pages(read: Callable[[str | None], P]) -> Iterator[P]:
+    """Every page of what ``read`` lists from a cursor on."""
+    cursor = None
+    while True:
+        page = read(cursor)
+        yield page
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 NONE = "none"

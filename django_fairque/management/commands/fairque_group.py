@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.management.base import QueueCommand, limit_of
+from django_fairque.management.base import QueueCommand, limit_of, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,13 +49,8 @@ class Command(QueueCommand):
             {"pause": group.pause, "resume": group.resume}[options["action"]]()
 
     def _list(self, queue: FairQueue) -> None:
-        cursor = None
-        while True:
-            page = queue.groups(cursor)
-            self._show(queue.group_stats(page.items), heading=cursor is None)
-            cursor = page.cursor
-            if cursor is None:
-                return
+        for number, page in enumerate(pages(queue.groups)):
+            self._show(queue.group_stats(page.items), heading=number == 0)
 
     def _show(self, groups: Iterable[GroupStats], *, heading: bool = True) -> None:
         line = "{:30}  {:>7}  {:>9}  {:>7}  {:>7}  {:>7}  {}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.management.base import NONE, QueueCommand, limit_of
+from django_fairque.management.base import NONE, QueueCommand, limit_of, pages
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -71,13 +71,8 @@ class Command(QueueCommand):
         return None
 
     def _list(self, queue: FairQueue) -> None:
-        cursor = None
-        while True:
-            page = queue.users(cursor)
-            self._show([queue.user(user_id) for user_id in page.items], heading=cursor is None)
-            cursor = page.cursor
-            if cursor is None:
-                return
+        for number, page in enumerate(pages(queue.users)):
+            self._show([queue.user(user_id) for user_id in page.items], heading=number == 0)
 
     def _show(self, users: list[UserQueue], *, heading: bool = True) -> None:
         line = "{:30}  {:>8}  {:>7}  {:>8}  {:>8}  {:>7}  {:>10}  {:>9}  {}"
