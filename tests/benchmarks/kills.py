@@ -12,14 +12,12 @@ import psutil
 
 from django_fairque.engine.models import Task
 from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from tests.all_tasks import all_tasks
 from tests.servers import Server
 
 from .processes import wait_for_workers, wait_until, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from redis import Redis
 
     from .table import Table
@@ -78,7 +76,7 @@ def _children(table: Table, server: Server, client: Redis, method: str, kills: i
             back.append(time.monotonic() - at)
             killed += 1
         wait_until(lambda: _open(queue) == 0, 300)
-    tasks = {task.task_id: task for state in TaskState for task in _tasks(queue, state)}
+    tasks = all_tasks(queue)
     lost = [task_id for task_id in pushed if task_id not in tasks or not tasks[task_id].state.is_ended]
     dead = queue.dlq.count()
     unexplained = 0
@@ -115,22 +113,9 @@ def _whole_worker(table: Table, server: Server, client: Redis) -> None:
     with worker(server, "--processes", "2", lease=lease):
         wait_until(
             lambda: any(
-                attempt.kind == "lease_ended"
-                for state in TaskState
-                for task in _tasks(queue, state)
-                for attempt in queue.history(task.task_id)
+                attempt.kind == "lease_ended" for task_id in all_tasks(queue) for attempt in queue.history(task_id)
             )
         )
         table.add("worker killed whole: back after", time.monotonic() - at, "s", f"≤ {lease:.0f} + 2")
         wait_until(lambda: _open(queue) == 0)
     table.add("violations afterwards", len(queue.check_invariants()), "", "0")
-
-
-def _tasks(queue: FairQueue, state: TaskState) -> Iterator[Task]:
-    cursor = None
-    while True:
-        page = queue.tasks(state, limit=1000, cursor=cursor)
-        yield from page.items
-        cursor = page.cursor
-        if cursor is None:
-            return

@@ -6,9 +6,9 @@ import random
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from django_fairque.engine.records import TaskState
+from tests.all_tasks import all_tasks
 
 from . import checker, faults, journal, quiet, report, server_faults
 from .world import MANY_DELIVERIES
@@ -16,7 +16,6 @@ from .world import MANY_DELIVERIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.models import Task
     from django_fairque.engine.records import Attempt
 
     from .schedule import Schedule
@@ -137,7 +136,7 @@ def _drain(world: World) -> None:
 
 def _judge(world: World) -> checker.Verdict:
     world.violations += [f"invariant: {violation}" for violation in world.queue.check_invariants()[:20]]
-    tasks = all_tasks(world)
+    tasks = all_tasks(world.queue)
     runs = checker.runs_of(world.fleet.effects())
     again = [
         task_id for task_id, task in tasks.items() if task.delivery > 1 or len(runs.get(task_id, _NONE).starts) > 1
@@ -161,16 +160,3 @@ def _judge_deploys(world: World, histories: dict[str, list[Attempt]]) -> None:
         burnt = checker.burnt_in(histories, histories, since, until)
         if burnt:
             world.violations.append(f"deploy: {len(burnt)} tasks were not ended gracefully, as {burnt[0]}")
-
-
-def all_tasks(world: World) -> dict[str, Task]:
-    found: dict[str, Task] = {}
-    for state in TaskState:
-        cursor: Any = None
-        while True:
-            page = world.queue.tasks(state, limit=1000, cursor=cursor)
-            found.update((task.task_id, task) for task in page.items)
-            cursor = page.cursor
-            if cursor is None:
-                break
-    return found

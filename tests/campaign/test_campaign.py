@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.all_tasks import all_tasks
 from tests.worker.conftest import eventually
 
 from . import broken, report
-from .running import all_tasks, run
+from .running import run
 from .schedule import ALWAYS, PER_SLICE, SLICE, draw
 from .world import World
 
@@ -70,4 +71,4 @@ def test_nobody_speaks_for_a_worker_whose_lease_is_not_over() -> None:
             held = world.held([child.worker]) or {}
         world.speak_for(held)
         world.stop_producers()
-        assert not [task for task in all_tasks(world).values() if task.result and task.result.get("stale")]
+        assert not [task for task in all_tasks(world.queue).values() if task.result and task.result.get("stale")]
