@@ -41,6 +41,14 @@ class Six:
                 return int(primary[1])
         raise AssertionError(f"nobody has the slot of shard {shard}")
 
+    def wait_whole(self) -> None:
+        """Until everyone lives for everyone, so that no replica asks for votes any more.
+
+        Nodes that come back are held for failed by the others for two seconds more (twice the timeout). Until then a replica
+        that came back with its primary may take its place, and what the primary acknowledged meanwhile goes with it.
+        """
+        wait_for(self._is_whole)
+
     def replicas_of(self, port: int) -> list[int]:
         return sorted({int(replica[1]) for each in self._slots() if each[2][1] == port for replica in each[3:]})
 
@@ -74,14 +82,24 @@ class Six:
                     client.function_flush()
 
     def _is_complete(self) -> bool:
-        primaries = {int(each[2][1]) for each in self._slots()}
-        if not all(self._takes_work(port) for port in self.nodes):  # not at once after a start
+        if not self._is_whole():
             return False
+        primaries = {int(each[2][1]) for each in self._slots()}
         return len(primaries) == 3 and all(self._is_in_step(port) for port in primaries)
 
-    def _takes_work(self, port: int) -> bool:
+    def _is_whole(self) -> bool:
+        return all(self._takes_work(port) and self._sees_all(port) for port in self.nodes)
+
+    def _takes_work(self, port: int) -> bool:  # not at once after a start
         with self.client(port) as client:
             return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+
+    def _sees_all(self, port: int) -> bool:
+        with self.client(port) as client:
+            known = client.execute_command("CLUSTER NODES").values()
+        return len(known) == len(self.nodes) and not any(
+            "fail" in each["flags"] or not each["connected"] for each in known
+        )
 
     def _is_in_step(self, port: int) -> bool:
         with self.client(port) as client:

@@ -107,6 +107,7 @@ def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> Non
         told = Counter(re.findall(r"(queue default/\d+): .* trying again until it works", worker.log))
         assert set(told.values()) <= {1, 2}, "once by the supervisor, once by the process that runs tasks"
         eventually(lambda: not queue.get_stats(0).missing_shards, 20)
+        six.wait_whole()
         back = queue.push(call(there[0], "noop")).task_id
         eventually(partial(is_finished, queue, back), 20)
         assert worker.stop() == 0
