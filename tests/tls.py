@@ -102,11 +102,13 @@ class Front:
     def _serve(self, plain: socket.socket) -> None:
         with plain, contextlib.suppress(OSError):  # a client that does not trust us hangs up
             plain.settimeout(10)
-            with self.context.wrap_socket(plain, server_side=True) as near, socket.socket(socket.AF_UNIX) as far:
+            context = self.context
+            with context.wrap_socket(plain, server_side=True) as near, socket.socket(socket.AF_UNIX) as far:
                 far.connect(self._server.socket)
                 near.settimeout(None)
                 self._open.append(near)
-                _pass_on(near, far)
+                if context is self.context:  # another one is followed by a `cut`, which may have missed this connection
+                    _pass_on(near, far)
 
 
 def _pass_on(near: ssl.SSLSocket, far: socket.socket) -> None:
