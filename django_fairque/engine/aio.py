@@ -46,7 +46,7 @@ class AsyncFairQueue(AsyncReading):
     ) -> None:
         super().__init__(client, name, config, shard)
         self._transport = AsyncTransport(client, self.config.pipeline_timeout)
-        self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey)
+        self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey, self._reach)
         self.schedules = AsyncSchedules(self._shards, self._run, self._survey)
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
@@ -230,17 +230,17 @@ class AsyncFairQueue(AsyncReading):
         await self._run(routed.set_progress(self._shards, lease, current, total, message, now))
 
     async def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
-        return await self._run(upkeep.cancel_run(self._shards, run_id, reason, now))
+        return await self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, now))
 
     def xcom(self, namespace: str) -> AsyncXCom:
         return AsyncXCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        return await self._run(upkeep.take_alerts(self._shards, limit, now))
+        return await self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
 
     async def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
-        return await self._run(upkeep.purge(self._shards, limit, now))
+        return await self._reach(lambda shards: upkeep.purge(shards, limit, now))
 
     def user(self, user_id: str) -> AsyncUserQueue:
         return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
@@ -249,4 +249,4 @@ class AsyncFairQueue(AsyncReading):
         return AsyncGroupQueue(self._survey, group)
 
     async def repair(self, *, now: float | None = None) -> list[Repair]:
-        return await self._run(upkeep.repair(self._shards, now))
+        return await self._reach(lambda shards: upkeep.repair(shards, now))

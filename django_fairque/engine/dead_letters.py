@@ -28,8 +28,8 @@ class DeadLetters:
     ``newer_than`` (seconds), ``moved_until`` (a moment).
     """
 
-    def __init__(self, shards: Shards, run: Run, survey: Survey) -> None:
-        self._shards, self._run, self._survey = shards, run, survey
+    def __init__(self, shards: Shards, run: Run, survey: Survey, reach: Survey) -> None:
+        self._shards, self._run, self._survey, self._reach = shards, run, survey, reach
 
     def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
@@ -79,7 +79,7 @@ class DeadLetters:
         self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
         """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many."""
-        return self._run(routed.requeue_all(self._shards, Filter.create(filters), payload, limit, now))
+        return self._reach(lambda shards: routed.requeue_all(shards, Filter.create(filters), payload, limit, now))
 
     def discard(self, entry_id: str, *, now: float | None = None) -> None:
         """Give an entry up: its task becomes CANCELED, and so does what waits for it."""
@@ -91,18 +91,18 @@ class DeadLetters:
 
     def discard_all(self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]) -> int:
         """Give up every entry that matches (at most ``limit``), in bounded slices; returns how many."""
-        return self._run(routed.discard_all(self._shards, Filter.create(filters), limit, now))
+        return self._reach(lambda shards: routed.discard_all(shards, Filter.create(filters), limit, now))
 
     def cleanup(self, older_than: float, *, now: float | None = None) -> int:
         """Forget entries that were moved more than ``older_than`` seconds ago; returns how many."""
-        return self._run(routed.cleanup(self._shards, older_than, now))
+        return self._reach(lambda shards: routed.cleanup(shards, older_than, now))
 
 
 class AsyncDeadLetters:
     """`DeadLetters`, awaited."""
 
-    def __init__(self, shards: Shards, run: AsyncRun, survey: AsyncSurvey) -> None:
-        self._shards, self._run, self._survey = shards, run, survey
+    def __init__(self, shards: Shards, run: AsyncRun, survey: AsyncSurvey, reach: AsyncSurvey) -> None:
+        self._shards, self._run, self._survey, self._reach = shards, run, survey, reach
 
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
@@ -143,7 +143,7 @@ class AsyncDeadLetters:
     async def requeue_all(
         self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        return await self._run(routed.requeue_all(self._shards, Filter.create(filters), payload, limit, now))
+        return await self._reach(lambda shards: routed.requeue_all(shards, Filter.create(filters), payload, limit, now))
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
         await self._run(routed.discard(self._shards, entry_id, now))
@@ -154,7 +154,7 @@ class AsyncDeadLetters:
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        return await self._run(routed.discard_all(self._shards, Filter.create(filters), limit, now))
+        return await self._reach(lambda shards: routed.discard_all(shards, Filter.create(filters), limit, now))
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
-        return await self._run(routed.cleanup(self._shards, older_than, now))
+        return await self._reach(lambda shards: routed.cleanup(shards, older_than, now))

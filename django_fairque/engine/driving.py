@@ -36,7 +36,7 @@ FINAL = (NotPermittedError, UnsupportedServerError, UntrustedServerError)
 
 
 class Survey(Protocol):
-    """Drives what is read of all shards, or of those that answer."""
+    """Drives what is asked of all shards, or of those that answer."""
 
     def __call__(self, read: Callable[[Shards], Steps[R]], /) -> R: ...
 
@@ -91,6 +91,10 @@ class Driving(QueueOfShards):
             return self._shards
         nodes.revisit(self.client)
         return _living(self.client, self._shards)
+
+    def _reach(self, change: Callable[[Shards], Steps[R]]) -> R:
+        """Change all shards; ``change`` is told which are known to be away, and goes on without those."""
+        return self._run(change(self._living()))
 
     def _carry(self) -> None:
         """Carry what was left for other shards. If that fails workers do it: it is written down."""
@@ -162,6 +166,9 @@ class AsyncDriving(QueueOfShards):
             return self._shards
         await nodes.revisit_async(self.client)
         return _living(self.client, self._shards)
+
+    async def _reach(self, change: Callable[[Shards], Steps[R]]) -> R:
+        return await self._run(change(await self._living()))
 
     async def _carry(self) -> None:
         if len(self._shards) > 1:

@@ -55,7 +55,7 @@ class FairQueue(Reading):
     ) -> None:
         super().__init__(client, name, config, shard)
         self._transport = Transport(client, self.config.pipeline_timeout)
-        self.dlq = DeadLetters(self._shards, self._run, self._survey)
+        self.dlq = DeadLetters(self._shards, self._run, self._survey, self._reach)
         self.schedules = Schedules(self._shards, self._run, self._survey)
 
     def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
@@ -307,7 +307,7 @@ class FairQueue(Reading):
 
     def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
         """Cancel what has not ended of a run; returns how many tasks."""
-        return self._run(upkeep.cancel_run(self._shards, run_id, reason, now))
+        return self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, now))
 
     def xcom(self, namespace: str) -> XCom:
         """The values that tasks pass to each other under a name (a run's id, or one of your own)."""
@@ -315,11 +315,11 @@ class FairQueue(Reading):
 
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         """Promises at risk or broken and tasks that moved up, each handed out once, the eldest first."""
-        return self._run(upkeep.take_alerts(self._shards, limit, now))
+        return self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
 
     def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
-        return self._run(upkeep.purge(self._shards, limit, now))
+        return self._reach(lambda shards: upkeep.purge(shards, limit, now))
 
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""
@@ -331,4 +331,4 @@ class FairQueue(Reading):
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
         """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not."""
-        return self._run(upkeep.repair(self._shards, now))
+        return self._reach(lambda shards: upkeep.repair(shards, now))

@@ -52,11 +52,16 @@ class Shards:
     def check_present(self, what: str) -> None:
         """Raise `ShardsAwayError` if any can't be reached; ``what`` can't be told then."""
         if self.missing:
-            raise ShardsAwayError(
-                f"{what}: {said(self.missing)} of queue {self.name!r} can't be reached; is the cluster's node running that "
-                f"has {'it' if len(self.missing) == 1 else 'them'}?",
-                self.missing,
-            )
+            raise self.without(self.missing, what)
+
+    def without(self, missing: Iterable[int], what: str) -> ShardsAwayError:
+        """What is raised when ``what`` happened because these can't be reached."""
+        numbers = tuple(sorted(missing))
+        return ShardsAwayError(
+            f"{what}: {said(numbers)} of queue {self.name!r} can't be reached; is the cluster's node running that "
+            f"has {'it' if len(numbers) == 1 else 'them'}?",
+            numbers,
+        )
 
     def spread_over(self, number: int) -> Shards:
         """The same queue with this number of shards, whatever is configured."""

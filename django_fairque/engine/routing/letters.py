@@ -12,6 +12,7 @@ from django_fairque.engine.listing import check_limit
 from django_fairque.engine.records import DLQCounts, DLQGroups, DLQMatching
 
 from .pages import walk
+from .reaching import add_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,29 +100,20 @@ def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, n
     def act(shard: Commands, most: int | None) -> Steps[int]:
         return (yield from dlq.requeue_all(shard, only, payload, most, now))
 
-    return (yield from _up_to(shards, limit, act))
+    return (yield from add_up(shards, act, "dead letters were requeued", limit))
 
 
 def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | None) -> Steps[int]:
     def act(shard: Commands, most: int | None) -> Steps[int]:
         return (yield from dlq.discard_all(shard, only, most, now))
 
-    return (yield from _up_to(shards, limit, act))
-
-
-def _up_to(shards: Shards, limit: int | None, act: Callable[[Commands, int | None], Steps[int]]) -> Steps[int]:
-    total = 0
-    for number, shard in enumerate(shards):
-        if limit is None or total < limit or not number:
-            total += yield from act(shard, None if limit is None else limit - total)
-    return total
+    return (yield from add_up(shards, act, "dead letters were given up", limit))
 
 
 def cleanup(shards: Shards, older_than: float, now: float | None) -> Steps[int]:
-    total = 0
-    for shard in shards:
-        total += yield from dlq.cleanup(shard, older_than, now)
-    return total
+    return (
+        yield from add_up(shards, lambda shard, _: dlq.cleanup(shard, older_than, now), "dead letters were forgotten")
+    )
 
 
 def count(shards: Shards) -> Steps[int]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from django_fairque.engine import delivering, pushing
-from django_fairque.engine.errors import BacklogFullError, RedisConnectionError, ShardsAwayError
+from django_fairque.engine.errors import BacklogFullError, ShardsAwayError
 from django_fairque.engine.shards import said
 
 from . import graphs
+from .reaching import reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,32 +47,25 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Step
 
 
 def _push_apart(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
-    """Those on shards that are known to be away come last, and the first of these that fails is the last that is tried."""
     results: dict[int, PushResult] = {}
     parts = _by_shard(shards, tasks)
-    failure: RedisConnectionError | None = None
-    for shard in sorted(parts, key=shards.is_present, reverse=True):
-        if failure is not None and shard.keys.shard in shards.missing_now():
-            continue
+
+    def act(shard: Commands) -> Steps[None]:
         try:
             done = yield from pushing.push_batch(shard, [tasks[index] for index in parts[shard]], now)
         except BacklogFullError as error:
             done = cast("list[PushResult]", list(error.results))
-        except RedisConnectionError as error:
-            if shard.keys.shard not in shards.missing_now():
-                raise
-            failure = error
-            continue
         results.update(zip(parts[shard], done, strict=True))
-    if failure is not None:
-        raise _not_all(shards, parts, tasks, results) from failure
+
+    failures = yield from reach(shards, parts, act)
+    if failures:
+        raise _not_all(shards, sorted(failures), tasks, results) from next(iter(failures.values()))
     return [results[index] for index in range(len(tasks))]
 
 
 def _not_all(
-    shards: Shards, parts: Mapping[Commands, Sequence[int]], tasks: Sequence[Task], results: Mapping[int, PushResult]
+    shards: Shards, away: Sequence[int], tasks: Sequence[Task], results: Mapping[int, PushResult]
 ) -> ShardsAwayError:
-    away = sorted(shard.keys.shard for shard, indexes in parts.items() if not results.keys() >= set(indexes))
     ids = [task.task_id for index, task in enumerate(tasks) if index not in results]
     return ShardsAwayError(
         f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {said(away)} of queue {shards.name!r} can't be "

@@ -9,6 +9,8 @@ from django_fairque.engine import alerts as alerting
 from django_fairque.engine import leasing, lookup, maintenance, repairing, runs, waiting
 from django_fairque.engine.errors import TaskNotFoundError
 
+from .reaching import add_up, reach
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -133,35 +135,49 @@ def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[list[tuple[Comman
 
 
 def cancel_run(shards: Shards, run_id: str, reason: str, now: float | None) -> Steps[int]:
-    total, unknown = 0, list[TaskNotFoundError]()
-    for shard in shards:
+    unknown = list[TaskNotFoundError]()
+
+    def cancel(shard: Commands, _: object) -> Steps[int]:
         try:
-            total += yield from runs.cancel(shard, run_id, reason, now)
-        except TaskNotFoundError as error:  # noqa: PERF203 - it has no members there
+            return (yield from runs.cancel(shard, run_id, reason, now))
+        except TaskNotFoundError as error:  # it has no members there
             unknown.append(error)
+            return 0
+
+    total = yield from add_up(shards, cancel, f"tasks of run {run_id!r} were canceled")
     if len(unknown) == len(shards):
         raise unknown[0]
     return total
 
 
 def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Alert]]:
+    """What was taken is handed out, whatever can't be reached: the others' are there the next time."""
     found: list[Alert] = []
-    for shard in shards:
+
+    def take(shard: Commands) -> Steps[None]:
         if len(found) < limit:
-            found += yield from alerting.take_alerts(shard, limit - len(found), now)
+            found.extend((yield from alerting.take_alerts(shard, limit - len(found), now)))
+
+    failures = yield from reach(shards, shards.all, take)
+    if failures and not found:
+        raise next(iter(failures.values()))
     return sorted(found, key=lambda alert: alert.at)
 
 
 def purge(shards: Shards, limit: int, now: float | None) -> Steps[int]:
-    total = 0
-    for shard in shards:
-        if not total or total < limit:  # the first says what is wrong with the limit
-            total += yield from waiting.purge(shard, limit - total if total else limit, now)
-    return total
+    def cancel(shard: Commands, left: int | None) -> Steps[int]:
+        return (yield from waiting.purge(shard, limit if left is None else left, now))
+
+    return (yield from add_up(shards, cancel, "tasks were canceled", limit))
 
 
 def repair(shards: Shards, now: float | None) -> Steps[list[Repair]]:
     done: list[Repair] = []
-    for shard in shards:
-        done += yield from repairing.repair(shard, now)
+
+    def mend(shard: Commands, _: object) -> Steps[int]:
+        some = yield from repairing.repair(shard, now)
+        done.extend(some)
+        return len(some)
+
+    yield from add_up(shards, mend, "repairs were made")
     return done

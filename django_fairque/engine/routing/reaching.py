@@ -1,0 +1,64 @@
+"""Changes on many shards: what can be reached is changed, whatever is away, and then it is said what was not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.errors import RedisConnectionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from django_fairque.engine.commands import Commands
+    from django_fairque.engine.shards import Shards
+    from django_fairque.engine.steps import Steps
+
+
+def reach(
+    shards: Shards, wanted: Iterable[Commands], act: Callable[[Commands], Steps[None]]
+) -> Steps[dict[int, RedisConnectionError]]:
+    """``act`` on each of these; returns why it could not on which, by their numbers.
+
+    Those that are known to be away come last, and the first of these that fails is the last that is tried: a node that does
+    not answer is waited for once.
+    """
+    failures: dict[int, RedisConnectionError] = {}
+    for shard in sorted(wanted, key=shards.is_present, reverse=True):
+        number = shard.keys.shard
+        if failures and number in shards.missing_now():
+            failures[number] = next(iter(failures.values()))
+            continue
+        try:
+            yield from act(shard)
+        except RedisConnectionError as error:
+            if number not in shards.missing_now():
+                raise
+            failures[number] = error
+    return failures
+
+
+def add_up(
+    shards: Shards,
+    count: Callable[[Commands, int | None], Steps[int]],
+    done: str,
+    most: int | None = None,
+) -> Steps[int]:
+    """The sum of what ``count`` returns on all shards, at most ``most``; it is told how many of these are left.
+
+    Raises:
+        ShardsAwayError: it would be more if all could be reached. The text begins with the sum and ``done``, such as
+            "tasks were canceled".
+    """
+    total = 0
+
+    def act(shard: Commands) -> Steps[None]:
+        nonlocal total
+        if not total or most is None or total < most:  # the first says what is wrong with a limit
+            total += yield from count(shard, None if most is None else most - total)
+
+    failures = yield from reach(shards, shards.all, act)
+    if failures and (most is None or total < most):
+        raise shards.without(failures, f"{total} {done}, and not all could be looked at") from next(
+            iter(failures.values())
+        )
+    return total

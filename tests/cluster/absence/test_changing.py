@@ -1,0 +1,110 @@
+"""What is done to a whole queue while a node is away: it is done where it can be, and the rest is named."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.conf import RedisConfig
+from django_fairque.conf.clients import aclose_client
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.errors import RedisConnectionError, ShardsAwayError
+from django_fairque.engine.models import Task
+from tests.engine.conftest import task
+
+from .away import CONFIG, DEADLINE, USERS, Away, in_time, stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.alerts import Alert
+    from django_fairque.engine.queue import FairQueue
+
+
+@pytest.fixture
+def busy(queue: FairQueue) -> FairQueue:
+    """Every user has a task that waits, a dead letter, and a part of the run."""
+    while lease := queue.pop("worker", now=2000.0):
+        queue.fail(lease, ValueError("no"), retry=False, now=2001.0)
+    queue.push_graph([task(user) for user in USERS], "run")
+    return queue
+
+
+CHANGES: dict[str, Callable[[FairQueue], int]] = {
+    "tasks were canceled": lambda queue: queue.purge(),
+    "tasks of run 'run' were canceled": lambda queue: queue.cancel_run("run"),
+    "dead letters were requeued": lambda queue: queue.dlq.requeue_all(),
+    "dead letters were given up": lambda queue: queue.dlq.discard_all(),
+    "dead letters were forgotten": lambda queue: queue.dlq.cleanup(0),
+}
+
+
+def test_all_that_lives_is_changed_and_the_rest_is_named(busy: FairQueue, away: Away) -> None:
+    away.kill()
+    for done, change in CHANGES.items():
+        count = (
+            0 if done.startswith(("tasks of run", "dead letters were gi", "dead letters were f")) else len(away.others)
+        )
+        with pytest.raises(
+            ShardsAwayError, match=rf"^{count} {done}, and not all could be looked at: shards "
+        ) as caught:
+            change(busy)
+        assert caught.value.shards == away.shards
+    assert busy.get_stats().states["canceled"] == len(away.others)
+    with pytest.raises(ShardsAwayError, match=r"^0 repairs were made"):
+        busy.repair()
+    away.start()
+    away.six.wait_whole()
+    assert busy.purge() == len(USERS)  # what was requeued, and of the others what had waited all the time
+    assert busy.dlq.discard_all() == len(away.users)
+    assert busy.check_invariants() == []
+
+
+def test_who_wants_no_more_than_what_lives_is_told_of_nothing(busy: FairQueue, away: Away) -> None:
+    away.kill()
+    some = len(away.others) // 2
+    assert busy.purge(some) == some
+    assert busy.get_stats().states["queued"] == len(away.others) - some
+
+
+def test_nobody_waits_for_each_of_the_shards(busy: FairQueue, away: Away) -> None:
+    with stopped(away), pytest.raises(ShardsAwayError), in_time():
+        busy.purge()
+
+
+def test_alerts_are_handed_out_all_the_same(queue: FairQueue, away: Away) -> None:
+    begun = time.time() + 1000
+    for user in USERS:
+        queue.user(user).set_sla(10.0, now=begun)
+        queue.push(Task.create(user, 3, {}), now=begun)
+    for seconds in (5.0, 9.0, 20.0):
+        queue.sweep(now=begun + seconds)
+    away.kill()
+    found = []
+    while some := _alerts(queue, begun + 20.0):
+        found += some
+    assert {alert.user_id for alert in found} == set(away.others)
+    with pytest.raises(RedisConnectionError):
+        queue.take_alerts()
+
+
+def _alerts(queue: FairQueue, now: float) -> list[Alert]:
+    try:
+        return queue.take_alerts(now=now)
+    except RedisConnectionError:
+        return []
+
+
+async def test_coroutines_do_the_same(busy: FairQueue, away: Away) -> None:
+    config = RedisConfig(url=away.url, cluster=True, socket_timeout=DEADLINE, socket_connect_timeout=DEADLINE)
+    client = config.create_async_redis_client()
+    same = AsyncFairQueue(client, config=CONFIG)
+    await same.get_stats()
+    away.kill()
+    with pytest.raises(ShardsAwayError, match=f"^{len(away.others)} tasks were canceled"), in_time():
+        await same.purge()
+    with pytest.raises(ShardsAwayError, match=f"^{len(away.others)} dead letters were requeued"), in_time():
+        await same.dlq.requeue_all()
+    await aclose_client(client)
