@@ -199,8 +199,12 @@ def written(admin_client: Client, queue: FairQueue, redis: Any) -> set[tuple[str
     return _written
 
 
+SLICES = [CORPUS[at :: -(-len(CORPUS) // SLICE)] for at in range(-(-len(CORPUS) // SLICE))]
+"""Each with a little of every kind. They take five seconds each: most are for those who ask for what is slow."""
+
+
 @pytest.mark.parametrize(
-    "strings", [CORPUS[at : at + SLICE] for at in range(0, len(CORPUS), SLICE)], ids=lambda some: ""
+    "strings", [SLICES[0], *(pytest.param(some, marks=pytest.mark.slow) for some in SLICES[1:])], ids=lambda some: ""
 )
 def test_hostile_text_stays_text(
     admin_client: Client, queue: FairQueue, written: set[tuple[str, str]], strings: list[str]

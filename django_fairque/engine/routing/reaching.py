@@ -53,8 +53,8 @@ def add_up(
 
     def act(shard: Commands) -> Steps[None]:
         nonlocal total
-        if not total or most is None or total < most:  # the first says what is wrong with a limit
-            total += yield from count(shard, None if most is None else most - total)
+        if not total or most is None or total < most:  # the first says what is wrong with a limit, and sees it as it came
+            total += yield from count(shard, most - total if most and total else most)
 
     failures = yield from reach(shards, shards.all, act)
     if failures and (most is None or total < most):

@@ -166,7 +166,7 @@ def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Ale
 
 def purge(shards: Shards, limit: int, now: float | None) -> Steps[int]:
     def cancel(shard: Commands, left: int | None) -> Steps[int]:
-        return (yield from waiting.purge(shard, limit if left is None else left, now))
+        return (yield from waiting.purge(shard, left if left is not None else limit, now))
 
     return (yield from add_up(shards, cancel, "tasks were canceled", limit))
 
