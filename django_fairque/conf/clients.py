@@ -7,10 +7,13 @@ twice has one effect; redis-py would repeat a push ten times and not say so.
 from __future__ import annotations
 
 import socket
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.errors import RedisConnectionError
+
+from .version import version
 
 if TYPE_CHECKING:
     from redis import Redis, RedisCluster
@@ -83,7 +86,22 @@ def _common(config: RedisConfig) -> dict[str, Any]:
         "socket_timeout": config.socket_timeout,
         "socket_connect_timeout": config.socket_connect_timeout,
         "health_check_interval": config.health_check_interval,
+        **_name(),
     }
+
+
+@cache
+def _name() -> dict[str, Any]:
+    """What CLIENT LIST says of our connections: the package and, with it, this one.
+
+    redis-py since 7.1 takes it from its caller, or looks its own version up for each connection: 3 of the 4 ms that making one
+    takes. What is older looks once, and can't be told more.
+    """
+    try:
+        driver_info = import_module("redis.driver_info").DriverInfo()
+    except ImportError:
+        return {}
+    return {"driver_info": driver_info.add_upstream_driver("django-fairque", version())}
 
 
 def _retry(package: str) -> dict[str, Any]:

@@ -6,8 +6,9 @@ import os
 import platform
 import socket
 import time
-from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from django_fairque.conf.version import version
 
 from .memory import resident_mb
 from .options import names
@@ -18,17 +19,6 @@ if TYPE_CHECKING:
     from .options import WorkerOptions
 
 _started = time.time()
-
-
-@cache
-def version() -> str:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("django-fairque")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def status_of(*, is_quiet: bool, is_stopping: bool) -> str:

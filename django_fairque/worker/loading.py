@@ -36,13 +36,21 @@ def load(options: WorkerOptions) -> None:
 
 
 def load_ahead(options: WorkerOptions) -> None:
-    """As `load`, and more that children would import."""
+    """As `load`, and more that children would import, read or work out."""
     load(options)
+    from django_fairque.conf import get_config, get_queue
+    from django_fairque.engine import scripts
+
     from .setting import imported
 
     imported(options.handler)
     for module in AHEAD:
         importlib.import_module(module)
+    for name in scripts.names():
+        scripts.load(name)
+    if not get_config().redis.cluster:  # whose client asks for the nodes at once
+        for queue in options.queues:
+            get_queue(queue)
 
 
 def let_go() -> None:

@@ -16,13 +16,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config, get_queue
+from django_fairque.conf.version import version
 from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 
 from .child import DONE, READY, RETIRING
 from .forks import ForkServerGoneError
 from .health import HealthFile
 from .herald import MOST_WAITING
-from .identity import figures_of, version
+from .identity import figures_of
 from .keeper import Keeper, Member
 from .log import logger
 from .notices import Notices

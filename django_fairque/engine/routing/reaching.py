@@ -53,7 +53,8 @@ def add_up(
 
     def act(shard: Commands) -> Steps[None]:
         nonlocal total
-        if not total or most is None or total < most:  # the first says what is wrong with a limit, and sees it as it came
+        # The first says what is wrong with a limit, and so must see it as it came.
+        if not total or most is None or total < most:
             total += yield from count(shard, most - total if most and total else most)
 
     failures = yield from reach(shards, shards.all, act)
