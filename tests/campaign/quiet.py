@@ -53,7 +53,12 @@ def poison(world: World, count: int) -> int:
         world.journal.write(what="ok", ids=[task.task_id])
         time.sleep(EVERY)
     ids = [task.task_id for task in tasks]
-    world.wait(lambda: all(world.queue.get_task(i).state.is_ended for i in ids), 120, "poison: still handed out")
+    # A look costs as much as several tasks, whose waiting is measured here.
+    world.wait(
+        lambda: all(world.queue.get_task(i).state.is_ended for i in reversed(ids)),
+        *(180, "poison: still handed out"),
+        look_every=0.5,
+    )
     world.figures["waits"] = [(since, until), (until, time.time())]
     starts = Counter(line["id"] for line in world.fleet.effects() if line["what"] == "start")
     dead = 0

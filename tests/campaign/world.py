@@ -214,7 +214,7 @@ class World:
         """Write down what this process is about to push."""
         self.journal.write(**intent(tasks))
 
-    def wait(self, condition: Callable[[], Any], seconds: float, otherwise: str) -> bool:
+    def wait(self, condition: Callable[[], Any], seconds: float, otherwise: str, *, look_every: float = 0.01) -> bool:
         """Whether it happened in time; if not that is a violation."""
         deadline = time.monotonic() + seconds
         while True:
@@ -226,7 +226,7 @@ class World:
             if time.monotonic() > deadline:
                 self.violations.append(f"{otherwise} within {seconds:g} s")
                 return False
-            time.sleep(0.01)
+            time.sleep(look_every)
 
 
 def _lease(task_id: str, token: int, worker: str) -> Lease:
