@@ -184,6 +184,22 @@ def test_a_terminal_is_cleared_before_each_look(queue: FairQueue, server: Server
     os.close(ours)
 
 
+def test_no_sleep_is_longer_than_ctrl_c_may_go_unnoticed(
+    queue: FairQueue, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that comes just before a sleep does not end that sleep: one in eighty did, right after a look."""
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run("--watch", "3600").count("totals") == 1
+    assert slept == [0.5] * 3
+
+
 def test_a_reader_that_has_seen_enough_ends_it_quietly(queue: FairQueue, server: Server) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
 CLEAR = "\x1b[H\x1b[2J"
+SEEN_WITHIN = 0.5
+"""Seconds after which Ctrl-C is noticed at the latest."""
 LONGEST = 86_400
 
 
@@ -58,7 +60,7 @@ class Command(QueueCommand):
             looks += 1
             if looks == options["count"]:
                 return
-            time.sleep(options["watch"])
+            _sleep(options["watch"])
 
     def _look(self, queue: FairQueue, options: dict[str, Any], before: int) -> None:
         """One of many looks: a server that is away for a while does not end them."""
@@ -83,6 +85,13 @@ class Command(QueueCommand):
             # Its reader, such as `head`, has seen enough. Python flushes its output once more when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
+
+
+def _sleep(seconds: float) -> None:
+    """In short pieces: Ctrl-C between Python's look for signals and the system's sleep is seen only after the sleep."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, SEEN_WITHIN))
 
 
 def _check(options: dict[str, Any]) -> None:
