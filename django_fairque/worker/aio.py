@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
     from .options import WorkerArguments
 
+CANCEL_LOOPS_AGAIN = 0.5
+CANCEL_TASKS_AGAIN = 5.0
+"""Seconds after which what was canceled and has not ended is canceled again; tasks may have something to tidy up."""
+
 
 class AsyncWorker:
     """Runs ``async def`` tasks on the running event loop, others in threads beside it.
@@ -82,7 +86,9 @@ class AsyncWorker:
         try:
             await self._ended(pullers)
         finally:
-            await cancel_all([*pullers, *helpers, *(task for desk in self._desks for task in desk.all_tasks())])
+            loops = [*pullers, *helpers, *(desk.watcher for desk in self._desks if desk.watcher)]
+            await cancel_all(loops, CANCEL_LOOPS_AGAIN)
+            await cancel_all((task for desk in self._desks for task in desk.running), CANCEL_TASKS_AGAIN)
             threads.shutdown(wait=False)
             for desk in self._desks:
                 await desk.leave()

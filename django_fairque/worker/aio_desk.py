@@ -67,7 +67,8 @@ class Desk:
         self._epochs = Epochs()
         self._reporter = Reporter()
         self._revoked: set[str] = set()
-        self._watcher: asyncio.Task[None] | None = None
+        self.watcher: asyncio.Task[None] | None = None
+        """Waits for news, and ends with them."""
         self._services = self._made_services()
 
     def _made_services(self) -> Services:
@@ -77,9 +78,6 @@ class Desk:
             asyncio.run_coroutine_threadsafe(self.queue.set_progress(*report), loop).result()
 
         return services(self.queue, self._options, self._revoked, imported(self._options.handler), send_progress)
-
-    def all_tasks(self) -> list[asyncio.Future[None]]:
-        return [*self.running, *([self._watcher] if self._watcher else [])]
 
     # --- talking to the server ---
 
@@ -97,7 +95,7 @@ class Desk:
                 continue
             seconds = lane.watch(now)
             if seconds is not None:
-                self._watcher = asyncio.ensure_future(self._watch(seconds))
+                self.watcher = asyncio.ensure_future(self._watch(seconds))
             self._worker.start_more()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.called.wait(), max(0.0005, lane.patience(now)))

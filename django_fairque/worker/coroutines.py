@@ -18,13 +18,23 @@ from django_fairque.conf import aclose_queues
 from . import database
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable
 
 
-async def cancel_all(tasks: Sequence[asyncio.Future[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def cancel_all(tasks: Iterable[asyncio.Future[None]], again: float) -> None:
+    """Cancel these until they have ended, anew after ``again`` seconds each time.
+
+    Once is not always enough. `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in the moment
+    in which what it waits for is done (https://github.com/python/cpython/issues/86296; mended in Python 3.12).
+    """
+    left = all_of_them = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=again)
+    await asyncio.gather(
+        *all_of_them, return_exceptions=True
+    )  # or what they raised would be reported as never looked at
 
 
 class Interrupted(Exception):  # noqa: N818 - says what was done to it
