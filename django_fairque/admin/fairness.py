@@ -80,11 +80,15 @@ class Row:
         return duration(seconds) if self.stats.last_hour.wait.count else "–"
 
     @property
+    def group_text(self) -> str:
+        """Which it belongs to, in words; empty for none."""
+        return _("group %(value)s") % {"value": self.stats.group} if self.stats.group else ""
+
+    @property
     def limits(self) -> list[str]:
-        """Its settings in words, those that are set."""
+        """What it has to keep to, in words."""
         stats = self.stats
         known = {
-            _("group %(value)s"): stats.group,
             _("at most %(value)s at once"): stats.max_running and number(stats.max_running),
             _("rate %(value)s"): stats.rate,
             _("backlog %(value)s"): stats.max_backlog and number(stats.max_backlog),

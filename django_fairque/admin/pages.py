@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .dead_letter import DeadLetter
 from .dead_letters import DeadLetters
 from .dependencies import Dependencies
+from .groups import Groups
 from .model_events import ModelEvents
 from .overview import Overview
 from .queues import Queues
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .page import Page
 
 PAGES: tuple[type[Page], ...] = (
-    *(Overview, Queues, Users, Tasks),
+    *(Overview, Queues, Users, Groups, Tasks),
     *(TaskPage, DeadLetters, DeadLetter, Dependencies),
     *(Schedules, Workers, ModelEvents),
 )

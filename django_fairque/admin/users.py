@@ -88,7 +88,8 @@ class Users(FormPage):
         except TaskValidationError as error:
             return {"problem": str(error)}
         (row,) = rows([stats])
-        is_known = bool(stats.sizes.total or stats.started or row.limits or stats.paused or stats.weight != 1)
+        is_set = row.limits or stats.group or stats.paused or stats.weight != 1
+        is_known = bool(stats.sizes.total or stats.started or is_set)
         return {"row": row, "is_recorded": is_known, "form": self.form or LimitsForm.of(stats)}
 
     def pause(self, queue: FairQueue, request: HttpRequest) -> str:

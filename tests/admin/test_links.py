@@ -13,6 +13,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.urls import resolve, reverse
 
+from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 
 from .burying import bury
@@ -92,6 +93,15 @@ def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
     ]
     for (_, url), name in zip(tiles, ("started", "queued", "scheduled", "deferred", "", "dead"), strict=True):
         assert name in said(admin_client.get(html.unescape(url)).content.decode())
+
+
+def test_a_user_leads_to_its_group_and_from_there_back_to_users(admin_client: Client, entry: str) -> None:
+    get_queue().user(USER).set_group("söhne & co/1")
+    for query in ({}, {"user": USER}):
+        assert links(admin_client, "users", **query)["group söhne & co/1"] == ("groups", {"group": "söhne & co/1"})
+    assert links(admin_client, "groups")["söhne & co/1"] == ("groups", {"group": "söhne & co/1"})
+    for query in ({}, {"group": "söhne & co/1"}):
+        assert links(admin_client, "groups", **query)["All users"] == ("users", {})
 
 
 def test_of_a_task(admin_client: Client, entry: str) -> None:

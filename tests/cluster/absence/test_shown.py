@@ -95,7 +95,7 @@ def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
 def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any) -> None:
     away.kill()
     notice = f"can't be reached for now: {', '.join(map(str, away.shards))}."
-    for name in ("overview", "queues", "tasks", "users", "dead_letters", "schedules", "workers"):
+    for name in ("overview", "queues", "tasks", "users", "groups", "dead_letters", "schedules", "workers"):
         page = admin_client.get(reverse(f"admin:django_fairque_{name}")).content.decode()
         assert notice in page, name
         assert "Nothing can be shown" not in page, name

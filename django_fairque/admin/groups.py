@@ -1,0 +1,116 @@
+"""Groups of users: how many members each has, what runs, what holds for all of them together; and changing that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_fairque.engine.errors import ShardsAwayError, TaskValidationError
+from django_fairque.monitoring.formatting import number
+
+from .forms import FormPage, InvalidForm
+from .group_form import GroupForm
+from .page import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.queue import FairQueue
+
+PER_PAGE = 50
+
+
+def _group_of(page: Groups, request: HttpRequest) -> str:
+    return request.POST.get("group", "")
+
+
+def _shards_away(step: Callable[[], None]) -> ShardsAwayError | None:
+    """Those that could not be told."""
+    try:
+        step()
+    except ShardsAwayError as error:
+        return error
+    return None
+
+
+class Groups(FormPage):
+    """A table of groups by name; or, with ``?group=``, one of them with its settings.
+
+    Who may see and change users may see and change their groups: either is about whose tasks start, and when.
+    """
+
+    name = "groups"
+    path = "groups/"
+    title: ClassVar[StrOrPromise] = gettext_lazy("Groups")
+    permission = "view_user"
+    template = "admin/django_fairque/groups.html"
+
+    def facts(self, queue: FairQueue) -> dict[str, Any]:
+        wanted = self.request.GET.get("group", "")
+        return {
+            **(self._one(queue, wanted) if wanted else self._table(queue)),
+            "has_shards": queue.config.shards > 1,
+            "wanted": wanted,
+            "all": self.url(self.name),
+            "users": self.link("users"),
+        }
+
+    def _table(self, queue: FairQueue) -> dict[str, Any]:
+        cursor = self.request.GET.get("cursor") or None
+        page = queue.groups(cursor, PER_PAGE)
+        return {
+            "table": [(stats, self.url(self.name, group=stats.group)) for stats in queue.group_stats(page.items)],
+            "next": self.url(self.name, cursor=page.cursor) if page.cursor else "",
+            "first": self.url(self.name) if cursor else "",
+        }
+
+    def _one(self, queue: FairQueue, group: str) -> dict[str, Any]:
+        self.hold()
+        try:
+            stats = queue.group(group).stats()
+        except TaskValidationError as error:
+            return {"problem": str(error)}
+        return {"stats": stats, "form": self.form or GroupForm.of(stats)}
+
+    def pause(self, queue: FairQueue, request: HttpRequest) -> str:
+        name = _group_of(self, request)
+        done = _("Group %(group)s is paused: no task of its members starts; what runs goes on.") % {"group": name}
+        return self._do(queue, name, done, queue.group(name).pause)
+
+    def resume(self, queue: FairQueue, request: HttpRequest) -> str:
+        name = _group_of(self, request)
+        return self._do(queue, name, _("Group %(group)s is resumed.") % {"group": name}, queue.group(name).resume)
+
+    def settings(self, queue: FairQueue, request: HttpRequest) -> str:
+        """Both are set whether or not they differ: a shard that was away may have missed either."""
+        name = _group_of(self, request)
+        group, form = queue.group(name), GroupForm(request.POST)
+        if not form.is_valid():
+            raise InvalidForm(form)
+        weight, limit = form.cleaned_data["weight"], form.cleaned_data["max_running"]
+        facts = {"group": name, "weight": f"{weight:g}", "limit": limit and number(limit)}
+        if limit is None:
+            done = _("Group %(group)s has weight %(weight)s and no limit.") % facts
+        else:
+            done = _("Group %(group)s has weight %(weight)s and runs at most %(limit)s tasks at once.") % facts
+        return self._do(queue, name, done, lambda: group.set_weight(weight), lambda: group.set_max_running(limit))
+
+    def _do(self, queue: FairQueue, group: str, done: str, *steps: Callable[[], None]) -> str:
+        """Take all steps, though some shards may be away. The others act on them, so the audit trail has that too."""
+        away = [error for error in map(_shards_away, steps) if error]
+        if not away:
+            return done
+        if len(away[-1].shards) < queue.config.shards:
+            self.log(group, f"{done} {away[-1]}")
+        raise away[-1]
+
+    actions: ClassVar[dict[str, Action]] = {
+        "pause": Action("change_user", pause, _group_of),
+        "resume": Action("change_user", resume, _group_of),
+        "settings": Action("change_user", settings, _group_of),
+    }
