@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.urls import reverse
 
@@ -101,3 +102,27 @@ def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any)
         assert "Nothing can be shown" not in page, name
     page = admin_client.get(reverse("admin:django_fairque_queues")).content.decode()
     assert page.count("can't be reached for now</td>") == len(away.shards)
+
+
+@pytest.mark.django_db
+def test_the_admin_changes_a_group_where_it_can_and_says_where_not(
+    queue: FairQueue, away: Away, admin_client: Any
+) -> None:
+    for user in (*away.users, *away.others):
+        queue.user(user).set_group("acme")
+    away.kill()
+    fields = {"group": "acme", "action": "settings", "weight": "3", "max_running": "2"}
+    page = admin_client.post(reverse("admin:django_fairque_groups"), fields, follow=True)
+    away_now = f"shards {', '.join(map(str, away.shards))} of queue 'default' can't be reached"
+    (told,) = [str(each) for each in page.context["messages"]]
+    assert told.startswith(f"group 'acme' was changed without some: {away_now}")
+    (entry,) = LogEntry.objects.all()
+    assert entry.object_id == "default: acme"
+    assert entry.change_message.startswith("Group acme has weight 3 and runs at most 2 tasks at once. group 'acme' was")
+    away.start()
+    eventually(lambda: not queue.group("acme").stats().missing_shards, 20)
+    held = [shard.group("acme").stats() for shard in queue.shards]
+    assert {each.weight for number, each in enumerate(held) if number in away.shards} == {1}
+    admin_client.post(reverse("admin:django_fairque_groups"), fields)
+    held = [shard.group("acme").stats() for shard in queue.shards]
+    assert {(each.weight, each.max_running) for each in held} == {(3, 2)}, "saving again tells those that were away"
