@@ -80,11 +80,11 @@ class Groups(FormPage):
     def pause(self, queue: FairQueue, request: HttpRequest) -> str:
         name = _group_of(self, request)
         done = _("Group %(group)s is paused: no task of its members starts; what runs goes on.") % {"group": name}
-        return self._do(queue, name, done, queue.group(name).pause)
+        return self._do(queue, done, queue.group(name).pause)
 
     def resume(self, queue: FairQueue, request: HttpRequest) -> str:
         name = _group_of(self, request)
-        return self._do(queue, name, _("Group %(group)s is resumed.") % {"group": name}, queue.group(name).resume)
+        return self._do(queue, _("Group %(group)s is resumed.") % {"group": name}, queue.group(name).resume)
 
     def settings(self, queue: FairQueue, request: HttpRequest) -> str:
         """Both are set whether or not they differ: a shard that was away may have missed either."""
@@ -98,16 +98,16 @@ class Groups(FormPage):
             done = _("Group %(group)s has weight %(weight)s and no limit.") % facts
         else:
             done = _("Group %(group)s has weight %(weight)s and runs at most %(limit)s tasks at once.") % facts
-        return self._do(queue, name, done, lambda: group.set_weight(weight), lambda: group.set_max_running(limit))
+        return self._do(queue, done, lambda: group.set_weight(weight), lambda: group.set_max_running(limit))
 
-    def _do(self, queue: FairQueue, group: str, done: str, *steps: Callable[[], None]) -> str:
-        """Take all steps, though some shards may be away. The others act on them, so the audit trail has that too."""
+    def _do(self, queue: FairQueue, done: str, *steps: Callable[[], None]) -> str:
+        """Take all steps, though some shards may be away."""
         away = [error for error in map(_shards_away, steps) if error]
         if not away:
             return done
-        if len(away[-1].shards) < queue.config.shards:
-            self.log(group, f"{done} {away[-1]}")
-        raise away[-1]
+        if len(away[-1].shards) == queue.config.shards:
+            raise away[-1]
+        raise ShardsAwayError(f"{done} {away[-1]}", away[-1].shards)
 
     actions: ClassVar[dict[str, Action]] = {
         "pause": Action("change_user", pause, _group_of),

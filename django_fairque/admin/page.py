@@ -18,6 +18,7 @@ from django_fairque.engine.errors import (
     ConfigurationError,
     FairQueueError,
     RedisConnectionError,
+    ShardsAwayError,
     TaskNotFoundError,
 )
 from django_fairque.models import Queue
@@ -138,8 +139,11 @@ class Page(View):
         try:
             if self.queue_name not in queue_names():
                 raise Http404(_("There is no queue %(name)s.") % {"name": self.queue_name})
-            done = action.method(self, page_queue(self.queue_name), request)
+            queue = page_queue(self.queue_name)
+            done = action.method(self, queue, request)
         except (FairQueueError, ValueError) as error:
+            if isinstance(error, ShardsAwayError) and len(error.shards) < queue.config.shards:
+                self.log(action.subject(self, request), str(error))  # it may have been done on the others
             messages.error(request, str(error))
         else:
             self.log(action.subject(self, request), done)

@@ -115,10 +115,10 @@ def test_the_admin_changes_a_group_where_it_can_and_says_where_not(
     page = admin_client.post(reverse("admin:django_fairque_groups"), fields, follow=True)
     away_now = f"shards {', '.join(map(str, away.shards))} of queue 'default' can't be reached"
     (told,) = [str(each) for each in page.context["messages"]]
-    assert told.startswith(f"group 'acme' was changed without some: {away_now}")
+    what = "Group acme has weight 3 and runs at most 2 tasks at once."
+    assert told.startswith(f"{what} group 'acme' was changed without some: {away_now}")
     (entry,) = LogEntry.objects.all()
-    assert entry.object_id == "default: acme"
-    assert entry.change_message.startswith("Group acme has weight 3 and runs at most 2 tasks at once. group 'acme' was")
+    assert (entry.object_id, entry.change_message) == ("default: acme", told)
     away.start()
     eventually(lambda: not queue.group("acme").stats().missing_shards, 20)
     held = [shard.group("acme").stats() for shard in queue.shards]
@@ -126,3 +126,19 @@ def test_the_admin_changes_a_group_where_it_can_and_says_where_not(
     admin_client.post(reverse("admin:django_fairque_groups"), fields)
     held = [shard.group("acme").stats() for shard in queue.shards]
     assert {(each.weight, each.max_running) for each in held} == {(3, 2)}, "saving again tells those that were away"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("action", "said"), [("pause", "paused without some"), ("purge", "tasks were canceled, and not")]
+)
+def test_what_the_admin_did_to_a_part_of_a_queue_is_in_the_audit_trail(
+    queue: FairQueue, away: Away, admin_client: Any, action: str, said: str
+) -> None:
+    away.kill()
+    url = f"{reverse('admin:django_fairque_queues')}?queue=default"
+    page = admin_client.post(url, {"action": action, "confirm": "yes"}, follow=True)
+    (told,) = [str(each) for each in page.context["messages"]]
+    assert said in told
+    (entry,) = LogEntry.objects.all()
+    assert (entry.object_id, entry.change_message) == ("default", told)
