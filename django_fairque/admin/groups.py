@@ -11,7 +11,7 @@ from django_fairque.engine.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
 
 from .forms import FormPage, InvalidForm
-from .group_form import GroupForm
+from .limits import GroupForm
 from .page import Action
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The form of what holds for one user."""
+"""The forms of what holds for one user, and for a group of users."""
 
 from __future__ import annotations
 
@@ -15,15 +15,41 @@ from django_fairque.engine.users import LIMITS, parse_rate
 from .forms import InvalidForm
 
 if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+    from typing_extensions import Self
+
+    from django_fairque.engine.groups import GroupStats
     from django_fairque.engine.users import UserQueue, UserStats
 
 
-class LimitsForm(forms.Form):
+def _weight(help_text: StrOrPromise) -> forms.FloatField:
+    return forms.FloatField(label=_("Weight"), min_value=0.001, max_value=1000, help_text=help_text)
+
+
+def _max_running(help_text: StrOrPromise = "") -> forms.IntegerField:
+    return forms.IntegerField(
+        label=_("Running at once"), required=False, min_value=1, max_value=LIMITS["max_running"], help_text=help_text
+    )
+
+
+class SettingsForm(forms.Form):
+    """Its fields are named as those of the figures that they begin with."""
+
+    @classmethod
+    def of(cls, stats: UserStats | GroupStats) -> Self:
+        """What holds now."""
+        return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
+
+
+class GroupForm(SettingsForm):
+    weight = _weight(_("2 is twice the share of a user of weight 1, for all members together"))
+    max_running = _max_running(_("tasks of all members together; empty for no limit"))
+
+
+class LimitsForm(SettingsForm):
     """Empty: no limit, or the queue's own."""
 
-    weight = forms.FloatField(
-        label=_("Weight"), min_value=0.001, max_value=1000, help_text=_("2 is twice the share of a user of weight 1")
-    )
+    weight = _weight(_("2 is twice the share of a user of weight 1"))
     group = forms.CharField(
         label=_("Group"),
         required=False,
@@ -31,9 +57,7 @@ class LimitsForm(forms.Form):
         strip=False,
         help_text=_("an organisation: its members share what one user would get; empty for none"),
     )
-    max_running = forms.IntegerField(
-        label=_("Running at once"), required=False, min_value=1, max_value=LIMITS["max_running"]
-    )
+    max_running = _max_running()
     rate = forms.CharField(
         label=_("Rate"), required=False, max_length=40, help_text=_("starts per unit of time, such as 100/m or 5/10s")
     )
@@ -47,11 +71,6 @@ class LimitsForm(forms.Form):
     sla = forms.FloatField(
         label=_("Promised start"), required=False, help_text=_("seconds; empty for each priority's own")
     )
-
-    @classmethod
-    def of(cls, stats: UserStats) -> LimitsForm:
-        """What holds now."""
-        return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
 
     def clean_group(self) -> str | None:
         text: str = self.cleaned_data["group"]

@@ -14,6 +14,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 from tests.benchmarks.admin import cost
 
+from .reading import messages_of
 from .reading import said as words_of
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ def shown(client: Client, **query: str) -> str:
 def act(client: Client, group: str, action: str, **fields: Any) -> HttpResponse:
     data = {"group": group, "action": action, **fields}
     return client.post(url(group=group), data, follow=True)  # type: ignore[return-value]
-
-
-def said(answer: HttpResponse) -> str:
-    return " ".join(str(each) for each in answer.context["messages"])  # type: ignore[attr-defined]
 
 
 def form(**changes: str) -> dict[str, str]:
@@ -213,10 +210,10 @@ class TestActs:
     def test_pause_and_resume(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
         queue.push(Task.create("ann", 3, None))
-        assert "Group acme is paused: no task of its members starts" in said(act(admin_client, "acme", "pause"))
+        assert "Group acme is paused: no task of its members starts" in messages_of(act(admin_client, "acme", "pause"))
         assert queue.pop("w") is None
         assert "paused" in words_of(shown(admin_client, group="acme"))
-        assert "Group acme is resumed." in said(act(admin_client, "acme", "resume"))
+        assert "Group acme is resumed." in messages_of(act(admin_client, "acme", "resume"))
         assert queue.pop("w") is not None
         assert [(e.object_id, e.change_message[:19]) for e in LogEntry.objects.order_by("pk")] == [
             ("default: acme", "Group acme is pause"),
@@ -225,12 +222,12 @@ class TestActs:
 
     def test_weight_and_limit(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
-        told = said(act(admin_client, "acme", "settings", **form(weight="2.5", max_running="1000")))
+        told = messages_of(act(admin_client, "acme", "settings", **form(weight="2.5", max_running="1000")))
         assert told == "Group acme has weight 2.5 and runs at most 1,000 tasks at once."
         stats = queue.group("acme").stats()
         assert (stats.weight, stats.max_running) == (2.5, 1000)
         assert LogEntry.objects.get().change_message == told
-        told = said(act(admin_client, "acme", "settings", **form(weight="0.001")))
+        told = messages_of(act(admin_client, "acme", "settings", **form(weight="0.001")))
         assert told == "Group acme has weight 0.001 and no limit."
         stats = queue.group("acme").stats()
         assert (stats.weight, stats.max_running) == (0.001, None)
@@ -273,6 +270,6 @@ class TestActs:
         for action in ("pause", "resume", "settings"):
             for name in ("", "x" * 300):
                 fields = {"group": name, "action": action, **form()}
-                assert "group must be" in said(admin_client.post(url(), fields, follow=True))  # type: ignore[arg-type]
+                assert "group must be" in messages_of(admin_client.post(url(), fields, follow=True))
         assert not LogEntry.objects.exists()
         assert queue.groups().items == []

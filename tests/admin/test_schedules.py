@@ -14,6 +14,8 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 from django_fairque.tasks.schedules import sync_schedules
 
+from .reading import messages_of
+
 if TYPE_CHECKING:
     from django.http import HttpResponse
     from django.test import Client
@@ -38,10 +40,6 @@ def rows(client: Client, **query: str) -> dict[str, Any]:
 
 def act(client: Client, action: str, name: str, **fields: Any) -> HttpResponse:
     return client.post(url(), {"action": action, "name": name, **fields}, follow=True)  # type: ignore[return-value]
-
-
-def said(answer: Any) -> str:
-    return " ".join(str(each) for each in answer.context["messages"])
 
 
 def filled(**changes: Any) -> dict[str, Any]:
@@ -142,7 +140,7 @@ class TestTable:
 class TestAdding:
     def test_by_cron(self, admin_client: Client, queue: FairQueue) -> None:
         answer = add(admin_client, user="acme", priority="HIGH", kwargs="{}")
-        assert said(answer) == "Schedule nightly was added: At 03:00 on Monday through Friday."
+        assert messages_of(answer) == "Schedule nightly was added: At 03:00 on Monday through Friday."
         schedule = queue.schedules.get("nightly")
         assert (schedule.cron, schedule.timezone, schedule.missed) == ("0 3 * * 1-5", "Europe/Berlin", "one")
         assert (schedule.enabled, schedule.source) == (True, "admin")
@@ -150,7 +148,7 @@ class TestAdding:
         assert (schedule.task["user_id"], schedule.task["name"]) == ("acme", TASK)
         assert schedule.make_task(None).priority.name == "HIGH"
         entry = LogEntry.objects.get()
-        assert (entry.object_id, entry.change_message) == ("default: nightly", said(answer))
+        assert (entry.object_id, entry.change_message) == ("default: nightly", messages_of(answer))
 
     def test_by_interval_switched_off(self, admin_client: Client, queue: FairQueue) -> None:
         add(admin_client, cron="", every="90", enabled="")
@@ -214,7 +212,7 @@ class TestEditing:
         task = Task.create("ann", 2, {"args": ["k", 1], "kwargs": {}}, name=TASK, max_retries=9, timeout=7)
         before = queue.schedules.add("a", task=task, every=60, grace=5, source="command")
         answer = edit(admin_client, "a", cron="0 4 * * *", args="", user="ann", priority=task.priority.name)
-        assert said(answer) == "Schedule a was changed: At 04:00 every day."
+        assert messages_of(answer) == "Schedule a was changed: At 04:00 every day."
         after = queue.schedules.get("a")
         assert after.task == before.task
         assert (after.cron, after.every, after.grace, after.source) == ("0 4 * * *", None, 5, "command")
@@ -256,7 +254,7 @@ class TestEditing:
 
     def test_one_that_is_gone_is_not_found(self, admin_client: Client, queue: FairQueue) -> None:
         assert admin_client.get(url(edit="gone")).status_code == 404
-        assert "has no schedule 'gone'" in said(edit(admin_client, "gone"))
+        assert "has no schedule 'gone'" in messages_of(edit(admin_client, "gone"))
 
 
 class TestActs:
@@ -265,7 +263,7 @@ class TestActs:
         queue.schedules.add("a", task=Task.create("ann", 3, 1), every=3600)
 
     def test_run_now(self, admin_client: Client, queue: FairQueue) -> None:
-        text = said(act(admin_client, "run", "a"))
+        text = messages_of(act(admin_client, "run", "a"))
         lease = queue.pop("w")
         assert lease is not None
         assert text == f"Schedule a: task {lease.task_id} was enqueued."
@@ -284,11 +282,11 @@ class TestActs:
         assert queue.schedules.get("a").enabled
         assert not LogEntry.objects.exists()
         fields = question.context["question"].fields  # type: ignore[attr-defined]
-        assert said(act(admin_client, "remove", confirm="yes", **fields)) == "Schedule a was removed."
+        assert messages_of(act(admin_client, "remove", confirm="yes", **fields)) == "Schedule a was removed."
         assert queue.schedules.list() == []
         assert LogEntry.objects.get().object_id == "default: a"
 
     def test_one_that_is_gone_is_told(self, admin_client: Client, queue: FairQueue) -> None:
         for action in ("run", "enable", "disable", "remove"):
-            assert "has no schedule 'gone'" in said(act(admin_client, action, "gone"))
+            assert "has no schedule 'gone'" in messages_of(act(admin_client, action, "gone"))
         assert not LogEntry.objects.exists()

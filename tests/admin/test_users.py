@@ -12,6 +12,8 @@ from django.urls import reverse
 from django_fairque.admin.users import PER_PAGE
 from django_fairque.engine.models import Task
 
+from .reading import messages_of
+
 if TYPE_CHECKING:
     from django.http import HttpResponse
     from django.test import Client
@@ -35,10 +37,6 @@ def shown(client: Client, **query: str) -> str:
 
 def act(client: Client, user: str, action: str, **fields: Any) -> HttpResponse:
     return client.post(url(user=user), {"user": user, "action": action, **fields}, follow=True)  # type: ignore[return-value]
-
-
-def said(answer: HttpResponse) -> str:
-    return " ".join(str(each) for each in answer.context["messages"])  # type: ignore[attr-defined]
 
 
 def push(queue: FairQueue, user: str, count: int, **options: Any) -> None:
@@ -272,9 +270,9 @@ class TestOne:
 class TestActs:
     def test_pause_and_resume(self, admin_client: Client, queue: FairQueue) -> None:
         push(queue, "ann", 1)
-        assert "User ann is paused" in said(act(admin_client, "ann", "pause"))
+        assert "User ann is paused" in messages_of(act(admin_client, "ann", "pause"))
         assert queue.pop("w") is None
-        assert "User ann is resumed" in said(act(admin_client, "ann", "resume"))
+        assert "User ann is resumed" in messages_of(act(admin_client, "ann", "resume"))
         assert queue.pop("w") is not None
         assert [(e.object_id, e.change_message[:18]) for e in LogEntry.objects.order_by("pk")] == [
             ("default: ann", "User ann is paused"),
@@ -283,15 +281,17 @@ class TestActs:
 
     def test_all_limits_at_once(self, admin_client: Client, queue: FairQueue) -> None:
         fields = limits(weight="2.5", group="acme", max_running="3", rate="100/m", max_backlog="500", sla="30")
-        assert "Changed for user ann: " in said(act(admin_client, "ann", "limits", **fields))
+        assert "Changed for user ann: " in messages_of(act(admin_client, "ann", "limits", **fields))
         stats = queue.user("ann").stats()
         assert (stats.weight, stats.max_running, stats.max_backlog, stats.sla) == (2.5, 3, 500, 30)
         assert (stats.rate, stats.group) == ("100/60s", "acme")
-        assert "Changed for user ann: Rate." in said(act(admin_client, "ann", "limits", **{**fields, "rate": ""}))
+        assert "Changed for user ann: Rate." in messages_of(
+            act(admin_client, "ann", "limits", **{**fields, "rate": ""})
+        )
         assert queue.user("ann").stats().rate is None
 
     def test_what_did_not_change_is_left_alone(self, admin_client: Client, queue: FairQueue) -> None:
-        assert "Nothing was changed for user ann." in said(act(admin_client, "ann", "limits", **limits()))
+        assert "Nothing was changed for user ann." in messages_of(act(admin_client, "ann", "limits", **limits()))
 
     @pytest.mark.parametrize(
         ("field", "value", "words"),
@@ -335,17 +335,17 @@ class TestActs:
         assert not LogEntry.objects.exists()
         fields = question.context["question"].fields  # type: ignore[attr-defined]
         answer = admin_client.post(url(user="ann"), {**fields, "action": "purge", "confirm": "yes"}, follow=True)
-        assert "4 tasks of user ann were canceled." in said(answer)  # type: ignore[arg-type]
+        assert "4 tasks of user ann were canceled." in messages_of(answer)
         sizes = queue.get_queue_sizes("ann")
         assert (sizes.total, sizes.running) == (1, 1)
         assert queue.get_queue_sizes("bob").ready == 1
         assert LogEntry.objects.get().object_id == "default: ann"
 
     def test_there_may_be_nothing_to_purge(self, admin_client: Client, queue: FairQueue) -> None:
-        assert "nothing waiting" in said(act(admin_client, "ann", "purge", confirm="yes"))
+        assert "nothing waiting" in messages_of(act(admin_client, "ann", "purge", confirm="yes"))
 
     def test_a_user_that_can_not_be_is_refused(self, admin_client: Client, queue: FairQueue) -> None:
         for action in ("pause", "resume", "limits", "purge"):
             answer = admin_client.post(url(), {"user": "", "action": action, **limits(), "confirm": "yes"}, follow=True)
-            assert "user_id" in said(answer)  # type: ignore[arg-type]
+            assert "user_id" in messages_of(answer)
         assert not LogEntry.objects.exists()

@@ -14,6 +14,8 @@ from django_fairque.admin.workers import PER_PAGE
 from django_fairque.worker.identity import worker_info
 from django_fairque.worker.options import WorkerOptions
 
+from .reading import messages_of
+
 if TYPE_CHECKING:
     from django.test import Client
 
@@ -38,10 +40,6 @@ def beat(queue: FairQueue, worker: str = "w1", *, status: str = "working", **opt
 
 def act(client: Client, action: str, worker: str = "w1", **fields: str) -> Any:
     return client.post(url(), {"action": action, "worker": worker, **fields}, follow=True)
-
-
-def said(answer: Any) -> str:
-    return " ".join(str(each) for each in answer.context["messages"])
 
 
 def test_tells_what_the_heartbeat_told(admin_client: Client, queue: FairQueue) -> None:
@@ -106,7 +104,7 @@ def test_names_are_escaped(admin_client: Client, queue: FairQueue) -> None:
 
 def test_quiet_and_work(admin_client: Client, queue: FairQueue) -> None:
     beat(queue)
-    assert "Worker w1 is asked to be quiet" in said(act(admin_client, "quiet"))
+    assert "Worker w1 is asked to be quiet" in messages_of(act(admin_client, "quiet"))
     assert admin_client.get(url()).context["table"][0].asked == "asked to be quiet"
     told = beat(queue, status="quiet")
     assert told is not None
@@ -114,7 +112,7 @@ def test_quiet_and_work(admin_client: Client, queue: FairQueue) -> None:
     text = admin_client.get(url()).content.decode()
     assert "asked to be quiet" not in text
     assert 'value="work"' in text
-    assert "is asked to work again" in said(act(admin_client, "work"))
+    assert "is asked to work again" in messages_of(act(admin_client, "work"))
     again = beat(queue)
     assert again is not None
     assert again.kind == "work"
@@ -129,7 +127,7 @@ def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
     assert not LogEntry.objects.exists()
     fields = {**question.context["question"].fields, "action": "stop", "confirm": "yes"}
     answer = admin_client.post(url(), fields, follow=True)
-    assert "Worker w1 is asked to stop" in said(answer)
+    assert "Worker w1 is asked to stop" in messages_of(answer)
     told = beat(queue)
     assert told is not None
     assert told.kind == "stop"
@@ -141,7 +139,7 @@ def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
 
 def test_one_that_is_gone_is_told(admin_client: Client, queue: FairQueue) -> None:
     for action in ("quiet", "work", "stop"):
-        assert "Worker w9 is gone" in said(act(admin_client, action, "w9", confirm="yes"))
+        assert "Worker w9 is gone" in messages_of(act(admin_client, action, "w9", confirm="yes"))
     assert queue.workers() == []
     assert not LogEntry.objects.exists()
 
