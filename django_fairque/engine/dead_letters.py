@@ -78,7 +78,11 @@ class DeadLetters:
     def requeue_all(
         self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many."""
+        """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many.
+
+        Here, in `discard_all` and in `cleanup`, `ShardsAwayError` says that some shards can't be reached; on the others it
+        is done, and the text says to how many.
+        """
         return self._reach(lambda shards: routed.requeue_all(shards, Filter.create(filters), payload, limit, now))
 
     def discard(self, entry_id: str, *, now: float | None = None) -> None:

@@ -306,7 +306,12 @@ class FairQueue(Reading):
         self._run(routed.set_progress(self._shards, lease, current, total, message, now))
 
     def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
-        """Cancel what has not ended of a run; returns how many tasks."""
+        """Cancel what has not ended of a run; returns how many tasks.
+
+        Raises:
+            TaskNotFoundError: nobody knows the run. ShardsAwayError: some shards can't be reached; on the others it is done,
+                and the text says how many tasks that were.
+        """
         return self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, now))
 
     def xcom(self, namespace: str) -> XCom:
@@ -314,11 +319,19 @@ class FairQueue(Reading):
         return XCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        """Promises at risk or broken and tasks that moved up, each handed out once, the eldest first."""
+        """Promises at risk or broken and tasks that moved up, each handed out once, the eldest first.
+
+        Those of shards that can't be reached stay there; an error is raised only if there is nothing else to hand out.
+        """
         return self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
 
     def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
-        """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
+        """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on.
+
+        Raises:
+            ShardsAwayError: some shards can't be reached, and the others had fewer than ``limit``: those are canceled, and
+                the text says how many they were.
+        """
         return self._reach(lambda shards: upkeep.purge(shards, limit, now))
 
     def user(self, user_id: str) -> UserQueue:
@@ -330,5 +343,9 @@ class FairQueue(Reading):
         return GroupQueue(self._survey, group)
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
-        """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not."""
+        """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not.
+
+        Raises:
+            ShardsAwayError: some shards can't be reached; the others are mended.
+        """
         return self._reach(lambda shards: upkeep.repair(shards, now))

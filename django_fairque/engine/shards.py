@@ -52,10 +52,10 @@ class Shards:
     def check_present(self, what: str) -> None:
         """Raise `ShardsAwayError` if any can't be reached; ``what`` can't be told then."""
         if self.missing:
-            raise self.without(self.missing, what)
+            raise self.away_error(self.missing, what)
 
-    def without(self, missing: Iterable[int], what: str) -> ShardsAwayError:
-        """What is raised when ``what`` happened because these can't be reached."""
+    def away_error(self, missing: Iterable[int], what: str) -> ShardsAwayError:
+        """What says that these (their numbers) can't be reached; ``what`` is what came of it."""
         numbers = tuple(sorted(missing))
         return ShardsAwayError(
             f"{what}: {said(numbers)} of queue {self.name!r} can't be reached; is the cluster's node running that "

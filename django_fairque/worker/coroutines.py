@@ -32,9 +32,8 @@ async def cancel_all(tasks: Iterable[asyncio.Future[None]], again: float) -> Non
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=again)
-    await asyncio.gather(
-        *all_of_them, return_exceptions=True
-    )  # or what they raised would be reported as never looked at
+    # Or asyncio would complain that nobody looked at what they raised.
+    await asyncio.gather(*all_of_them, return_exceptions=True)
 
 
 class Interrupted(Exception):  # noqa: N818 - says what was done to it

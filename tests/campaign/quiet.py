@@ -56,7 +56,7 @@ def poison(world: World, count: int) -> int:
     # A look costs as much as several tasks, whose waiting is measured here.
     world.wait(
         lambda: all(world.queue.get_task(i).state.is_ended for i in reversed(ids)),
-        *(180, "poison: still handed out"),
+        *(120, "poison: still handed out"),
         look_every=0.5,
     )
     world.figures["waits"] = [(since, until), (until, time.time())]

@@ -59,7 +59,7 @@ def add_up(
 
     failures = yield from reach(shards, shards.all, act)
     if failures and (most is None or total < most):
-        raise shards.without(failures, f"{total} {done}, and not all could be looked at") from next(
+        raise shards.away_error(failures, f"{total} {done}, and not all could be looked at") from next(
             iter(failures.values())
         )
     return total
