@@ -1,16 +1,22 @@
 """Engines that are broken on purpose, so that a campaign can be seen to fail: copies of the Lua with one line changed.
 
-The campaign's settings (`project.settings`) let its processes load the copy; the judge keeps the engine as it is.
+The campaign's settings (`project.settings`) let its processes load the copy; `used` lets this process do so, which speaks
+for workers that are frozen.
 """
 
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import django_fairque.engine
+from django_fairque.engine import scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Change(NamedTuple):
@@ -41,3 +47,16 @@ def make(name: str, directory: Path) -> Path:
         )
     path.write_text(text.replace(change.old, change.new))
     return copy
+
+
+@contextmanager
+def used(lua: Path) -> Iterator[None]:
+    """Meanwhile this process calls the engine in that directory."""
+    own = scripts._ROOT
+    try:
+        scripts._ROOT = lua
+        scripts.load.cache_clear()
+        yield
+    finally:
+        scripts._ROOT = own
+        scripts.load.cache_clear()

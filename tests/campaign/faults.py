@@ -59,11 +59,14 @@ def kill_supervisor(world: World, chance: random.Random, groups: tuple[int, ...]
 
 
 def freeze_group(world: World, index: int) -> bool:
-    """SIGSTOP for a whole group for longer than two leases: its tasks go to others, its own outcomes come too late."""
+    """SIGSTOP for a whole group for longer than two leases: its tasks go to others, its own outcomes come too late.
+
+    A group that has nothing in hand has no outcome that could come too late, and is left.
+    """
     fleet, lease = world.fleet, world.lease
     group = fleet.groups[index]
     with world.aim:
-        if not fleet.of(group):
+        if not world.held([child.worker for child in fleet.of(group)]):
             return False
         fleet.frozen.add(group.pid)
         pids = [child.pid for child in psutil.Process(group.pid).children(recursive=True)]

@@ -33,8 +33,8 @@ SHORT = 0.15
 """Seconds that all others take at most: waiting, so that most workers have something in hand when they die."""
 MOST_WAITING = 400
 """Tasks with which producers wait."""
-EVERY_LONG = 2.0
-"""Seconds between two of those."""
+EVERY_LONG = float(os.environ.get("CAMPAIGN_EVERY_LONG", "2"))
+"""Seconds between two long ones."""
 
 
 class Producer:

@@ -63,6 +63,7 @@ class World:
         faults: Sequence[str],
         rate: float,
         lua: Path | None = None,
+        every_long: float = 2.0,
         drain_within: float = 120.0,
         keep: bool = False,
     ) -> None:
@@ -77,6 +78,7 @@ class World:
         self._environment = {
             "CAMPAIGN_DIRECTORY": str(self.directory),
             "CAMPAIGN_LEASE": str(lease),
+            "CAMPAIGN_EVERY_LONG": str(every_long),
             **({"CAMPAIGN_LUA": str(lua)} if lua else {}),
         }
         self.notes: list[str] = []
