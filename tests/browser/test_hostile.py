@@ -83,10 +83,10 @@ def test_a_hole_in_what_is_shown_in_place_of_a_page_would_be_found(page: Page, w
 
 def test_a_hole_would_be_found(page: Page, watch: Watch, queue: FairQueue) -> None:
     page.goto("/admin/django_fairque/queue/users/")
-    page.locator("#fq-content").evaluate(
-        "all => all.innerHTML = '<img src=/none.png onerror=alert(1)><a href=//evil.test>'"
-    )
-    page.wait_for_event("console")
+    with page.expect_event("console"):  # waited for from before on: it may come at once
+        page.locator("#fq-content").evaluate(
+            "all => all.innerHTML = '<img src=/none.png onerror=alert(1)><a href=//evil.test>'"
+        )
     assert page.evaluate(ATTACKS) == ["img onerror", "a //evil.test"]
     assert "alert: 1" in watch.complaints
     watch.complaints.clear()
