@@ -97,13 +97,17 @@ def _digest(envelope: Envelope, key: str | bytes) -> bytes:
     # Lengths first, so that no two envelopes read the same.
     lengths = f"{len(prefix)},{len(queue)},{len(name)},{len(user)},{len(task)},{len(run)}"
     message = f"{lengths}:{prefix}{queue}{name}{user}{task}{run}".encode() + payload
-    return hmac.digest(_derived(key), message, "sha256")[:SIZE]
+    made = _keyed(key).copy()
+    made.update(message)
+    return made.digest()[:SIZE]
 
 
 @lru_cache(maxsize=16)
-def _derived(key: str | bytes) -> bytes:
-    """A key for this purpose only, as `django.utils.crypto.salted_hmac` makes them."""
-    return hashlib.sha256(SALT.encode() + (key if isinstance(key, bytes) else key.encode())).digest()
+def _keyed(key: str | bytes) -> hmac.HMAC:
+    """To be copied: what depends on the key only is half of the work. The key is one for this purpose, as
+    `django.utils.crypto.salted_hmac` makes them."""
+    derived = hashlib.sha256(SALT.encode() + (key if isinstance(key, bytes) else key.encode())).digest()
+    return hmac.new(derived, digestmod="sha256")
 
 
 def check(lease: Lease, services: Services) -> None:
