@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from . import payload as json_payload
 from . import trace as traces
 from .errors import TaskSerializationError, TaskValidationError
+from .form import Form
 from .ids import check_id, new_task_id
 from .packing import unpack
 from .priority import Priority
@@ -260,25 +262,10 @@ class Task(BaseModel):
         """A copy with one attempt more used."""
         return self.model_copy(update={"retry_count": self.retry_count + 1})
 
-    def to_lua_args(self, seal: bytes = b"") -> list[Any]:
-        """The arguments of one task in ``push.lua``, in its order."""
-        private = _private(self)
-        return [
-            self.task_id,
-            self.user_id,
-            self.name,
-            int(self.priority),
-            private["_raw"] + seal,
-            1 if private["_chosen"] else 0,
-            "" if self.execute_after is None else to_us(self.execute_after),
-            "" if self.expires_at is None else to_us(self.expires_at),
-            self.max_retries,
-            "" if self.timeout is None else to_us(self.timeout),
-            "" if self.sla is None else to_us(self.sla),
-            self.unique_key,
-            "" if self.unique_for is None else to_us(self.unique_for),
-            "" if self.debounce is None else to_us(self.debounce),
-        ]
+    @property
+    def form(self) -> Form:
+        """What it has in common with many others."""
+        return Form._make((*_in_form(self.__dict__), _private(self)["_chosen"]))
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
         """The fields as the task's hash holds them, with the payload beside; `from_redis_dict` reads it back."""
@@ -360,6 +347,7 @@ class Task(BaseModel):
 
 
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
+_in_form = itemgetter(*Form._fields[:-1])
 
 
 def _private(task: Task) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from .errors import BacklogFullError, TaskValidationError
 from .graphs import check_graph, check_refusal, dependency_args
 from .ids import new_nonce
 from .records import PushResult
-from .sealing import Envelope, seal
+from .sealing import Envelope, is_used, seal
 from .steps import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .commands import Commands
+    from .form import Form
     from .models import Task
     from .steps import Steps
 
@@ -149,24 +150,27 @@ def push_args(
         TaskValidationError: a task is beyond what this queue is configured to take.
     """
     check_limits(commands, tasks)
+    forms: dict[Form, int] = {}
     args: list[Any] = []
-    kept = 0
     for task in tasks:
-        if task.has_chosen_id or task.unique_key:
-            kept = 1
-        args += task.to_lua_args(_seal_of(commands, task, run_id))
+        form = forms.setdefault(task.form, len(forms) + 1)
+        args += (task.task_id, task.user_id, task.payload_bytes + _seal_of(commands, task, run_id), form)
     parts = elsewhere.parts
+    is_kept = bool(parts) or any(form.is_idempotent for form in forms)
     tail = [*(dependency_args(tasks, elsewhere.shards) if is_graph else []), *_trace_args(tasks)]
     if parts:
         tail = [*(tail if any(task.traceparent for task in tasks) else [*tail, 0]), len(parts)]
         tail += [each for part in parts.items() for each in part]
     mode = 2 if elsewhere.is_part else int(is_graph)
-    return [int(kept or bool(parts)), run_id, mode, len(tasks), *args, *tail]
+    said = [each for form in forms for each in form.to_lua_args()]
+    return [int(is_kept), run_id, mode, len(tasks), len(forms), *said, *args, *tail]
 
 
 def _seal_of(commands: Commands, task: Task, run_id: str) -> bytes:
     if task.seal is not None:
         return task.seal
+    if not is_used():
+        return b""
     known = ("", "") if task.debounce is not None else (task.task_id, run_id)
     return seal(
         Envelope(commands.config.prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known),

@@ -43,6 +43,11 @@ def use(sealer: Callable[[Envelope], bytes] | None) -> Callable[[Envelope], byte
     return before
 
 
+def is_used() -> bool:
+    """Whether anything is sealed here: who seals many needs no envelopes otherwise."""
+    return _sealer is not None
+
+
 def seal(envelope: Envelope) -> bytes:
     """What is to stand behind the payload: a separator and a seal, or nothing."""
     made = b"" if _sealer is None else _sealer(envelope)

@@ -9,20 +9,19 @@ local function read_traces(at)
   return at + 1 + 2 * tonumber(ARGV[at] or '0')
 end
 
-local function fields_of(item, run, state, due)
-  local at = item.at
-  local fields = {
-    'state', state, 'user', item.user, 'priority', ARGV[at + 3], 'created', exact(item.created), 'max_retries', ARGV[at + 8],
-  }
-  local n = #fields
-  local function put(field, value)
-    fields[n + 1], fields[n + 2] = field, value
-    n = n + 2
-  end
-  for i = 1, #OPTIONAL, 2 do
-    local value = ARGV[at + OPTIONAL[i + 1]]
-    if value ~= '' then put(OPTIONAL[i], value) end
-  end
+-- The fields of its record and how many strings they are: in the list of its form, good until the next one is asked for.
+local fields_of
+do
+
+local list, size
+local function put(field, value)
+  list[size + 1], list[size + 2] = field, value
+  size = size + 2
+end
+
+function fields_of(item, run, state, due)
+  list, size = item.form.record, item.form.size
+  list[2], list[4], list[6] = state, item.u.name, exact(item.ready)
   if due then put('due', exact(due)) end
   if run ~= '' then put('run', run) end
   if item.parents and #item.parents > 0 then put('parents', pack(item.parents)) end
@@ -31,7 +30,9 @@ local function fields_of(item, run, state, due)
   if item.before and item.before.raw.watched then put('watched', '1') end
   local trace = (item.last or item).trace
   if trace then put('trace', trace) end
-  return fields
+  return list, size
+end
+
 end
 
 -- Payloads and edges are written before the records: whoever repeats a push that ended between them is told that the task
@@ -39,10 +40,10 @@ end
 local function write_payloads()
   local payloads = {}
   for _, item in ipairs(moved) do
-    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.moves), ARGV[item.at + 4]
+    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.moves), ARGV[item.at + 2]
   end
   for _, item in ipairs(accepted) do
-    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.id), item.payload or ARGV[item.at + 4]
+    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.id), ARGV[(item.last or item).at + 2]
   end
   for first = 1, #payloads, CHUNK do
     redis.call('MSET', unpack(payloads, first, math.min(first + CHUNK - 1, #payloads)))
@@ -52,29 +53,28 @@ end
 -- The new record in place of an ended one, if there is one. What would hold for the new task too goes first (an old expiry
 -- would end it), the facts of the old one's end last: without them a dead letter could be neither requeued nor discarded.
 local OF_AN_END = { failure = 1, reason = 1, ended = 1, died = 1, result = 1, done = 1, worker = 1, token = 1, started = 1 }
-local function write_record(item, fields)
-  local first, last = {}, {}
-  if item.before then
-    for i = 1, #fields, 2 do item.before.raw[fields[i]] = nil end
-    for field in pairs(item.before.raw) do
-      local list = OF_AN_END[field] and last or first
-      list[#list + 1] = field
-    end
+local function write_record(item, run, state, due)
+  local key, fields, size = record_keys[item.index], fields_of(item, run, state, due)
+  if not item.before then
+    redis.call('HSET', key, unpack(fields, 1, size))
+    return
   end
-  if #first > 0 then redis.call('HDEL', task_key(item.id), unpack(first)) end
-  redis.call('HSET', task_key(item.id), unpack(fields))
-  if #last > 0 then redis.call('HDEL', task_key(item.id), unpack(last)) end
+  local first, last = {}, {}
+  for i = 1, size, 2 do item.before.raw[fields[i]] = nil end
+  for field in pairs(item.before.raw) do
+    local list = OF_AN_END[field] and last or first
+    list[#list + 1] = field
+  end
+  if #first > 0 then redis.call('HDEL', key, unpack(first)) end
+  redis.call('HSET', key, unpack(fields, 1, size))
+  if #last > 0 then redis.call('HDEL', key, unpack(last)) end
 end
 
 -- Writes one accepted task; returns whether an idle worker must hear of it although nobody joined the ring.
 local function write_item(item, run)
-  local at, u = item.at, item.u
+  local u = item.u
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1)) -- strictly growing: exact FIFO within one bulk push
-  item.created = EPOCH + stat.stamp
-  local t = {
-    id = item.id, priority = tonumber(ARGV[at + 3]), ready = item.created, raw = {},
-    expires = tonumber(ARGV[at + 7]), sla = tonumber(ARGV[at + 10]), died = 0,
-  }
+  item.ready = EPOCH + stat.stamp
   if item.before then
     if item.before.state == 'failed' then count('lying:' .. (item.before.raw.failure or 'failed'), -1) end
     -- One that is canceled again stays where it is: removals are written after additions.
@@ -83,31 +83,30 @@ local function write_item(item, run)
   local left = item.before and item.before.raw.run
   if left and left ~= run then srem(run_key(left), item.id) end
   if run ~= '' then sadd(run_key(run), item.id) end
-  local due = tonumber(ARGV[at + 6])
-  if ARGV[at + 13] ~= '' then due = now + tonumber(ARGV[at + 13]) end
+  local due = item.form.debounce and now + item.form.debounce or item.form.due
   if item.dropped then
-    write_record(item, fields_of(item, run, 'canceled', due))
+    write_record(item, run, 'canceled', due)
     remember(item.id, 'canceled', '', item.dropped, '')
-    t.raw.waited = item.waited
-    to_ended(t, 'canceled', result_ttl)
+    item.raw = { waited = item.waited }
+    to_ended(item, 'canceled', result_ttl)
     count('canceled', 1)
     return item.waited
   elseif item.is_blocked then
-    write_record(item, fields_of(item, run, 'deferred', due))
-    zadd(K['state:deferred'], t.expires or NEVER, item.id)
-    if t.expires then look_at(t.expires) end
+    write_record(item, run, 'deferred', due)
+    zadd(K['state:deferred'], item.expires or NEVER, item.id)
+    if item.expires then look_at(item.expires) end
     add(u, 'deferred', 1)
     return false
   elseif due and due > now then
-    write_record(item, fields_of(item, run, 'scheduled', due))
+    write_record(item, run, 'scheduled', due)
     zadd(K['state:scheduled'], due, item.id)
     local is_first = stat.look == 0 or due < stat.look -- an idle worker must sleep less long
     look_at(due)
     add(u, 'sched', 1)
     return is_first
   end
-  write_record(item, fields_of(item, run, 'queued', due))
-  queue_up(u, t, false)
+  write_record(item, run, 'queued', due)
+  queue_up(u, item, false)
   return false
 end
 
@@ -118,16 +117,15 @@ end
 
 -- Arguments from `at` on as push.lua says; the reply is a list of strings. Writes nothing when it refuses.
 local function accept(at)
-  local kept, run, is_graph, size = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] ~= '0', tonumber(ARGV[at + 3])
+  local kept, run, is_graph = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] ~= '0'
   is_posted = ARGV[at + 2] == '2'
   if kept then
     local stored = redis.call('GET', K.reply)
     if stored then return unpack_list(stored) end
   end
-  local next_at = at + 4 + size * STRIDE
-  read_items(at + 4, size)
+  local next_at = read_items(at)
   if is_graph then
-    for i = 1, size do
+    for i = 1, #items do
       if codes[i] == 3 then return { 'full', tostring(i) } end
     end
     local refusal
@@ -146,7 +144,7 @@ local function accept(at)
   end
   flush()
   for _, item in ipairs(moved) do -- debounce: the last payload counts, and the wait starts again
-    local due = now + tonumber(ARGV[item.at + 13])
+    local due = now + item.form.debounce
     redis.call('HSET', task_key(item.moves), 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
     zadd(K['state:scheduled'], due, item.moves)
   end

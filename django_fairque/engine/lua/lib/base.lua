@@ -16,8 +16,23 @@ each_call(function()
   result_ttl, failed_ttl, user_ttl, minute_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
   sweep_limit, max_backlog, at_risk = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[17])
 end)
-local function default_sla(priority) return tonumber(ARGV[10 + priority]) end
-local function starves_after(priority) return tonumber(ARGV[17 + priority]) end -- 0: never; priorities 1 to 3
+local default_sla, starves_after
+do -- read when the first task asks: a bulk push asks for each of its tasks
+
+local slas, waits
+each_call(function() slas, waits = {}, {} end)
+
+function default_sla(priority)
+  if not slas[priority] then slas[priority] = tonumber(ARGV[10 + priority]) end
+  return slas[priority]
+end
+
+function starves_after(priority) -- 0: never; priorities 1 to 3
+  if not waits[priority] then waits[priority] = tonumber(ARGV[17 + priority]) end
+  return waits[priority]
+end
+
+end
 local A = 21 -- the command's own arguments start here
 
 -- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).

@@ -103,7 +103,6 @@ local function touch_dependencies(run)
   end
 end
 
-local OPTIONAL = { 'name', 2, 'expires', 7, 'timeout', 9, 'sla', 10 }
 local function write_edges(item)
   for _, id in ipairs(item.blockers) do
     sadd(blocked_key(item.id), id)

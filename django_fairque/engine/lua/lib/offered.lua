@@ -1,12 +1,13 @@
 -- What a call offers: its tasks as they come, and what each of them is to the queue by what is known already. Nothing is
 -- written here.
 
-local STRIDE = 14
+local STRIDE = 4 -- arguments of a task
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
-local items, codes, others, accepted, moved
+local forms, record_keys, items, codes, others, accepted, moved
 local accepted_by_id, alias, seen, uniques, pending, delivered, remotes, is_posted
 each_call(function()
+  forms, record_keys = {}, {}
   items, codes, others, accepted, moved = {}, {}, {}, {}, {}
   accepted_by_id, alias, seen, uniques, pending, delivered = {}, {}, {}, {}, {}, {}
   remotes, is_posted = {}, false
@@ -22,9 +23,10 @@ local function is_duplicate(item, some_exist)
     return true
   end
   if not some_exist then return false end
+  touch(payload_key(item.id))
   local t = read_task(item.id)
   if not t then return false end
-  if ARGV[item.at + 5] ~= '1' then
+  if not item.form.is_chosen then
     item.is_repeat = true
     return true
   end
@@ -37,7 +39,7 @@ end
 
 -- The task under which this work is known already, if its window is still open and the task was not canceled.
 local function known_as(item)
-  local digest = ARGV[item.at + 11]
+  local digest = item.form.unique
   if digest == '' then return nil end
   local stored = uniques[digest]
   if not stored then
@@ -49,9 +51,9 @@ local function known_as(item)
   local earlier = accepted_by_id[stored[1]]
   local t = not earlier and read_task(stored[1])
   if not earlier and (not t or t.state == 'canceled') then return nil end
-  if ARGV[item.at + 13] ~= '' then -- debounce: the last one counts, if the first has not begun
+  if item.form.debounce then -- the last one counts, if the first has not begun
     if earlier then
-      earlier.payload, earlier.last = ARGV[item.at + 4], item
+      earlier.last = item
     elseif t.state == 'scheduled' then
       item.moves = stored[1]
     else
@@ -70,7 +72,7 @@ local function touch_lane(u, is_critical)
 end
 
 local function decide(item, some_exist)
-  local u = load_user(item.user)
+  local u = load_user(ARGV[item.at + 1])
   local waiting = u.ready + u.sched + u.deferred + (pending[u] or 0)
   local limit = u.backlog or (max_backlog > 0 and max_backlog)
   if is_duplicate(item, some_exist) then return item.is_repeat and 1 or 2 end
@@ -88,28 +90,64 @@ local function decide(item, some_exist)
     pending[u] = (pending[u] or 0) + 1
     accepted[#accepted + 1] = item
     accepted_by_id[item.id] = item
-    touch_lane(u, ARGV[item.at + 3] == '6')
+    touch_lane(u, item.priority == 6)
   end
-  local digest = ARGV[item.at + 11]
+  local digest = item.form.unique
   if digest ~= '' then
     touch(unique_key(digest))
-    local window = tonumber(ARGV[item.at + 12]) or tonumber(ARGV[item.at + 13]) or 0
+    local window = item.form.window
     if code == 1 or item.moves then uniques[digest] = { other or item.id, exact(now + window), window } end
   end
   return code
 end
 
-local function read_items(at, size)
-  local keys = {}
-  for i = 1, size do
-    local first = at + (i - 1) * STRIDE
-    local item = { index = i, id = ARGV[first], user = ARGV[first + 1], at = first, u = false, created = 0 }
-    items[i] = item
-    keys[2 * i - 1], keys[2 * i] = task_key(item.id), payload_key(item.id)
+local first_item, read_items
+do
+
+local FORM = 11 -- arguments of one
+
+-- What tasks have in common, worked out once for all of them. `record` holds the fields of a new record: those that
+-- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have.
+local function read_form(first)
+  local record = { 'state', '', 'user', '', 'created', '', 'priority', ARGV[first + 1], 'max_retries', ARGV[first + 5] }
+  for field, at in pairs({ name = first, expires = first + 4, timeout = first + 6, sla = first + 7 }) do
+    if ARGV[at] ~= '' then
+      record[#record + 1] = field
+      record[#record + 1] = ARGV[at]
+    end
   end
+  local debounce = tonumber(ARGV[first + 10])
+  return {
+    record = record, size = #record, priority = tonumber(ARGV[first + 1]), is_chosen = ARGV[first + 2] == '1',
+    due = tonumber(ARGV[first + 3]), expires = tonumber(ARGV[first + 4]), sla = tonumber(ARGV[first + 7]),
+    unique = ARGV[first + 8], window = tonumber(ARGV[first + 9]) or debounce or 0, debounce = debounce,
+  }
+end
+
+-- An item is the task that it will be (see `read_task`), as far as it is known before it is written.
+local NOTHING = {}
+local function read_item(index, at)
+  local id, form = ARGV[at], forms[ARGV[at + 3]]
+  local item = { index = index, id = id, at = at, form = form, priority = form.priority, raw = NOTHING, u = false, ready = 0 }
+  if form.expires then item.expires = form.expires end
+  if form.sla then item.sla = form.sla end
+  record_keys[index] = task_key(id)
+  return item
+end
+
+function first_item(at) return at + 5 + tonumber(ARGV[at + 4]) * FORM end -- `at` as in `accept`
+
+function read_items(at)
+  local size, first = tonumber(ARGV[at + 3]), first_item(at)
+  for i = 1, tonumber(ARGV[at + 4]) do forms[tostring(i)] = read_form(at + 5 + (i - 1) * FORM) end
+  for i = 1, size do items[i] = read_item(i, first + (i - 1) * STRIDE) end
   local some_exist = false
-  for first = 1, #keys, CHUNK do
-    some_exist = redis.call('EXISTS', unpack(keys, first, math.min(first + CHUNK - 1, #keys))) > 0 or some_exist
+  -- Of a new task the record alone: had the slot begun to move, a key that is not here would have ended the call at it.
+  for chunk = 1, size, CHUNK do
+    some_exist = redis.call('EXISTS', unpack(record_keys, chunk, math.min(chunk + CHUNK - 1, size))) > 0 or some_exist
   end
   for _, item in ipairs(items) do codes[item.index] = decide(item, some_exist) end
+  return first + size * STRIDE
+end
+
 end
