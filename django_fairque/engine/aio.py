@@ -216,10 +216,10 @@ class AsyncFairQueue(AsyncReading):
         return await self._run(upkeep.cancel(self._shards, task_id, reason, now))
 
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
-        return await self._run(upkeep.cancel_some(self._shards, task_ids, reason, now))
+        return await self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
-        return await self._run(upkeep.run_now(self._shards, task_ids, now))
+        return await self._reach(lambda shards: upkeep.run_now(shards, task_ids, now))
 
     async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
         return await self._run(upkeep.run_regardless(self._shards, task_id, now))

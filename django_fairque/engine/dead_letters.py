@@ -72,8 +72,8 @@ class DeadLetters:
         return self._run(routed.requeue(self._shards, entry_id, payload, now))
 
     def requeue_many(self, entry_ids: Sequence[str], payload: Any = KEEP, *, now: float | None = None) -> int:
-        """Requeue those of these that are still there; returns how many."""
-        return self._run(routed.requeue_some(self._shards, entry_ids, payload, now))
+        """Requeue those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
+        return self._reach(lambda shards: routed.requeue_some(shards, entry_ids, payload, now))
 
     def requeue_all(
         self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -90,8 +90,8 @@ class DeadLetters:
         self._run(routed.discard(self._shards, entry_id, now))
 
     def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        """Give up those of these that are still there; returns how many."""
-        return self._run(routed.discard_some(self._shards, entry_ids, now))
+        """Give up those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
+        return self._reach(lambda shards: routed.discard_some(shards, entry_ids, now))
 
     def discard_all(self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]) -> int:
         """Give up every entry that matches (at most ``limit``), in bounded slices; returns how many."""
@@ -142,7 +142,7 @@ class AsyncDeadLetters:
         return await self._run(routed.requeue(self._shards, entry_id, payload, now))
 
     async def requeue_many(self, entry_ids: Sequence[str], payload: Any = KEEP, *, now: float | None = None) -> int:
-        return await self._run(routed.requeue_some(self._shards, entry_ids, payload, now))
+        return await self._reach(lambda shards: routed.requeue_some(shards, entry_ids, payload, now))
 
     async def requeue_all(
         self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -153,7 +153,7 @@ class AsyncDeadLetters:
         await self._run(routed.discard(self._shards, entry_id, now))
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        return await self._run(routed.discard_some(self._shards, entry_ids, now))
+        return await self._reach(lambda shards: routed.discard_some(shards, entry_ids, now))
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]

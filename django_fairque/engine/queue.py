@@ -288,12 +288,21 @@ class FairQueue(Reading):
         return self._run(upkeep.cancel(self._shards, task_id, reason, now))
 
     def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
-        """Cancel those of these tasks that have not ended, in bounded slices; returns how many."""
-        return self._run(upkeep.cancel_some(self._shards, task_ids, reason, now))
+        """Cancel those of these tasks that have not ended, in bounded slices; returns how many.
+
+        Raises:
+            ShardsAwayError: some of their shards can't be reached; on the others it is done, and the text says how many
+                tasks that were.
+        """
+        return self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
-        """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many."""
-        return self._run(upkeep.run_now(self._shards, task_ids, now))
+        """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many.
+
+        Raises:
+            ShardsAwayError: as `cancel_many`.
+        """
+        return self._reach(lambda shards: upkeep.run_now(shards, task_ids, now))
 
     def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
         """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""

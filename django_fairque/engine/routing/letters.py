@@ -71,18 +71,18 @@ def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: fl
     def act(shard: Commands, some: Sequence[str]) -> Steps[int]:
         return (yield from dlq.requeue_some(shard, some, payload, now))
 
-    return (yield from _on_each(shards, entry_ids, act))
+    return (yield from _on_each(shards, entry_ids, act, "dead letters were requeued"))
 
 
 def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
     def act(shard: Commands, some: Sequence[str]) -> Steps[int]:
         return (yield from dlq.discard_some(shard, some, now))
 
-    return (yield from _on_each(shards, entry_ids, act))
+    return (yield from _on_each(shards, entry_ids, act, "dead letters were given up"))
 
 
 def _on_each(
-    shards: Shards, entry_ids: Sequence[str], act: Callable[[Commands, Sequence[str]], Steps[int]]
+    shards: Shards, entry_ids: Sequence[str], act: Callable[[Commands, Sequence[str]], Steps[int]], done: str
 ) -> Steps[int]:
     if len(shards) == 1 or isinstance(entry_ids, str):
         return (yield from act(shards.home, entry_ids))
@@ -90,10 +90,7 @@ def _on_each(
     some: dict[Commands, list[str]] = {}
     for entry_id in entry_ids:
         some.setdefault(places[dlq.task_of(entry_id)], []).append(entry_id)
-    total = 0
-    for shard, ids in some.items():
-        total += yield from act(shard, ids)
-    return total
+    return (yield from add_up(shards, lambda shard, _: act(shard, some[shard]), done, wanted=some))
 
 
 def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, now: float | None) -> Steps[int]:

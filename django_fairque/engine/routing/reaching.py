@@ -42,8 +42,10 @@ def add_up(
     count: Callable[[Commands, int | None], Steps[int]],
     done: str,
     most: int | None = None,
+    wanted: Iterable[Commands] | None = None,
 ) -> Steps[int]:
-    """The sum of what ``count`` returns on all shards, at most ``most``; it is told how many of these are left.
+    """The sum of what ``count`` returns on all shards (or those that are wanted), at most ``most``; it is told how many of
+    these are left.
 
     Raises:
         ShardsAwayError: it would be more if all could be reached. The text begins with the sum and ``done``, such as
@@ -57,7 +59,7 @@ def add_up(
         if not total or most is None or total < most:
             total += yield from count(shard, most - total if most and total else most)
 
-    failures = yield from reach(shards, shards.all, act)
+    failures = yield from reach(shards, shards.all if wanted is None else wanted, act)
     if failures and (most is None or total < most):
         raise shards.away_error(failures, f"{total} {done}, and not all could be looked at") from next(
             iter(failures.values())

@@ -108,30 +108,34 @@ def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Step
 
 
 def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[int]:
-    total = 0
-    for shard, ids in (yield from by_shard(shards, lookup.checked_ids(task_ids))):
-        total += yield from lookup.cancel_some(shard, ids, reason, now)
-    return total
+    parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
+
+    def cancel(shard: Commands, _: object) -> Steps[int]:
+        return (yield from lookup.cancel_some(shard, parts[shard], reason, now))
+
+    return (yield from add_up(shards, cancel, "tasks were canceled", wanted=parts))
 
 
 def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Steps[int]:
-    total = 0
-    for shard, ids in (yield from by_shard(shards, lookup.checked_ids(task_ids))):
-        total += yield from lookup.run_now(shard, ids, now)
-    return total
+    parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
+
+    def hasten(shard: Commands, _: object) -> Steps[int]:
+        return (yield from lookup.run_now(shard, parts[shard], now))
+
+    return (yield from add_up(shards, hasten, "tasks were queued", wanted=parts))
 
 
 def run_regardless(shards: Shards, task_id: str, now: float | None) -> Steps[bool]:
     return (yield from lookup.run_regardless((yield from shards.of_task(task_id)), task_id, now))
 
 
-def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[list[tuple[Commands, list[str]]]]:
+def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[Commands, list[str]]]:
     """The ids that lie on each shard, in their order."""
     places = yield from shards.locate(task_ids)
     found: dict[Commands, list[str]] = {}
     for task_id in task_ids:
         found.setdefault(places[task_id], []).append(task_id)
-    return list(found.items())
+    return found
 
 
 def cancel_run(shards: Shards, run_id: str, reason: str, now: float | None) -> Steps[int]:

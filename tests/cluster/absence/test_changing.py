@@ -63,6 +63,30 @@ def test_all_that_lives_is_changed_and_the_rest_is_named(busy: FairQueue, away: 
     assert busy.check_invariants() == []
 
 
+def test_those_that_are_named_are_changed_where_they_live(busy: FairQueue, away: Away) -> None:
+    later = busy.push_batch([task(user, execute_after=time.time() + 3600) for user in USERS])
+    scheduled = [result.task_id for result in later]
+    waiting = [result.task_id for result in busy.push_batch([task(user) for user in USERS])]
+    letters = {name: [entry.entry_id for entry in busy.dlq.list(100, name=name).items] for name in LETTERS}
+    changes: dict[str, Callable[[], int]] = {
+        "tasks were canceled": lambda: busy.cancel_many(waiting),
+        "tasks were queued": lambda: busy.run_now(*scheduled),
+        "dead letters were requeued": lambda: busy.dlq.requeue_many(letters["to requeue"]),
+        "dead letters were given up": lambda: busy.dlq.discard_many(letters["to give up"]),
+    }
+    away.kill()
+    for done, change in changes.items():
+        words = rf"^{len(away.others)} {done}, and not all could be looked at: shards "
+        with pytest.raises(ShardsAwayError, match=words) as caught:
+            change()
+        assert caught.value.shards == away.shards
+    away.start()
+    away.six.wait_whole()
+    for done, change in changes.items():
+        assert change() == len(away.users), done
+    assert busy.check_invariants() == []
+
+
 def test_who_wants_no_more_than_what_lives_is_told_of_nothing(busy: FairQueue, away: Away) -> None:
     away.kill()
     some = len(away.others) // 2
