@@ -100,12 +100,13 @@ class Row:
     def verdict(self) -> str:
         """What the two shares mean for this user."""
         stats = self.stats
-        if stats.paused:
-            return _("paused")
+        if stats.paused or stats.group_paused:
+            return _("paused") if stats.paused else _("its group is paused")
         if not self.waiting:
             return _("got all it asked for") if self.fair else _("has asked for nothing")
-        if stats.max_running is not None and stats.sizes.running >= stats.max_running:
-            return _("waits for its own running tasks")
+        is_full = stats.max_running is not None and stats.sizes.running >= stats.max_running
+        if is_full or stats.group_is_full:
+            return _("waits for its own running tasks") if is_full else _("waits for running tasks of its group")
         if self.received < BEHIND * self.fair:
             return _("less than its share")
         return _("more than its share: others left it") if self.received > AHEAD * self.fair else _("has its share")
@@ -187,7 +188,8 @@ def remarks(table: Sequence[Row]) -> list[str]:
 
 def _is_held_back(stats: UserStats) -> bool:
     """Whether it may wait for its own limits rather than for others."""
-    return stats.paused or stats.max_running is not None or stats.rate is not None
+    own = stats.paused or stats.max_running is not None or stats.rate is not None
+    return own or stats.group_paused or stats.group_is_full
 
 
 def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:

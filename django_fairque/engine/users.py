@@ -47,6 +47,9 @@ class UserStats:
     group: str | None = None
     group_weight: float = 1.0
     """Its group's, beside users and other groups; `weight` is then its own beside the other members."""
+    group_paused: bool = False
+    group_is_full: bool = False
+    """Its group runs as many tasks as it may at once, where this user's are."""
 
 
 def parse_rate(rate: str | None) -> tuple[int, float] | None:
@@ -158,24 +161,25 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     moment = to_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
     found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
-    return (yield from _with_weights(commands, found))
+    return (yield from _with_groups(commands, found))
 
 
-def _with_weights(commands: Commands, found: list[UserStats]) -> Steps[list[UserStats]]:
+def _with_groups(commands: Commands, found: list[UserStats]) -> Steps[list[UserStats]]:
     """One more round trip if any of them belongs to a group."""
-    groups = {
-        (commands.keys.group_of(each.user_id, each.group)): each.group for each in found if each.group is not None
-    }
+    keys = [commands.keys.group_of(each.user_id, each.group) if each.group is not None else "" for each in found]
+    groups = list(dict.fromkeys(filter(None, keys)))
     if not groups:
         return found
-    weights = yield Read([("HGET", key, "weight") for key in groups])
-    known = {key: float(weight or 1) for key, weight in zip(groups, weights, strict=True)}
-    return [
-        each
-        if each.group is None
-        else replace(each, group_weight=known[commands.keys.group_of(each.user_id, each.group)])
-        for each in found
-    ]
+    records = yield Read([("HMGET", key, "weight", "paused", "cap", "run") for key in groups])
+    known = dict(zip(groups, records, strict=True))
+    return [_in_group(each, *known[key]) if key else each for each, key in zip(found, keys, strict=True)]
+
+
+def _in_group(
+    stats: UserStats, weight: bytes | None, paused: bytes | None, cap: bytes | None, running: bytes | None
+) -> UserStats:
+    is_full = cap is not None and float(running or 0) >= float(cap)
+    return replace(stats, group_weight=float(weight or 1), group_paused=paused is not None, group_is_full=is_full)
 
 
 def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:

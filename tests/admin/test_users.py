@@ -70,6 +70,19 @@ class TestTable:
         assert [rows[name].fair for name in ("ann", "bob", "carol")] == pytest.approx([0.2, 0.2, 0.6])
         assert "group ann" in shown(admin_client)
 
+    def test_a_member_is_told_what_its_group_has_to_do_with_it(self, admin_client: Client, queue: FairQueue) -> None:
+        for name, group in (("ann", "paused"), ("bob", "full"), ("carol", "full")):
+            queue.user(name).set_group(group)
+            push(queue, name, 2)
+        queue.group("paused").pause()
+        queue.group("full").set_max_running(1)
+        queue.pop("w", ["carol"])
+        verdicts = {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}
+        full = "waits for running tasks of its group"
+        assert verdicts == {"ann": "its group is paused", "bob": full, "carol": full}
+        for user, group in (("ann", "paused"), ("bob", "full")):
+            assert f'group {group}</bdi></a> <span class="fq-flag">{group}</span></p>' in shown(admin_client, user=user)
+
     def test_shares_received_stand_beside_fair_ones(self, admin_client: Client, queue: FairQueue) -> None:
         work(queue, "ann", waited=2, took=3)
         work(queue, "bob", waited=1, took=1)
