@@ -57,9 +57,18 @@ def starts_in_log(directory: Path) -> int:
 def kill(directory: Path) -> int:
     """Kill the server as a crash would. Once this returns it is gone, and perhaps another there already."""
     pid = only_server_of(directory)
+    process = psutil.Process(pid)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: pid not in servers_of(directory))
+    wait_until(lambda: _has_ended(process))
     return pid
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """It has no command line some time before its last thread has gone, and its connections with that."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
+    except psutil.NoSuchProcess:
+        return True
 
 
 @contextlib.contextmanager
