@@ -20,7 +20,7 @@ from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from redis import Redis
 
@@ -134,12 +134,25 @@ def start_method() -> str:
     return "spawn"
 
 
+_STARTED = pytest.StashKey[list[WorkerProcess]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What its workers said is most of what can be known of a test that fails once in a thousand times."""
+    report = yield
+    if report.failed:
+        report.sections += [("log of a worker", worker.log) for worker in item.stash.get(_STARTED, [])]
+    return report
+
+
 @pytest.fixture
 def start_worker(
-    server: Server, redis: Redis, tmp_path: Path, queue: FairQueue, start_method: str
+    request: pytest.FixtureRequest, server: Server, redis: Redis, tmp_path: Path, queue: FairQueue, start_method: str
 ) -> Iterator[StartWorker]:
     """Start workers; at the end they are gone, and what they left in the queue is consistent."""
     workers: list[WorkerProcess] = []
+    request.node.stash[_STARTED] = workers
 
     def start(*arguments: str, **environment: str) -> WorkerProcess:
         environment = {"FAIRQUE_WORKER__START_METHOD": start_method, **environment}
