@@ -1,4 +1,5 @@
-"""``python -m tests.campaign --seed N --minutes M [--faults a,b,...] [--json FILE] [--on-time]``: exits 1 on any violation."""
+"""``python -m tests.campaign --seed N --minutes M [--faults a,b,...] [--runs N] [--json FILE] [--on-time]``: exits 1 on any
+violation."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import secrets
 import sys
 from pathlib import Path
+from typing import Any
 
 from django_fairque.tasks import signing
 
@@ -32,21 +34,34 @@ def main() -> int:
         action="store_true",
         help="fail as well when a recovery is late: for a machine with nothing else to do",
     )
+    parser.add_argument(
+        "--runs", type=int, default=1, help="so many, each on a new server, of this seed and the next ones"
+    )
     options = parser.parse_args()
     faults = options.faults.split(",")
     unknown = [fault for fault in faults if fault not in PER_SLICE]
     if unknown:
         parser.error(f"unknown fault {unknown[0]!r}: expected some of {', '.join(PER_SLICE)}")
+    if options.runs < 1:
+        parser.error(f"--runs must be at least 1, got {options.runs}")
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
-    schedule = draw(seed, options.minutes, faults)
     signing.sign_with(SECRET_KEY)  # as its workers do; here there are no settings
+    found = []
+    for number in range(seed, seed + options.runs):
+        found.append(_one(number, faults, options))
+        report.print_table(found[-1])
+        if options.json:  # after each: a long series may be cut short
+            options.json.write_text(json.dumps(found if options.runs > 1 else found[0], indent=1))
+    if options.runs > 1:
+        report.print_together(found)
+    return 1 if any(each["violations"] or (options.on_time and each["late"]) for each in found) else 0
+
+
+def _one(seed: int, faults: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    schedule = draw(seed, options.minutes, faults)
     with World(seed, lease=LEASE, faults=faults, rate=options.rate, keep=options.keep) as world:
         done, verdict = run(world, schedule)
-        found = report.result(world, schedule, done, verdict)
-    report.print_table(found)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
-    return 1 if found["violations"] or (options.on_time and found["late"]) else 0
+        return report.result(world, schedule, done, verdict)
 
 
 if __name__ == "__main__":

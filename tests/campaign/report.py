@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Sequence
 
     from .checker import Verdict
@@ -91,3 +91,27 @@ def print_table(found: dict[str, Any]) -> None:
     for violation in found["violations"]:
         print(f"VIOLATION: {violation}")
     print("passed" if not found["violations"] else f"FAILED: {len(found['violations'])} violations", flush=True)
+
+
+def together(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The sums of several runs: of faults, of what was judged, of violations; and of each recovery the longest p99."""
+    done: Counter[str] = Counter()
+    judged: Counter[str] = Counter()
+    for each in found:
+        done.update({fault: counts["done"] for fault, counts in each["faults"].items()})
+        judged.update(each["counts"])
+        judged.update({"stale outcomes refused": each["stale_outcomes_refused"], "violations": len(each["violations"])})
+    slowest = {
+        fault: max(each["recovery"][fault]["p99"] for each in found if fault in each["recovery"])
+        for fault in sorted({fault for each in found for fault in each["recovery"]})
+    }
+    return {"faults": done, "judged": judged, "longest p99 of a run, s": slowest}
+
+
+def print_together(found: Sequence[dict[str, Any]]) -> None:
+    seeds = [each["seed"] for each in found]
+    print(f"\n{len(found)} runs together: seeds {seeds[0]} to {seeds[-1]}, {found[0]['server']}")
+    for title, figures in together(found).items():
+        print(title)
+        for name, value in figures.items():
+            print(f"  {name:<32}{f'{value:,}' if isinstance(value, int) else f'{value:.3f}':>12}")
