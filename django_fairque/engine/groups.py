@@ -35,6 +35,11 @@ class GroupStats:
     """Shards that can't be reached now: what lies there is in none of the figures."""
 
     @property
+    def is_full(self) -> bool:
+        """Whether as many of its tasks run as may at once."""
+        return self.max_running is not None and self.running >= self.max_running
+
+    @property
     def is_known(self) -> bool:
         """Whether it has members or settings; else nothing is kept of it."""
         return bool(self.members or self.paused or self.max_running) or self.weight != 1

@@ -170,7 +170,7 @@ def _limits_of(group: GroupStats) -> Iterator[Reason]:
     words = {"group": group.group, "running": group.running, "cap": group.max_running or 0}
     if group.paused:
         yield Reason("group_paused", _("Group %(group)s, to which its user belongs, is paused.") % words)
-    if group.max_running is not None and group.running >= group.max_running:
+    if group.is_full:
         text = _("Group %(group)s, to which its user belongs, may run %(cap)d tasks at once, and runs %(running)d.")
         yield Reason("group_capped", text % words)
 

@@ -66,7 +66,12 @@ def test_groups_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, 
         "a b\\n                                 1          1        0      2.5        3",
         "quiet                                 0          0        0        1        -  paused",
     ]
-    assert "user 'acme': weight 1, group 'a b\\n' of weight 2.5" in run("fairque_stats", "--user", "acme")
+    assert "user 'acme': weight 1, group 'a b\\n' of weight 2.5\n" in run("fairque_stats", "--user", "acme")
+    run("fairque_group", "limit", "a b\n", "1")
+    assert queue.pop("w", ["acme"]) is not None
+    assert "of weight 2.5, full\n" in run("fairque_stats", "--user", "acme")
+    run("fairque_group", "pause", "a b\n")
+    assert "of weight 2.5, PAUSED\n" in run("fairque_stats", "--user", "acme")
     run("fairque_group", "limit", "a b\n", "none")
     assert queue.group("a b\n").stats().max_running is None
     run("fairque_group", "resume", "quiet")

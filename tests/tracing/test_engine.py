@@ -9,7 +9,6 @@ import pytest
 from django_fairque import FairQueue, Task, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.keys import Keys
 from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.pushing import push_args
 
 from .test_format import PARENT, SPAN_ID, TRACE_ID
 
@@ -113,7 +112,7 @@ def test_a_task_without_one_stores_and_sends_nothing(queue: FairQueue, redis: Re
     keys = Keys("fq", "default")
     assert b"trace" not in redis.hkeys(keys.task(without.task_id))
     assert redis.hget(keys.task(with_one.task_id), "trace") == f"{PARENT} a=1,b=x y".encode()
-    assert PARENT not in map(str, push_args(queue._shards.home, [made()]))
+    assert PARENT not in map(str, made().to_lua_args())
 
 
 def test_a_trace_costs_no_command(queue: FairQueue, redis: Redis) -> None:

@@ -16,7 +16,7 @@ local is_repeated = redis.call('EXISTS', K.reply) == 1
 local ids, keys = {}, {}
 if remembered > 0 and size > 0 then
   for i = 1, size do
-    ids[i] = ARGV[first_item(at) + (i - 1) * STRIDE]
+    ids[i] = ARGV[at + ITEMS + (i - 1) * STRIDE]
     keys[i] = delivered_key(ids[i])
   end
   for i, value in ipairs(redis.call('MGET', unpack(keys))) do delivered[ids[i]] = value end

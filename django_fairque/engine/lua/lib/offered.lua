@@ -1,7 +1,7 @@
 -- What a call offers: its tasks as they come, and what each of them is to the queue by what is known already. Nothing is
 -- written here.
 
-local STRIDE = 4 -- arguments of a task
+local ITEMS, STRIDE = 5, 4 -- where the tasks begin, behind `at` as in `accept`; arguments of one
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
 local forms, record_keys, items, codes, others, accepted, moved
@@ -101,7 +101,7 @@ local function decide(item, some_exist)
   return code
 end
 
-local first_item, read_items
+local read_items
 do
 
 local FORM = 11 -- arguments of one
@@ -135,19 +135,18 @@ local function read_item(index, at)
   return item
 end
 
-function first_item(at) return at + 5 + tonumber(ARGV[at + 4]) * FORM end -- `at` as in `accept`
-
 function read_items(at)
-  local size, first = tonumber(ARGV[at + 3]), first_item(at)
-  for i = 1, tonumber(ARGV[at + 4]) do forms[tostring(i)] = read_form(at + 5 + (i - 1) * FORM) end
-  for i = 1, size do items[i] = read_item(i, first + (i - 1) * STRIDE) end
+  local size, kinds = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local first_form = at + ITEMS + size * STRIDE
+  for i = 1, kinds do forms[tostring(i)] = read_form(first_form + (i - 1) * FORM) end
+  for i = 1, size do items[i] = read_item(i, at + ITEMS + (i - 1) * STRIDE) end
   local some_exist = false
   -- Of a new task the record alone: had the slot begun to move, a key that is not here would have ended the call at it.
   for chunk = 1, size, CHUNK do
     some_exist = redis.call('EXISTS', unpack(record_keys, chunk, math.min(chunk + CHUNK - 1, size))) > 0 or some_exist
   end
   for _, item in ipairs(items) do codes[item.index] = decide(item, some_exist) end
-  return first + size * STRIDE
+  return first_form + kinds * FORM
 end
 
 end
