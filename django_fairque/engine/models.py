@@ -166,41 +166,42 @@ class Task(BaseModel):
                 f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {on_dependency_failure!r:.80}"
             )
         check_id(user_id, "user_id")
-        task = cls._made(
-            task_id=check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id),
-            depends_on=_dependencies(depends_on) if depends_on else (),
-            on_dependency_failure=on_dependency_failure,
-            run_id=check_id(run_id, "run_id") if run_id else "",
-            user_id=user_id,
-            priority=level,
-            payload=payload,
-            name=name,
-            retry_count=0,
-            max_retries=max_retries,
-            created_at=time.time(),
-            execute_after=moment(execute_after, "execute_after"),
-            expires_at=moment(expires_at, "expires_at"),
-            sla=None if sla is None else duration(sla, "sla"),
-            timeout=None if timeout is None else duration(timeout, "timeout"),
-            unique_key=unique_key,
-            unique_for=None if unique_for is None else duration(unique_for, "unique_for"),
-            debounce=None if debounce is None else duration(debounce, "debounce"),
-            traceparent=trace.parent,
-            tracestate=trace.state,
-        )
-        return task.carrying(
-            json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.HARD_LIMIT)), task_id
+        return cls._made(
+            {
+                **_DEFAULTS,
+                "task_id": check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id),
+                "user_id": user_id,
+                "priority": level,
+                "payload": payload,
+                "name": name,
+                "max_retries": max_retries,
+                "created_at": time.time(),
+                "execute_after": None if execute_after is None else moment(execute_after, "execute_after"),
+                "expires_at": None if expires_at is None else moment(expires_at, "expires_at"),
+                "sla": None if sla is None else duration(sla, "sla"),
+                "timeout": None if timeout is None else duration(timeout, "timeout"),
+                "unique_key": unique_key,
+                "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
+                "debounce": None if debounce is None else duration(debounce, "debounce"),
+                "depends_on": _dependencies(depends_on) if depends_on else (),
+                "on_dependency_failure": on_dependency_failure,
+                "run_id": check_id(run_id, "run_id") if run_id else "",
+                "traceparent": trace.parent,
+                "tracestate": trace.state,
+            },
+            json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.HARD_LIMIT)),
+            is_chosen=task_id is not None,
         )
 
     @classmethod
-    def _made(cls, **fields: Any) -> Task:
-        """As `model_construct`, for fields that were just checked: a quarter of its time, and pushes are many."""
+    def _made(cls, fields: dict[str, Any], raw: bytes, *, is_chosen: bool = False) -> Task:
+        """As `model_construct`, for all fields, which were just checked: a quarter of its time, and pushes are many."""
         task = cls.__new__(cls)
         put = object.__setattr__
-        put(task, "__dict__", {**_DEFAULTS, **fields})
-        put(task, "__pydantic_fields_set__", set(fields))
+        put(task, "__dict__", fields)
+        put(task, "__pydantic_fields_set__", _ALL)
         put(task, "__pydantic_extra__", None)
-        put(task, "__pydantic_private__", {"_raw": b"", "_chosen": False, "_seal": None})
+        put(task, "__pydantic_private__", {"_raw": raw, "_chosen": is_chosen, "_seal": None})
         return task
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
@@ -311,37 +312,38 @@ class Task(BaseModel):
             payload = Undecodable(raw, str(error))
         trace = traces.restored(data["trace"]) if data.get("trace") else traces.NONE
         try:
-            task = cls._made(
-                task_id=data["id"].decode(),
-                user_id=data["user"].decode(),
-                name=data.get("name", b"").decode(),
-                priority=Priority(int(data.get("priority", b"3"))),
-                payload=payload,
-                state=TaskState(data.get("state", b"queued").decode()),
-                retry_count=int(data.get("retries") or 0),
-                max_retries=int(data.get("max_retries") or 0),
-                created_at=seconds(data.get("created")) or 0.0,
-                execute_after=seconds(data.get("due")),
-                expires_at=seconds(data.get("expires")),
-                timeout=seconds(data.get("timeout")),
-                sla=seconds(data.get("sla")),
-                sla_deadline=seconds(data.get("deadline")),
-                ready_at=seconds(data.get("ready")),
-                started_at=seconds(data.get("started")),
-                ended_at=seconds(data.get("ended")),
-                result=json_payload.loads(data["result"], what="result") if data.get("result") else None,
-                worker=data.get("worker", b"").decode(),
-                delivery=int(data.get("deliveries") or 0),
-                depends_on=tuple(part.decode() for part in unpack(data.get("parents", b""))),
-                on_dependency_failure=data.get("policy", b"wait").decode(),
-                run_id=data.get("run", b"").decode(),
-                promoted_from=Priority(int(data["promoted"])) if data.get("promoted") else None,
-                traceparent=trace.parent,
-                tracestate=trace.state,
-            )
+            found = {
+                **_DEFAULTS,
+                "task_id": data["id"].decode(),
+                "user_id": data["user"].decode(),
+                "name": data.get("name", b"").decode(),
+                "priority": Priority(int(data.get("priority", b"3"))),
+                "payload": payload,
+                "state": TaskState(data.get("state", b"queued").decode()),
+                "retry_count": int(data.get("retries") or 0),
+                "max_retries": int(data.get("max_retries") or 0),
+                "created_at": seconds(data.get("created")) or 0.0,
+                "execute_after": seconds(data.get("due")),
+                "expires_at": seconds(data.get("expires")),
+                "timeout": seconds(data.get("timeout")),
+                "sla": seconds(data.get("sla")),
+                "sla_deadline": seconds(data.get("deadline")),
+                "ready_at": seconds(data.get("ready")),
+                "started_at": seconds(data.get("started")),
+                "ended_at": seconds(data.get("ended")),
+                "result": json_payload.loads(data["result"], what="result") if data.get("result") else None,
+                "worker": data.get("worker", b"").decode(),
+                "delivery": int(data.get("deliveries") or 0),
+                "depends_on": tuple(part.decode() for part in unpack(data.get("parents", b""))),
+                "on_dependency_failure": data.get("policy", b"wait").decode(),
+                "run_id": data.get("run", b"").decode(),
+                "promoted_from": Priority(int(data["promoted"])) if data.get("promoted") else None,
+                "traceparent": trace.parent,
+                "tracestate": trace.state,
+            }
         except (KeyError, ValueError) as error:
             raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
-        return task.carrying(raw)
+        return cls._made(found, raw)
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
@@ -350,6 +352,8 @@ class Task(BaseModel):
         return cls.from_redis_dict({**fields, "state": TaskState.STARTED.value})
 
 
+_ALL = set(Task.model_fields)
+"""One set for all tasks: of its own it would take more than a task's fields do (and pydantic copies it for a copy)."""
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
 _in_form = itemgetter(*Form._fields[:-1])
 

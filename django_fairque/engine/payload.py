@@ -14,7 +14,8 @@ from .errors import TaskSerializationError
 HARD_LIMIT = 8 * 1024 * 1024
 """No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+# What contains itself is found by `_refuse_other_keys`, which goes through everything before.
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
 class _NotStrictError(ValueError):

@@ -35,8 +35,11 @@ class Priority(IntEnum):
     def from_int(cls, value: int) -> Priority:
         """The priority of that number; `ValueError` with the allowed range for any other value."""
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 6:
-            return cls(value)
+            return _MEMBERS[value - 1]
         raise ValueError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {value!r}")
+
+
+_MEMBERS = tuple(Priority)
 
 
 class Scored(Protocol):

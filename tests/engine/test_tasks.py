@@ -123,3 +123,11 @@ def test_retries_are_counted_down() -> None:
 def test_a_task_is_ready_from_its_time_until_it_expires() -> None:
     given = task("ann", execute_after=NOW, expires_at=NOW + 10)
     assert [given.is_ready_to_execute(NOW + each) for each in (-1, 0, 9, 10)] == [False, True, True, False]
+
+
+def test_a_changed_copy_leaves_the_others_as_they_are() -> None:
+    first, second = task("ann"), task("bob")
+    changed = first.model_copy(update={"name": "other"}).carrying(b"[]")
+    assert (changed.name, changed.payload_bytes) == ("other", b"[]")
+    assert (first.name, first.payload_bytes) == (second.name, second.payload_bytes)
+    assert first.model_fields_set == second.model_fields_set == set(Task.model_fields)
