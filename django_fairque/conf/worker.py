@@ -68,7 +68,9 @@ class WorkerConfig(Options):
     graceful_shutdown_timeout: Number = seconds(30, least=0)
     lease_seconds: Number = seconds(30)
     processes: Whole = whole(1, least=1, most=256)
-    start_method: Literal["spawn", "forkserver"] = Field(default="spawn", description='"spawn" or "forkserver"')
+    start_method: Literal["auto", "spawn", "forkserver"] = Field(
+        default="auto", description='"auto", "spawn" or "forkserver"'
+    )
     handler: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",

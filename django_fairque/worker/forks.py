@@ -33,11 +33,16 @@ class ForkServerGoneError(Exception):
 
 
 def can_fork() -> bool:
-    """Whether this system has what it takes: files that stand for processes (Linux 5.3)."""
+    """Whether this system has what it takes: files that stand for processes (Linux 5.3). A sandbox may refuse any of it."""
     if not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
         return False
     try:
-        os.close(os.pidfd_open(os.getpid()))
+        process = os.pidfd_open(os.getpid())
+        try:
+            signal.pidfd_send_signal(process, 0)
+        finally:
+            os.close(process)
+        os.close(os.memfd_create("fairque-board"))
     except OSError:
         return False
     return True
@@ -61,6 +66,8 @@ class ForkServer:
         self.is_gone = False
         self.threads: list[str] | None = None
         """What it can't be forked for: names of threads, as far as they are known; None when there are none."""
+        self.connections: list[str] = []
+        """What the project opened at import and has not closed: with whom."""
         self.children: set[int] = set()
         """Process ids of those that have not ended."""
         self._codes: dict[int, int] = {}
@@ -118,14 +125,14 @@ class ForkServer:
         if not message:
             self.is_gone = True
             return
-        kind, number, *more = json.loads(message)
+        kind, *said = json.loads(message)
         if kind == "ready":
             self.is_ready = True
-            self.threads = more[0] if number > 1 else None
+            self.threads, self.connections = said
         elif kind == "forked":
-            self._newborn = number, files[0]
+            self._newborn = said[0], files[0]
         else:
-            self._codes[number] = more[0]
+            self._codes[said[0]] = said[1]
 
     def close(self) -> None:
         """End it; its children, if there still are any, with it."""

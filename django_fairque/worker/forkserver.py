@@ -5,7 +5,8 @@ the project once, and waits for requests. A forked child returns from `serve` an
 the end of the interpreter, so that exit handlers run. It ends with its supervisor, and its children with it.
 
 Messages are JSON, one a packet. The supervisor sends a worker's id, with the files of its board and of its line; it is
-told ``["ready", threads, names]`` once, ``["forked", pid]`` with a file that stands for the process, ``["ended", pid, code]``.
+told ``["ready", threads, connections]`` once (what speaks against forking), ``["forked", pid]`` with a file that stands
+for the process, ``["ended", pid, code]``.
 """
 
 from __future__ import annotations
@@ -51,11 +52,10 @@ def main(options: WorkerOptions, lanes: int, line: socket.socket, supervisor: in
     """The whole life of the server; in a forked process, that of a child."""
     as_before = {each: signal.signal(each, signal.SIG_IGN) for each in IGNORED}
     child.die_with(supervisor)
+    inherited = conversations()
     _load(options)
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     server = _Server(line, as_before)
-    server.say(["ready", threads, names])
+    server.say(["ready", _threads(), [peer for file, peer in conversations().items() if file not in inherited]])
     # What is there now is shared with all children as long as nobody writes to it, as a collection of garbage would.
     gc.collect()
     gc.freeze()
@@ -80,6 +80,39 @@ def _load(options: WorkerOptions) -> None:
             "the fork server of worker %s could not begin", options.worker_id
         )
         sys.exit(child.UNUSABLE)
+
+
+def _threads() -> list[str] | None:
+    """The names of other threads than this one; Python knows none of those that a library in C has started."""
+    if len(list(Path("/proc/self/task").iterdir())) == 1:
+        return None
+    return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+
+
+def conversations() -> dict[str, str]:
+    """This process's sockets that carry a stream, which two processes would garble: what the kernel calls each, and its
+    other end. Datagrams, as to syslog, are whole whoever sends them.
+    """
+    found = {}
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile, as that of this listing is
+            name = str(link.readlink())
+            if not name.startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(link.name))) as each:
+                if each.type != socket.SOCK_DGRAM:
+                    found[name] = _peer(each)
+    return found
+
+
+def _peer(each: socket.socket) -> str:
+    try:
+        address = each.getpeername()
+    except OSError:
+        return "not connected"
+    if isinstance(address, tuple):
+        return f"{address[0]}:{address[1]}"
+    return os.fsdecode(address) or "a socket pair"
 
 
 class _Server:

@@ -44,7 +44,8 @@ class Nursery:
     def __init__(self, options: WorkerOptions, lanes: int) -> None:
         self._options, self._lanes = options, lanes
         self._context = get_context("spawn")
-        self._forks = options.start_method == "forkserver"
+        self._forks = options.start_method != "spawn"
+        self._is_asked_to = options.start_method == "forkserver"
         self._server: ForkServer | None = None
         self._former: list[ForkServer] = []
         if self._forks and not can_fork():
@@ -95,12 +96,22 @@ class Nursery:
         server = self._server
         if server is None:
             return False
-        if server.is_ready and server.threads is not None:
+        obstacle = self._obstacle_to(server)
+        if obstacle:
             self._server = None
             server.close()
-            known = f" ({', '.join(server.threads)})" if server.threads else ""
-            self._spawn_instead(f"the project has started threads{known}, which no forked process would have")
+            self._spawn_instead(obstacle)
         return self._is_dead(server) or self._is_stuck(server)
+
+    def _obstacle_to(self, server: ForkServer) -> str:
+        """Why it is not to be forked, if anything speaks against it. Who asks for forks answers for the project's connections."""
+        if server.threads is not None:
+            known = f" ({', '.join(server.threads)})" if server.threads else ""
+            return f"the project has started threads{known}, which no forked process would have"
+        if server.connections and not self._is_asked_to:
+            known = ", ".join(server.connections)
+            return f"importing the project opened connections ({known}), which all forked processes would share"
+        return ""
 
     def _is_dead(self, server: ForkServer) -> bool:
         """Whether it could not begin. One that died later is replaced like any child."""
@@ -137,4 +148,7 @@ class Nursery:
 
     def _spawn_instead(self, why: str) -> None:
         self._forks = False
-        logger.warning("processes are spawned, although START_METHOD is forkserver: %s", why)
+        if self._is_asked_to:
+            logger.warning("processes are spawned, although START_METHOD is forkserver: %s", why)
+        else:
+            logger.info("processes are spawned, not forked: %s", why)

@@ -58,7 +58,7 @@ class WorkerOptions:
     max_tasks: int = 0
     max_memory_mb: int = 0
     processes: int = 1
-    start_method: str = "spawn"
+    start_method: str = "auto"
     handler: str | None = None
     alert_handler: str | None = None
     alert_email: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
 """One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [engine pushing database worker
-peers kills starting imports admin]``."""
+peers kills poison starting imports admin]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platform
 
 from django_fairque.tasks import signing
 
-from . import admin, database, engine, imports, kills, peers, pushing, starting, worker
+from . import admin, database, engine, imports, kills, peers, poison, pushing, starting, worker
 from .project.settings import SECRET_KEY
 from .table import Table
 
@@ -20,6 +20,7 @@ PARTS = {
     "worker": worker,
     "peers": peers,
     "kills": kills,
+    "poison": poison,
     "starting": starting,
     "imports": imports,
     "admin": admin,

@@ -90,10 +90,10 @@ class TestCutShort:
         return process
 
     @pytest.fixture
-    def worker(self, process: subprocess.Popen[str], queue: FairQueue) -> psutil.Process:
-        child = psutil.Process(int(queue.workers()[0].info["pid"]))
-        supervisor = child.parent()
-        assert supervisor is not None
+    def worker(self, process: subprocess.Popen[str]) -> psutil.Process:
+        (supervisor,) = [
+            each for each in psutil.Process(process.pid).children() if "fairque_worker" in " ".join(each.cmdline())
+        ]
         return supervisor
 
     @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

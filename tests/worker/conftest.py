@@ -131,7 +131,7 @@ both_ways = pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 
 @pytest.fixture
 def start_method() -> str:
-    return "spawn"
+    return "auto"
 
 
 _STARTED = pytest.StashKey[list[WorkerProcess]]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from django_fairque.engine.records import TaskState
+from django_fairque.worker.forks import can_fork
 
 from .conftest import both_ways, eventually, is_alive, told
 from .project.tasks import ENDED, STARTED
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
 
     from .conftest import Push, StartWorker, WorkerProcess
 
 forked = pytest.mark.parametrize("start_method", ["forkserver"])
+forked_if_possible = pytest.mark.parametrize("start_method", ["auto", "forkserver"])
 
 
 @pytest.fixture
@@ -141,7 +145,7 @@ def test_nothing_is_left_of_it(start_worker: StartWorker, number: signal.Signals
     eventually(lambda: not any(map(is_alive, family)))
 
 
-@forked
+@forked_if_possible
 def test_with_threads_in_it_processes_are_spawned(
     queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
 ) -> None:
@@ -150,13 +154,60 @@ def test_with_threads_in_it_processes_are_spawned(
     )
     worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
     assert {child.ppid() for child in worker.children()} == {worker.pid}
-    assert worker.log.count("processes are spawned, although START_METHOD is forkserver") == 1
+    said = {
+        "auto": "INFO    processes are spawned, not forked: ",
+        "forkserver": "WARNING processes are spawned, although START_METHOD is forkserver: ",
+    }
+    assert worker.log.count(said[start_method]) == 1
     assert "the project has started threads (watcher)" in worker.log
     good = push("add", 1, 1)
     eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)
 
 
-@forked
+@pytest.mark.parametrize("name", ["os.pidfd_open", "os.memfd_create", "signal.pidfd_send_signal"])
+def test_a_sandbox_that_refuses_what_it_takes_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def refused(*_: Any) -> Any:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    assert can_fork()
+    monkeypatch.setattr(name, refused)
+    assert not can_fork()
+
+
+def serves_forked(queue: FairQueue, push: Push, worker: WorkerProcess) -> bool:
+    """Whether its processes were forked; it runs tasks either way."""
+    good = push("add", 1, 1)
+    eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)
+    return {child.ppid() for child in worker.children()} != {worker.pid}
+
+
+def test_processes_are_forked_if_nothing_speaks_against_it(
+    queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path
+) -> None:
+    # A log that goes to syslog is written whole, whoever writes.
+    more_tasks.write_text("import socket\nLOG = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)")
+    worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
+    assert serves_forked(queue, push, worker)
+    assert "spawned" not in worker.log
+
+
+@forked_if_possible
+def test_an_open_connection_is_shared_only_by_who_asked_for_it(
+    queue: FairQueue, server: Server, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
+) -> None:
+    more_tasks.write_text(
+        "import os, redis\nMINE = redis.Redis.from_url(os.environ['TEST_SERVER'])\nMINE.ping()\n"
+        "import socket\nENDS = socket.socketpair()"
+    )
+    worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
+    assert serves_forked(queue, push, worker) == (start_method == "forkserver")
+    whose = f"{server.socket}, a socket pair, a socket pair"
+    why = f"importing the project opened connections ({whose}), which all forked processes would share"
+    said = worker.log.count(f"INFO    processes are spawned, not forked: {why}")
+    assert said == (start_method == "auto"), worker.log
+
+
+@forked_if_possible
 def test_what_the_project_opened_at_import_is_closed(
     queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
 ) -> None:
@@ -179,7 +230,7 @@ def look() -> list:
         return [str(error), get_queue() is BEFORE, get_queue().client.ping()]
 """
     )
-    start_worker(TEST_MORE_TASKS=str(more_tasks)).wait_ready()
+    server_of(start_worker(TEST_MORE_TASKS=str(more_tasks)).wait_ready())
     task_id = push("look")
     eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
     assert queue.get_task(task_id).result == ["Cannot operate on a closed database.", False, True]

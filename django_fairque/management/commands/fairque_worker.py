@@ -42,7 +42,8 @@ class Command(BaseCommand):
         add(
             "--start-method",
             metavar="METHOD",
-            help="how these begin: spawn (default), each anew, or forkserver, from one that has loaded the project",
+            help="how these begin: spawn, each anew; forkserver, from one that has loaded the project; auto (default), "
+            "the latter where nothing speaks against it",
         )
         add("--concurrency", metavar="N", type=int, help="how many tasks each process runs at once")
         add("--burst", action="store_true", help="end when nothing is left to do now (later tasks do not count)")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from django_fairque import task
@@ -36,3 +37,9 @@ def busy(seconds: float) -> int:
 def work(steps: int) -> int:
     """The same work each time: 10,000 steps are about half a millisecond of Python."""
     return sum(step % 7 for step in range(steps))
+
+
+@task(name="bench.poison")
+def poison() -> None:
+    """Ends its process, as a segmentation fault does."""
+    os.kill(os.getpid(), signal.SIGKILL)
