@@ -268,9 +268,9 @@ class Task(BaseModel):
         """What it has in common with many others."""
         return Form._make((*_in_form(self.__dict__), _private(self)["_chosen"]))
 
-    def to_lua_args(self, seal: bytes = b"") -> list[Any]:
-        """What ``push.lua`` takes of a task that is pushed alone, in its order: the task, then its form."""
-        return [self.task_id, self.user_id, self.payload_bytes + seal, 1, *self.form.to_lua_args()]
+    def to_lua_args(self) -> list[Any]:
+        """What ``push.lua`` takes of a task that is pushed alone, in its order: the task (without a seal), then its form."""
+        return [self.task_id, self.user_id, self.payload_bytes, 1, *self.form.to_lua_args()]
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
         """The fields as the task's hash holds them, with the payload beside; `from_redis_dict` reads it back."""
