@@ -22,7 +22,7 @@ for i = 1, size do
     codes[i] = 1
     t.u = load_user(t.user)
     touch_moves(t)
-    if t.state == 'started' then touch(revoked_key(t.raw.worker)) end
+    if t.state == 'started' then touch(revoked_key(t.worker)) end
     tasks[#tasks + 1] = t
   end
 end

@@ -16,7 +16,7 @@ local ids = redis.call('SRANDMEMBER', K.leases, limit)
 local tasks = {}
 for _, id in ipairs(ids) do
   local t = read_task(id)
-  if t and t.state == 'started' and t.raw.worker == worker then
+  if t and t.state == 'started' and t.worker == worker then
     t.u = load_user(t.user)
     touch_moves(t)
     tasks[#tasks + 1] = t

@@ -55,7 +55,7 @@ function mend.task(id)
   if not t then return 1 end
   if not K['state:' .. t.state] then return 2 end
   mend_queue(t)
-  if t.state == 'started' then redis.call('SADD', leases_key(t.raw.worker), id) end
+  if t.state == 'started' then redis.call('SADD', leases_key(t.worker), id) end
   redis.call('SETNX', payload_key(id), '') -- a lost payload can't be decoded: its task ends as poisoned
   if t.state == 'deferred' and redis.call('SCARD', blocked_key(id)) == 0 then
     t.u = load_user(t.user)
@@ -81,7 +81,7 @@ end
 
 function mend.lease(worker, id)
   local t = read_task(id)
-  local is_held = t and t.state == 'started' and t.raw.worker == worker
+  local is_held = t and t.state == 'started' and t.worker == worker
   return redis.call(is_held and 'SADD' or 'SREM', leases_key(worker), id)
 end
 

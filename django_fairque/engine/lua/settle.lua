@@ -14,7 +14,22 @@
 -- include base ring group user lately task deps maintain take fetch
 local STRIDE = 7
 local size = tonumber(ARGV[A])
-local outcomes, codes, seen = {}, {}, {}
+local ended, codes, seen, given_back = {}, {}, {}, false
+
+-- What the end of a run needs of its task; most tasks finish, so this is half of what `read_task` reads.
+local function read_run(id)
+  local key = task_key(id)
+  local found = redis.call('HMGET', key, 'state', 'user', 'priority', 'token', 'done', 'worker', 'started', 'cost', 'ready',
+    'created', 'waited')
+  local priority = tonumber(found[3])
+  if not (found[1] and found[2] and priority and priority >= 1 and priority <= 6) then return nil end
+  return {
+    id = id, key = key, state = found[1], user = found[2], priority = priority, token = tonumber(found[4]),
+    done = tonumber(found[5]), worker = found[6] or '', started = tonumber(found[7]),
+    cost = tonumber(found[8]), ready = tonumber(found[9]) or tonumber(found[10]) or now, waited = found[11],
+    u = false, index = 0, took = false, body = '',
+  }
+end
 
 local function code_of_settled(t, kind)
   if kind == 'finish' then return 1 end
@@ -25,45 +40,86 @@ end
 
 for i = 1, size do
   local at = A + 1 + (i - 1) * STRIDE
-  local o = {
-    id = ARGV[at], token = tonumber(ARGV[at + 1]), kind = ARGV[at + 2], took = tonumber(ARGV[at + 3]),
-    delay = tonumber(ARGV[at + 4]), body = ARGV[at + 5], trace = ARGV[at + 6], index = i,
-  }
-  local t = not seen[o.id] and read_task(o.id)
-  seen[o.id] = true
-  if t and t.state == 'started' and t.token == o.token then
-    o.t, t.u = t, load_user(t.user)
-    if o.kind == 'finish' then touch_lease(t) else touch_moves(t) end
-    outcomes[#outcomes + 1] = o
-  elseif t and t.done == o.token then
-    codes[i] = code_of_settled(t, o.kind)
+  local id, token, kind = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+  local is_finish = kind == 'finish'
+  local t = not seen[id] and (is_finish and read_run or read_task)(id)
+  seen[id] = true
+  if t and t.state == 'started' and t.token == token then
+    t.u, t.index, t.took, t.body = load_user(t.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
+    if is_finish then
+      touch_lease(t)
+    else
+      t.kind, t.delay, t.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
+      given_back = given_back or kind == 'release' or kind == 'crash'
+      touch_moves(t)
+    end
+    ended[#ended + 1] = t
+  elseif t and t.done == token then
+    codes[i] = code_of_settled(t, kind)
   else
     codes[i] = 0
   end
 end
-if #outcomes > 0 then touch_minute() end
+if #ended > 0 then touch_minute() end
 touch_all()
--- Tasks that are given back go to the front of their queues: the oldest last, so that it is the first again.
-table.sort(outcomes, function(a, b)
-  if a.token ~= b.token then return a.token > b.token end
-  return a.index < b.index
-end)
+if given_back then -- to the front of their queues: the oldest last, so that it is the first again
+  table.sort(ended, function(a, b) return a.token > b.token end)
+end
 
-local function retry_later(o, t, retries)
-  remember(t.id, 'failed', t.raw.worker, o.body, o.trace)
-  to_scheduled(t.u, t, now + o.delay, 'retries', exact(retries), 'deliveries', 0, 'done', exact(o.token))
+local function retry_later(t, retries)
+  remember(t.id, 'failed', t.worker, t.body, t.report)
+  to_scheduled(t.u, t, now + t.delay, 'retries', exact(retries), 'deliveries', 0, 'done', exact(t.token))
   count('retried', 1)
   return 2
 end
 
 local handlers = {}
 
-function handlers.finish(o, t)
-  end_lease(t.u, t, o.took, true)
-  if o.body ~= '' then
-    to_ended(t, 'finished', result_ttl, 'done', t.raw.token, 'result', o.body)
+function handlers.fail(t)
+  end_lease(t.u, t, t.took, true)
+  count('failed', 1)
+  tally('failed', 1)
+  if t.delay and t.retries < t.max_retries then return retry_later(t, t.retries + 1) end
+  to_dead(t.u, t, 'failed', t.body, t.report, 'done', exact(t.token))
+  return 3
+end
+
+function handlers.later(t)
+  end_lease(t.u, t, t.took, true)
+  return retry_later(t, t.retries)
+end
+
+function handlers.discard(t)
+  end_lease(t.u, t, t.took, true)
+  remember(t.id, 'discarded', t.worker, t.body, t.report)
+  to_ended(t, 'canceled', result_ttl, 'done', exact(t.token))
+  count('canceled', 1)
+  return 5
+end
+
+function handlers.poison(t)
+  end_lease(t.u, t, t.took, true)
+  to_dead(t.u, t, 'poisoned', t.body, t.report, 'done', exact(t.token))
+  return 3
+end
+
+function handlers.release(t)
+  redis.call('HSET', t.key, 'done', exact(t.token))
+  return return_task(t.u, t, 'released', t.body, t.report)
+end
+
+function handlers.crash(t)
+  t.done = t.token
+  redis.call('HSET', t.key, 'done', exact(t.done))
+  return return_task(t.u, t, 'crashed', t.body, t.report)
+end
+
+local function finish(t)
+  end_lease(t.u, t, t.took, true)
+  if t.body ~= '' then
+    to_ended(t, 'finished', result_ttl, 'done', exact(t.token), 'result', t.body)
   else
-    to_ended(t, 'finished', result_ttl, 'done', t.raw.token)
+    to_ended(t, 'finished', result_ttl, 'done', exact(t.token))
   end
   add(t.u, 'finished', 1)
   count('finished', 1)
@@ -71,47 +127,8 @@ function handlers.finish(o, t)
   return 1
 end
 
-function handlers.fail(o, t)
-  end_lease(t.u, t, o.took, true)
-  count('failed', 1)
-  tally('failed', 1)
-  if o.delay and t.retries < t.max_retries then return retry_later(o, t, t.retries + 1) end
-  to_dead(t.u, t, 'failed', o.body, o.trace, 'done', exact(o.token))
-  return 3
-end
-
-function handlers.later(o, t)
-  end_lease(t.u, t, o.took, true)
-  return retry_later(o, t, t.retries)
-end
-
-function handlers.discard(o, t)
-  end_lease(t.u, t, o.took, true)
-  remember(t.id, 'discarded', t.raw.worker, o.body, o.trace)
-  to_ended(t, 'canceled', result_ttl, 'done', exact(o.token))
-  count('canceled', 1)
-  return 5
-end
-
-function handlers.poison(o, t)
-  end_lease(t.u, t, o.took, true)
-  to_dead(t.u, t, 'poisoned', o.body, o.trace, 'done', exact(o.token))
-  return 3
-end
-
-function handlers.release(o, t)
-  redis.call('HSET', task_key(t.id), 'done', exact(o.token))
-  return return_task(t.u, t, 'released', o.body, o.trace)
-end
-
-function handlers.crash(o, t)
-  t.done = o.token
-  redis.call('HSET', task_key(t.id), 'done', exact(t.done))
-  return return_task(t.u, t, 'crashed', o.body, o.trace)
-end
-
-for _, o in ipairs(outcomes) do codes[o.index] = handlers[o.kind](o, o.t) end
-if #outcomes > 0 then commit() end
+for _, t in ipairs(ended) do codes[t.index] = t.kind and handlers[t.kind](t) or finish(t) end
+if #ended > 0 then commit() end
 
 start_due_if_needed()
 local reply = { exact(now), '', '', '', table.concat(codes) }

@@ -87,7 +87,7 @@ local function write_item(item, run)
   if item.dropped then
     write_record(item, run, 'canceled', due)
     remember(item.id, 'canceled', '', item.dropped, '')
-    item.raw = { waited = item.waited }
+    item.key = record_keys[item.index]
     to_ended(item, 'canceled', result_ttl)
     count('canceled', 1)
     return item.waited

@@ -271,7 +271,9 @@ end
 -- Lists of byte strings in one string and back ("3:abc0:..."): binary safe, nothing to escape.
 local function pack(list)
   local parts = {}
-  for i, text in ipairs(list) do parts[i] = #text .. ':' .. text end
+  for i = 1, #list do -- no string is made for a part: that took as long as handing out its task
+    parts[3 * i - 2], parts[3 * i - 1], parts[3 * i] = #list[i], ':', list[i]
+  end
   return table.concat(parts)
 end
 local function unpack_list(text)

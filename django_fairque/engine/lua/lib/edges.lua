@@ -86,7 +86,7 @@ end
 local function touch_dependencies(run)
   if run ~= '' then touch(run_key(run)) end
   for _, item in ipairs(accepted) do
-    if item.before and item.before.raw.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
+    if item.before and item.before.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
       item.waited = true
     end
     if item.before and item.before.raw.run then touch(run_key(item.before.raw.run)) end

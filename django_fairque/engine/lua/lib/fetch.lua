@@ -75,7 +75,7 @@ local function fetch(reply, limit, at)
   for i, t in ipairs(taken) do
     t.deliveries = t.deliveries + 1
     zrem(K['state:queued'], t.id)
-    redis.call('HSET', task_key(t.id), 'state', 'started', 'token', t.token_text, 'worker', worker,
+    redis.call('HSET', t.key, 'state', 'started', 'token', t.token_text, 'worker', worker,
       'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost))
     append_lease(reply, t, payloads[i], lease_end_text)
     if deadline_of(t) < now then

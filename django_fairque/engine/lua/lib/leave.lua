@@ -3,14 +3,14 @@
 -- A task that waits or runs becomes CANCELED. A running one loses its lease; its worker is told to stop it.
 local function cancel(t, reason)
   if t.state == 'started' then
-    local worker = t.raw.worker
+    local worker = t.worker
     end_lease(t.u, t, nil, true)
     redis.call('SADD', revoked_key(worker), t.id)
     redis.call('PEXPIRE', revoked_key(worker), 3600000)
   else
     leave_waiting(t.u, t)
   end
-  remember(t.id, 'canceled', t.raw.worker, reason, '')
+  remember(t.id, 'canceled', t.worker, reason, '')
   to_ended(t, 'canceled', result_ttl, 'token', 0)
   count('canceled', 1)
 end
@@ -43,7 +43,7 @@ local function forget(state, ids)
       if one.run then srem(run_key(one.run), id) end
     elseif state == 'failed' then
       remember(id, 'discarded', '', 'kept long enough', '')
-      to_ended({ id = id, raw = { waited = '1' } }, 'canceled', result_ttl)
+      to_ended({ id = id, key = task_key(id), waited = '1' }, 'canceled', result_ttl)
       zrem(K['state:failed'], id)
       count('discarded', 1)
     else

@@ -32,7 +32,7 @@ local function is_duplicate(item, some_exist)
   end
   if not is_ended(t.state) then return true end
   -- Ended: the id is free again and what is kept of the old task goes; but not while its dependents are being told.
-  if t.raw.waited and redis.call('ZSCORE', K.resolving, t.id) then return true end
+  if t.waited and redis.call('ZSCORE', K.resolving, t.id) then return true end
   item.before = t
   return false
 end

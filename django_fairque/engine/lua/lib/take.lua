@@ -59,7 +59,8 @@ function remove_taken(u)
     if p == 6 and taken > 0 then
       redis.call('LPOP', critical_key(u.name), taken)
     else
-      for i = 1, taken do zrem(normal_key(u.name), lane.ids[i]) end
+      local key = normal_key(u.name)
+      for i = 1, taken do zrem(key, lane.ids[i]) end
     end
   end
   u.lanes = {}

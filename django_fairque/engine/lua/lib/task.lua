@@ -4,14 +4,15 @@
 -- The task's record, or nil when there is none that can be used (no state, no user, no known priority).
 -- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name.
 local function read_task(id)
-  local flat = redis.call('HGETALL', task_key(id))
-  local raw = { worker = '' }
+  local key = task_key(id)
+  local flat, raw = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
   local priority = tonumber(raw.priority)
   if not (raw.state and raw.user and priority and priority >= 1 and priority <= 6) then return nil end
   local created = tonumber(raw.created) or now
   return {
-    id = id, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
+    id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
+    worker = raw.worker or '', waited = raw.waited,
     ready = tonumber(raw.ready) or created,
     retries = tonumber(raw.retries) or 0,
     max_retries = tonumber(raw.max_retries) or 0,
@@ -87,21 +88,21 @@ local function queue_up(u, t, at_front)
 end
 
 local function to_queued(u, t, at_front, ...)
-  redis.call('HSET', task_key(t.id), 'state', 'queued', 'ready', exact(t.ready), ...)
+  redis.call('HSET', t.key, 'state', 'queued', 'ready', exact(t.ready), ...)
   queue_up(u, t, at_front)
 end
 
 local function to_scheduled(u, t, due, ...)
-  redis.call('HSET', task_key(t.id), 'state', 'scheduled', 'due', exact(due), ...)
+  redis.call('HSET', t.key, 'state', 'scheduled', 'due', exact(due), ...)
   zadd(K['state:scheduled'], due, t.id)
   look_at(due)
   add(u, 'sched', 1)
 end
 
 local function to_ended(t, state, ttl, ...)
-  redis.call('HSET', task_key(t.id), 'state', state, 'ended', now_text, ...)
+  redis.call('HSET', t.key, 'state', state, 'ended', now_text, ...)
   zadd(K['state:' .. state], now + ttl, t.id)
-  if t.raw.waited then -- its dependents are told next (lib/deps.lua)
+  if t.waited then -- its dependents are told next (lib/deps.lua)
     zadd(K.resolving, now, t.id)
     look_at(now)
   end
@@ -110,7 +111,7 @@ end
 -- A dead letter of one of the three types; `kind` is what the history calls it.
 local function to_dead(u, t, failure, reason, trace, ...)
   to_ended(t, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(t.died + 1), ...)
-  remember(t.id, failure, t.raw.worker, reason, trace)
+  remember(t.id, failure, t.worker, reason, trace)
   add(u, 'failed', 1)
   count('dead:' .. failure, 1)
   count('lying:' .. failure, 1)
@@ -146,7 +147,7 @@ end
 -- The lease is over, whatever comes next. `took` nil: count from the pop.
 local function end_lease(u, t, took, is_run)
   zrem(K['state:started'], t.id)
-  srem(leases_key(t.raw.worker), t.id)
+  srem(leases_key(t.worker), t.id)
   took = took or math.max(0, now - (t.started or now))
   settle_charge(u, t.cost or 0, took, is_run)
   note_work(u, took)
@@ -173,11 +174,11 @@ local function return_task(u, t, kind, reason, trace)
   end_lease(u, t, kind == 'released' and 0 or nil, kind ~= 'released')
   count('returned:' .. kind, 1)
   if kind ~= 'released' and t.deliveries >= max_deliveries then
-    remember(t.id, kind, t.raw.worker, reason, trace)
+    remember(t.id, kind, t.worker, reason, trace)
     to_dead(u, t, 'poisoned', reason, '', 'token', 0)
     return 3
   end
-  remember(t.id, kind, t.raw.worker, reason, trace)
+  remember(t.id, kind, t.worker, reason, trace)
   if kind ~= 'released' and t.deliveries >= SUSPECT then
     -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).
     to_scheduled(u, t, now + pause_of(t), 'token', 0, 'done', exact(t.done))
@@ -192,8 +193,8 @@ end
 local touched_worker
 each_call(function() touched_worker = nil end)
 local function touch_lease(t)
-  if t.raw.worker == touched_worker then return end
-  touched_worker = t.raw.worker
+  if t.worker == touched_worker then return end
+  touched_worker = t.worker
   touch(leases_key(touched_worker))
 end
 local function touch_moves(t)
