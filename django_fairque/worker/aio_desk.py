@@ -83,14 +83,14 @@ class Desk:
 
     async def pull(self) -> None:
         lane = self.lane
-        while not (lane.stopping and not lane.held):
+        while not lane.is_done:
             now = monotonic()
             self.called.clear()
             call = lane.plan(now)
             if call is not None:
                 await self._make(call)
                 continue
-            if lane.is_suspect and not lane.held:
+            if lane.is_lost:
                 await self._recover()
                 continue
             seconds = lane.watch(now)

@@ -68,6 +68,7 @@ class Core:
                 self._lane(index, place.turn),
                 services(place.queue, options, revoked, handler, place.queue.set_progress),
                 Bell(),
+                Bell(),
             )
             for index, place in enumerate(places)
         ]
@@ -80,6 +81,7 @@ class Core:
                 place.queue,
                 desk.lane,
                 desk.bell,
+                desk.second,
                 self._crew,
                 options,
                 board=board,

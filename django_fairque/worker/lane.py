@@ -9,7 +9,7 @@ in different directions: few calls, no slot without work, and no task held back.
 So the last outcome of a burst goes out at once, and with long tasks every outcome does; short tasks are reported and
 fetched in batches while three quarters of a buffer are left, so that the server works while the slots do. Slots take
 from `buffer` and append to `outcomes` from any thread; both are single operations of the interpreter. Everything else
-belongs to the thread that calls `plan`.
+belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.turns import Turns
 
 from .collector import Collector
+from .pace import Pace
 from .places import Turn
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ HOLD = 0.01
 """Most seconds an outcome waits for company while there is enough to do."""
 STALE = 1.0
 """Seconds after which a lease that still lies in the buffer is given back: another worker may be free."""
-AHEAD = 0.02
-"""Seconds of work that the buffer holds at most."""
-MOST_AHEAD = 200
-"""Leases that it holds at most. A call settles and fetches about half as many, which takes the server 4 ms."""
 MOST_OUTCOMES = 300
 """Per call."""
+MOST_CALLS = 2
+"""On their way at once."""
+MANY = 60
+"""Outcomes for which a second call is made."""
 LEAST_LOOK = 0.005
 """Seconds between looks for what is due: the server may have more of it than it starts in one call."""
 FIRST_PAUSE = 0.005
@@ -56,13 +57,16 @@ Work = Union["Lease", "list[Lease]"]
 """What a slot takes: a task, or a batch of tasks of one name."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """One call to make."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     fetch: int = 0
     woken: bool = False
+    made_at: float = 0.0
+    made_in: int = 0
+    """How much had happened in the worker by then (`Budget.events`)."""
 
 
 class Lane:
@@ -87,7 +91,6 @@ class Lane:
         self.index = index
         self.buffer: deque[Work] = deque()
         self.outcomes: list[Outcome] = []
-        self.low = 0
         self.held = 0
         self.dry = False
         """The last fetch got less than it asked for: asking again before something changes is pointless."""
@@ -98,17 +101,13 @@ class Lane:
         """A fetch may have handed out leases of which nothing is known here; nothing is fetched until that is mended."""
         self.is_away = False
         """Its last call failed: nothing is kept free for it."""
-        self.mean_run = 0.0
         self.place = place or Turn(Turns(1), 0)
-        self._asking: float | None = None
+        self.pace = Pace(budget.slots)
+        self._flying: list[Call] = []
         self._budget = budget
         self._poll = poll
         self._selective = selective
         self._collector = Collector(batch_of)
-        self._ahead = 0
-        self._rate = 0.0
-        self._round_trip = 0.0
-        self._asked = 0.0
         self._since = 0.0
         self._fetched = 0
         self._chunks: deque[tuple[int, float]] = deque()
@@ -120,7 +119,6 @@ class Lane:
         self._paused_until = 0.0
         self._empty_looks = 0
         self._looked_in = -1
-        self._asked_in = -1
         budget.join(self)
 
     # --- what the slots see ---
@@ -128,7 +126,7 @@ class Lane:
     @property
     def wants_notice(self) -> bool:
         """Whether `plan` should be asked now that an outcome was added."""
-        return len(self.buffer) <= self.low or self.stopping or self.is_quiet
+        return self._is_free and (len(self.buffer) <= self.pace.low or self.stopping or self.is_quiet)
 
     @property
     def is_hungry(self) -> bool:
@@ -139,7 +137,7 @@ class Lane:
         """Whether others of its queue must wait for it: not if its server does not answer."""
         if not self.is_hungry or self.is_suspect:
             return False
-        return self._asking is None or now - self._asking < OUT_OF_TURN
+        return all(now - call.made_at < OUT_OF_TURN for call in self._flying if call.fetch)
 
     @property
     def is_drained(self) -> bool:
@@ -148,6 +146,16 @@ class Lane:
         Two, because a fetch that meets nothing but expired tasks buries some of them and comes back empty.
         """
         return self._empty_looks >= 2 and self._looked_in == self._budget.events
+
+    @property
+    def is_done(self) -> bool:
+        """It was told to stop, and nothing of it is left."""
+        return self.stopping and not self.held and not self._flying
+
+    @property
+    def is_lost(self) -> bool:
+        """Nothing is held here, and what the server thinks that is held must be given back before anything is fetched."""
+        return self.is_suspect and not self.held and not self._flying
 
     @property
     def in_hand(self) -> int:
@@ -166,7 +174,7 @@ class Lane:
     # --- what to do next ---
 
     def plan(self, now: float) -> Call | None:
-        """The call that is due, or None."""
+        """The call that is due, or None. It is on its way until `settled` or `failed` is told of it."""
         self._take_due_batches(now)
         if self.stopping or self.is_quiet:
             self._give_back_all()
@@ -174,21 +182,28 @@ class Lane:
             self._give_back_buffer()
         if self.outcomes and self._outcome_since is None:
             self._outcome_since = now
+        if not self._is_free:
+            return None
         news = self._news.pop() if self._news else None
         self.dry = self.dry and not news  # there is work, if not for this call: another shard may come first
         report = bool(self.outcomes) and (self.wants_notice or now - (self._outcome_since or now) >= HOLD)
         changed = not self.dry or news is not None or now >= self._look_due or self._looks_again
-        look = changed and not self.stopping and len(self.buffer) <= self.low
+        look = changed and not self.stopping and len(self.buffer) <= self.pace.low
         if not (report or look or news or len(self.outcomes) >= MOST_OUTCOMES):
             return None
         outcomes = self._collect(now)
-        room = 0 if self.stopping or len(self.buffer) > self.low else self._room()
+        room = 0 if self.stopping or len(self.buffer) > self.pace.low else self._room()
         if not (outcomes or room or news):
             return None
-        self._asked_in = self._budget.events
-        self._asked = now
-        self._asking = now if room else None
-        return Call(outcomes, room, bool(news))
+        call = Call(outcomes, room, bool(news), now, self._budget.events)
+        self._flying.append(call)
+        return call
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a call may be made now. A second one while one is on its way is for many outcomes: the server goes on to it at
+        once, instead of waiting for what lies between its answer and the next call. A few can wait for that one."""
+        return not self._flying or (len(self._flying) < MOST_CALLS and len(self.outcomes) >= MANY)
 
     @property
     def _looks_again(self) -> bool:
@@ -197,6 +212,8 @@ class Lane:
     def patience(self, now: float) -> float:
         """Seconds until `plan` may have something to do by itself."""
         moments = [now + 1.0]
+        if self._flying:
+            return 1.0  # whoever made the call rings
         if self.outcomes:
             moments.append((self._outcome_since or now) + HOLD)
         elif self.buffer:
@@ -224,18 +241,25 @@ class Lane:
         self._watching = False
 
     @property
-    def has_news(self) -> bool:
-        return bool(self._news)
+    def is_calling(self) -> bool:
+        """Whether `plan` should be asked before its patience is over."""
+        return self._is_free and (bool(self._news) or (bool(self.outcomes) and self.wants_notice))
+
+    @property
+    def is_flying(self) -> bool:
+        """Whether a call is on its way."""
+        return bool(self._flying)
 
     # --- what came of it ---
 
     def settled(self, call: Call, reply: Settled, now: float) -> list[Lease]:
         """Take in the reply; returns the leases that begin to wait for a slot here."""
         leases = reply.leases
-        self._asking, self.is_away = None, False
+        self._flying.remove(call)
+        self.is_away = False
         self.place.shared.served(self.place.index, reply.virtual_time, len(leases), call.fetch)
         if leases:
-            self._round_trip += 0.2 * (now - self._asked - self._round_trip)
+            self.pace.answered(now - call.made_at)
         if not call.fetch:
             return leases
         self.dry = len(leases) < call.fetch
@@ -245,13 +269,14 @@ class Lane:
             self._budget.events += 1
             self._distribute(leases, now)
         else:
-            self._empty_looks = self._empty_looks + 1 if self._looked_in == self._asked_in else 1
-            self._looked_in = self._asked_in
+            self._empty_looks = self._empty_looks + 1 if self._looked_in == call.made_in else 1
+            self._looked_in = call.made_in
         return leases
 
     def failed(self, call: Call, *, is_known: bool) -> None:
         """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
-        self._asking, self.is_away = None, True
+        self._flying.remove(call)
+        self.is_away = True
         self.place.shared.has_nothing(self.place.index)
         if call.fetch:
             self.dry = False
@@ -268,7 +293,8 @@ class Lane:
         if self.is_suspect or self.is_quiet:
             return 0
         missing = self._collector.wanted if self._collector.size else 0
-        return self._budget.room(self, self._ahead, missing)
+        asked = sum(call.fetch for call in self._flying)
+        return max(0, self._budget.room(self, self.pace.ahead, missing) - asked)
 
     def _distribute(self, leases: list[Lease], now: float) -> None:
         if not self.held:
@@ -315,21 +341,9 @@ class Lane:
         ran = [outcome for outcome in some if outcome.kind != "release"]
         self._budget.finished += len(ran)
         if ran:
-            self._learn(ran, now)
+            self.pace.ended(ran, now - self._since)
+            self._since = now
         return some
-
-    def _learn(self, outcomes: list[Outcome], now: float) -> None:
-        """How fast tasks pass through here, and how long one runs: moving means over some 30 tasks."""
-        weight = min(1.0, len(outcomes) / 30)
-        elapsed, self._since = now - self._since, now
-        if elapsed > 0:
-            self._rate += weight * (len(outcomes) / elapsed - self._rate)
-        run = sum(outcome.took or 0.0 for outcome in outcomes) / len(outcomes)
-        self.mean_run += weight * (run - self.mean_run)
-        # What is left of it at a call must last for the call, all slots working; more would only make newcomers wait.
-        needed = 2 * self._budget.slots * self._round_trip / max(self.mean_run, 1e-6)
-        self._ahead = int(min(MOST_AHEAD, self._rate * AHEAD, needed))
-        self.low = self._ahead * 3 // 4
 
     def _buffered(self) -> tuple[Work, ...]:
         while True:
@@ -350,7 +364,7 @@ class Lane:
         return self._chunks[0][1] if self._chunks and self.buffer else now
 
     def _give_back_buffer(self) -> None:
-        self._rate, self._ahead, self.low = 0.0, 0, 0
+        self.pace.stalled()
         while True:
             try:
                 work = self.buffer.pop()

@@ -1,4 +1,4 @@
-"""The thread of one queue that talks to the server: reports outcomes and fetches leases, in one call per batch."""
+"""The threads of one queue that talk to the server: they report outcomes and fetch leases, in one call per batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.errors import FairQueueError, ServerRefusedError
 
 from .bell import Bell
+from .lane import MANY
 from .log import logger
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ long, a repetition gets the very leases whose first reply was lost."""
 class Puller(threading.Thread):
     """Makes the calls that its lane plans, until the lane is stopping and everything of it is settled.
 
+    With many short tasks two calls are on their way at once, the other by a thread of its own (`Second`).
+
     Args:
+        second: wakes that thread.
         on_change: called after each call, and at the end: other queues may have room now, or all work may be done.
     """
 
@@ -44,6 +48,7 @@ class Puller(threading.Thread):
         queue: FairQueue,
         lane: Lane,
         bell: Bell,
+        second: Bell,
         crew: Crew,
         options: WorkerOptions,
         *,
@@ -67,35 +72,44 @@ class Puller(threading.Thread):
         self._herald = herald
         self._on_change = on_change
         self._watcher = Watcher(queue, lane, bell, options.worker_id, outage)
+        self._second = Second(self, second)
+        self._turn = threading.Lock()  # of the threads that ask the lane, or tell it something
 
     def run(self) -> None:
         lane = self.lane
         self._watcher.start()
-        while not (lane.stopping and not lane.held):
+        while not lane.is_done:
             now = monotonic()
-            call = lane.plan(now)
+            with self._turn:
+                call = lane.plan(now)
+                seconds = lane.watch(now) if call is None else None
+                patience = lane.patience(now)
             if call is not None:
-                self._make(call)
+                if len(call.outcomes) >= MANY:
+                    self._second.begin()
+                self.make(call)
                 continue
-            if lane.is_suspect and not lane.held:
+            if lane.is_lost:
                 self._recover()
                 continue
             if not self._outage.is_on:
                 self._board.polled(lane.index)
-            seconds = lane.watch(now)
             if seconds is not None:
                 self._watcher.watch(seconds)
             if lane.buffer:
                 self._crew.wake_another()
-            self.bell.wait(lane.patience(now), self._is_called)
+            self.bell.wait(patience, lambda: lane.is_calling)
+        self._second.end()
         self._watcher.end()
         self._on_change()
 
-    def _is_called(self) -> bool:
-        lane = self.lane
-        return lane.has_news or (bool(lane.outcomes) and lane.wants_notice)
+    def plan_another(self) -> Call | None:
+        """A call to make beside the one that is on its way, if there is enough for one."""
+        with self._turn:
+            return self.lane.plan(monotonic()) if self.lane.is_flying else None
 
-    def _make(self, call: Call) -> None:
+    def make(self, call: Call) -> None:
+        """Make the call; the lane is told what came of it."""
         lane, options = self.lane, self._options
         try:
             reply = self.queue.settle(
@@ -108,17 +122,21 @@ class Puller(threading.Thread):
                 woken=call.woken,
             )
         except FairQueueError as error:
-            lane.failed(call, is_known=isinstance(error, ServerRefusedError))
+            with self._turn:
+                lane.failed(call, is_known=isinstance(error, ServerRefusedError))
             time.sleep(self._outage.met(error))
             return
         except Exception:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
             logger.exception("the worker failed while it talked to queue %s; it goes on", self.queue.name)
-            lane.failed(call, is_known=False)
+            with self._turn:
+                lane.failed(call, is_known=False)
             time.sleep(1.0)
             return
         self._outage.over()
         self._board.polled(lane.index)
-        if lane.settled(call, reply, monotonic()):
+        with self._turn:
+            leases = lane.settled(call, reply, monotonic())
+        if leases:
             self._crew.wake(lane)
             self._clock.begin()
         if reply.has_messages:
@@ -143,6 +161,33 @@ class Puller(threading.Thread):
             time.sleep(self._outage.met(error))
         else:
             self.lane.is_suspect = False
+
+
+class Second(threading.Thread):
+    """Makes calls while its puller waits for the answer to one. Most workers never begin it."""
+
+    def __init__(self, puller: Puller, bell: Bell) -> None:
+        super().__init__(name=f"fairque-second-{puller.queue.label}", daemon=True)
+        self._puller = puller
+        self._bell = bell
+        self._ended = False
+
+    def begin(self) -> None:
+        if self.ident is None:
+            self.start()
+
+    def end(self) -> None:
+        self._ended = True
+        self._bell.ring()
+
+    def run(self) -> None:
+        while not self._ended:
+            call = self._puller.plan_another()
+            if call is None:
+                self._bell.wait(3600, lambda: self._puller.lane.is_calling)
+                continue
+            self._puller.make(call)
+            self._puller.bell.ring()  # it looks after all else, and may be waiting for this answer
 
 
 class Watcher(threading.Thread):

@@ -44,12 +44,15 @@ SHORT_RUN = 0.0002
 class Desk:
     """One queue as the slots see it."""
 
-    __slots__ = ("bell", "lane", "services")
+    __slots__ = ("bell", "lane", "second", "services")
 
-    def __init__(self, lane: Lane, services: Services, bell: Bell) -> None:
+    def __init__(self, lane: Lane, services: Services, bell: Bell, second: Bell) -> None:
         self.lane = lane
         self.services = services
         self.bell = bell
+        """Wakes the thread that talks to the server."""
+        self.second = second
+        """Wakes the one that does so while the first waits for an answer."""
 
 
 class Crew:
@@ -79,7 +82,7 @@ class Crew:
 
     def wake(self, lane: Lane) -> None:
         """There is something new in the lane's buffer."""
-        self.parking.wake(1 if 0 < lane.mean_run < SHORT_RUN else len(lane.buffer))
+        self.parking.wake(1 if 0 < lane.pace.mean_run < SHORT_RUN else len(lane.buffer))
 
     def wake_another(self) -> None:
         """Called now and then: who was woken may be busy with a long task while short ones were expected."""
@@ -150,8 +153,9 @@ class Slot(threading.Thread):
             leases = work if isinstance(work, list) else [work]
             lane.outcomes.extend(Outcome.crash(lease, "the worker failed while it ran this task") for lease in leases)
         self._work = None
-        if desk.bell.asleep and lane.wants_notice:
-            desk.bell.ring()
+        bell = desk.bell if desk.bell.asleep else desk.second
+        if bell.asleep and lane.wants_notice:
+            bell.ring()
 
     # --- one task ---
 

@@ -17,6 +17,7 @@ from django_fairque.engine.records import TaskState
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.worker import AsyncWorker, Worker
+from django_fairque.worker.puller import Puller
 
 from .conftest import eventually
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.worker.lane import Call
     from tests.servers import Server
 
     from .conftest import Push
@@ -229,6 +231,40 @@ def test_max_tasks(push: Push, queue: FairQueue, tasks: dict[str, list[int]]) ->
     Worker(max_tasks=4, concurrency=3).run()
     assert sorted(tasks["plain"]) == [0, 1, 2, 3]
     assert queue.get_stats().states["queued"] == 6
+
+
+def push_many(queue: FairQueue, many: int) -> None:
+    queue.push_batch([Task.create(f"u{n % 20}", 3, {"args": [n], "kwargs": {}}, name="plain") for n in range(many)])
+
+
+def test_many_short_tasks_keep_two_calls_on_their_way(
+    queue: FairQueue, tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers: set[str] = set()
+    make = Puller.make
+
+    def noted(puller: Puller, call: Call) -> None:
+        makers.add(threading.current_thread().name)
+        make(puller, call)
+
+    monkeypatch.setattr(Puller, "make", noted)
+    push_many(queue, 4000)
+    Worker(burst=True).run()
+    assert sorted(tasks["plain"]) == list(range(4000))
+    assert makers == {"fairque-puller-default", "fairque-second-default"}
+    assert queue.get_stats().states["finished"] == 4000
+    assert queue.workers() == []
+    assert queue.check_invariants() == []
+
+
+def test_two_calls_on_their_way_fetch_no_more_than_the_worker_may_run(
+    queue: FairQueue, tasks: dict[str, list[int]]
+) -> None:
+    push_many(queue, 4000)
+    Worker(burst=True, max_tasks=2000).run()
+    assert len(tasks["plain"]) == 2000
+    assert queue.workers() == []
+    assert queue.check_invariants() == []
 
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])

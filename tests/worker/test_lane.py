@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.outcomes import Outcome, Settled
 from django_fairque.worker.budget import Budget
-from django_fairque.worker.lane import HOLD, STALE, Call, Lane
+from django_fairque.worker.lane import HOLD, MANY, STALE, Call, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,17 +107,99 @@ def short_tasks(slots: int = 4) -> tuple[Lane, float]:
     return lane, now
 
 
+def end(lane: Lane, number: int) -> None:
+    """So many of the buffer run and end."""
+    for _ in range(number):
+        lane.outcomes.append(Outcome.finish(lane.buffer.popleft(), took=0.00001))  # type: ignore[arg-type]
+
+
 def test_with_short_tasks_calls_are_made_for_many() -> None:
     lane, now = short_tasks()
-    assert 20 <= lane.low < 200
-    while len(lane.buffer) > lane.low:
+    assert 20 <= lane.pace.low < 200
+    while len(lane.buffer) > lane.pace.low:
         lane.outcomes.append(Outcome.finish(lane.buffer.popleft(), took=0.00001))  # type: ignore[arg-type]
-        if len(lane.buffer) > lane.low:
+        if len(lane.buffer) > lane.pace.low:
             assert not lane.wants_notice
             assert lane.plan(now) is None
     call = planned(lane, now)
-    assert len(call.outcomes) > 20
+    assert len(call.outcomes) >= 20
     assert call.fetch > 20
+
+
+def test_while_a_call_is_on_its_way_another_is_made_for_many_outcomes_only() -> None:
+    lane, now = short_tasks()
+    end(lane, 100)
+    first = planned(lane, now)
+    assert not lane.is_calling
+    end(lane, MANY - 1)
+    assert not lane.is_calling
+    assert not lane.wants_notice
+    assert lane.plan(now + 2 * HOLD) is None
+    assert lane.patience(now + 2 * HOLD) > HOLD  # or the thread that asks would spin
+    end(lane, 1)
+    assert lane.is_calling
+    second = planned(lane, now)
+    assert len(second.outcomes) == MANY
+    lane.outcomes += first.outcomes
+    assert lane.plan(now) is None  # never a third
+    del lane.outcomes[:]
+    answer(lane, second, [], now)
+    answer(lane, first, [], now)
+    assert not lane.is_flying
+
+
+def test_two_calls_ask_together_for_what_there_is_room_for() -> None:
+    lane, now = short_tasks()
+    running = list(lane.buffer)
+    end(lane, 100)
+    first = planned(lane, now)
+    end(lane, 100)
+    second = planned(lane, now)
+    assert first.fetch > 0
+    assert second.fetch > 0
+    room = lane.pace.ahead + 4  # slots
+    assert first.fetch + second.fetch <= room
+    answer(lane, second, [lease() for _ in range(second.fetch)], now)
+    answer(lane, first, [lease() for _ in range(first.fetch)], now)
+    assert len(lane.buffer) <= room
+    assert lane.held == len(running) - 200 + first.fetch + second.fetch
+
+
+def test_a_lane_is_not_done_before_its_last_answer() -> None:
+    lane, now = short_tasks()
+    end(lane, 100)
+    first = planned(lane, now)
+    lane.stopping = lane.is_suspect = True
+    end(lane, MANY)
+    second = planned(lane, now)
+    assert second.fetch == 0
+    lane.buffer.clear()
+    answer(lane, second, [], now)
+    lane.held = 0
+    assert not lane.is_done
+    assert not lane.is_lost
+    answer(lane, first, [lease()], now)
+    assert not lane.is_done
+    last = planned(lane, now)
+    assert [outcome.kind for outcome in last.outcomes] == ["release"]
+    answer(lane, last, [], now)
+    assert lane.is_done
+    assert lane.is_lost
+
+
+def test_outcomes_of_a_second_call_that_failed_go_with_the_next() -> None:
+    lane, now = short_tasks()
+    end(lane, 100)
+    first = planned(lane, now)
+    end(lane, MANY)
+    second = planned(lane, now)
+    lane.failed(second, is_known=True)
+    assert not lane.is_suspect
+    answer(lane, first, [], now)
+    again = planned(lane, now)
+    assert again.outcomes[:MANY] == second.outcomes
+    answer(lane, again, [], now)
+    assert lane.held == len(lane.buffer)
 
 
 def test_an_outcome_does_not_wait_behind_a_full_buffer() -> None:
@@ -138,9 +220,9 @@ def test_what_lies_in_the_buffer_for_long_is_given_back() -> None:
 
 def test_a_newcomer_goes_before_the_buffer() -> None:
     lane, now = short_tasks()
-    lane.outcomes.append(Outcome.finish(lane.buffer.popleft()))  # type: ignore[arg-type]
+    end(lane, len(lane.buffer) - lane.pace.low)
     new, old = lease(user="bob"), lease(user="ann")
-    answer(lane, Call(fetch=2), [old, new], now)
+    answer(lane, planned(lane, now), [old, new], now)
     assert lane.buffer[0] is new
     assert lane.buffer[-1] is old
 
@@ -235,6 +317,8 @@ def test_a_quiet_lane_gives_back_what_has_not_begun_and_asks_for_nothing_until_i
     assert lane.watch(5.0) is None
     assert not isinstance(running, list)
     lane.outcomes.append(Outcome.finish(running, took=1.0))
-    assert planned(lane, 5.1).fetch == 0
+    call = planned(lane, 5.1)
+    assert call.fetch == 0
+    answer(lane, call, [], 5.1)
     lane.be_quiet(is_quiet=False)
     assert planned(lane, 5.2).fetch == 2
