@@ -88,12 +88,12 @@ class WorkerProcess:
 
     def children(self) -> list[psutil.Process]:
         """The processes that run tasks and are ready."""
-        ready = {int(each["pid"]) for each in self.health().get("processes", []) if each["ready"]}
-        try:
-            alive = psutil.Process(self.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        return [child for child in alive if child.pid in ready]
+        found = []
+        for each in self.health().get("processes", []):
+            if each["ready"]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found.append(psutil.Process(int(each["pid"])))
+        return found
 
     def wait_ready(self, processes: int = 1) -> WorkerProcess:
         eventually(lambda: len(self.children()) >= processes or self._fail_if_ended())
