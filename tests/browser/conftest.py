@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +75,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def browser(address: str) -> Iterator[Browser]:
     """One for all tests here, and none while others run: while it lives, Playwright runs an event loop in this thread."""
     with pytest.MonkeyPatch.context() as patch, chromium() as browser:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield browser
+    # The site's threads end when the browser lets go of them. They close the database's connection, which they may as long
+    # as the site is there.
+    for thread in threading.enumerate():
+        if "process_request_thread" in thread.name:
+            thread.join(10)
 
 
 @pytest.fixture(scope="package")

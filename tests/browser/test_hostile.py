@@ -83,7 +83,7 @@ def test_a_hole_in_what_is_shown_in_place_of_a_page_would_be_found(page: Page, w
 
 def test_a_hole_would_be_found(page: Page, watch: Watch, queue: FairQueue) -> None:
     page.goto("/admin/django_fairque/queue/users/")
-    with page.expect_event("console"):  # waited for from before on: it may come at once
+    with page.expect_event("dialog"):  # waited for from before on: it may come at once
         page.locator("#fq-content").evaluate(
             "all => all.innerHTML = '<img src=/none.png onerror=alert(1)><a href=//evil.test>'"
         )
