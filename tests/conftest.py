@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +28,13 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("fairque")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What ``-n auto`` means: half again as many as there are processors. A third of the time tests wait for processes
+    that they have started."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
 
 
 def pytest_configure() -> None:

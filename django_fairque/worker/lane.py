@@ -15,22 +15,21 @@ belongs to one thread at a time.
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
-from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.turns import Turns
 
-from .collector import Collector
+from .buffer import Buffer, Work
 from .pace import Pace
 from .places import Turn
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
 
     from django_fairque.engine.lease import Lease
-    from django_fairque.engine.outcomes import Settled
+    from django_fairque.engine.outcomes import Outcome, Settled
 
     from .budget import Budget
 
@@ -53,8 +52,7 @@ LONGEST_PAUSE = 0.25
 OUT_OF_TURN = 0.25
 """Seconds after which a shard that has not answered is no longer waited for by the others."""
 
-Work = Union["Lease", "list[Lease]"]
-"""What a slot takes: a task, or a batch of tasks of one name."""
+__all__ = ["Call", "Lane", "Work"]
 
 
 @dataclass(eq=False)
@@ -89,7 +87,8 @@ class Lane:
         place: Turn | None = None,
     ) -> None:
         self.index = index
-        self.buffer: deque[Work] = deque()
+        self._buffer = Buffer(batch_of)
+        self.buffer: deque[Work] = self._buffer.works
         self.outcomes: list[Outcome] = []
         self.held = 0
         self.dry = False
@@ -107,10 +106,7 @@ class Lane:
         self._budget = budget
         self._poll = poll
         self._selective = selective
-        self._collector = Collector(batch_of)
         self._since = 0.0
-        self._fetched = 0
-        self._chunks: deque[tuple[int, float]] = deque()
         self._outcome_since: float | None = None
         self._news: list[bool] = []
         self._watching = False
@@ -160,7 +156,7 @@ class Lane:
     @property
     def in_hand(self) -> int:
         """Leases that occupy a slot or will: not those that are done, nor those waiting for the rest of a batch."""
-        return self.held - len(self.outcomes) - self._collector.size
+        return self.held - len(self.outcomes) - self._buffer.batches.size
 
     def expect_more(self) -> None:
         """Something that ended here may have released tasks on other shards: what was found empty is to be looked at again."""
@@ -175,11 +171,12 @@ class Lane:
 
     def plan(self, now: float) -> Call | None:
         """The call that is due, or None. It is on its way until `settled` or `failed` is told of it."""
-        self._take_due_batches(now)
+        self._add_batches(now)
         if self.stopping or self.is_quiet:
-            self._give_back_all()
-        elif self._chunks and now - self._chunks[0][1] > STALE and now - self._oldest(now) > STALE:
-            self._give_back_buffer()
+            self._give_back()
+            self.outcomes += self._buffer.give_back_batches()
+        elif self._buffer.has_waited(STALE, now):
+            self._give_back()
         if self.outcomes and self._outcome_since is None:
             self._outcome_since = now
         if not self._is_free:
@@ -211,15 +208,15 @@ class Lane:
 
     def patience(self, now: float) -> float:
         """Seconds until `plan` may have something to do by itself."""
-        moments = [now + 1.0]
         if self._flying:
             return 1.0  # whoever made the call rings
+        moments = [now + 1.0]
         if self.outcomes:
             moments.append((self._outcome_since or now) + HOLD)
         elif self.buffer:
             moments.append(now + 0.02)
-        if self._collector.size:
-            moments.append(self._collector.due)
+        if self._buffer.batches.size:
+            moments.append(self._buffer.batches.due)
         if self._paused_until > now:
             moments.append(self._paused_until)
         if self._look_due < moments[0] and not self.stopping and self._room():
@@ -292,7 +289,7 @@ class Lane:
     def _room(self) -> int:
         if self.is_suspect or self.is_quiet:
             return 0
-        missing = self._collector.wanted if self._collector.size else 0
+        missing = self._buffer.batches.wanted if self._buffer.batches.size else 0
         asked = sum(call.fetch for call in self._flying)
         return max(0, self._budget.room(self, self.pace.ahead, missing) - asked)
 
@@ -300,27 +297,11 @@ class Lane:
         if not self.held:
             self._since = now
         self.held += len(leases)
-        self._fetched += len(leases)
-        self._chunks.append((self._fetched, now))
-        singles = self._collector.add(leases, now)
-        if self.buffer:
-            self._put_newcomers_first(singles)
-        else:
-            self.buffer.extend(singles)
-        self._take_due_batches(now)
+        self._buffer.add(leases, now)
+        self._add_batches(now)
 
-    def _put_newcomers_first(self, leases: list[Lease]) -> None:
-        """A user that has nothing in the buffer yet goes before what lies there: the buffer is no queue to stand in."""
-        waiting = {work.user_id for work in self._buffered() if not isinstance(work, list)}
-        newcomers = [lease for lease in leases if lease.user_id not in waiting]
-        if newcomers:
-            self.buffer.extendleft(reversed(newcomers))
-            leases = [lease for lease in leases if lease.user_id in waiting]
-        self.buffer.extend(leases)
-
-    def _take_due_batches(self, now: float) -> None:
-        if self._collector.size:
-            self.buffer.extend(self._collector.take(now, all_of_them=self.dry and self._budget.burst))
+    def _add_batches(self, now: float) -> None:
+        self._buffer.add_batches(now, all_of_them=self.dry and self._budget.burst)
 
     def _set_pause(self, for_others_only: bool, now: float) -> None:
         if for_others_only and self._selective:
@@ -345,34 +326,6 @@ class Lane:
             self._since = now
         return some
 
-    def _buffered(self) -> tuple[Work, ...]:
-        while True:
-            try:
-                return tuple(self.buffer)
-            except RuntimeError:  # noqa: PERF203 - a slot took from it meanwhile
-                continue
-
-    # --- giving back ---
-
-    def _oldest(self, now: float) -> float:
-        """When the oldest lease in the buffer came."""
-        taken = (
-            self._fetched - self._collector.size - sum(len(w) if isinstance(w, list) else 1 for w in self._buffered())
-        )
-        while self._chunks and self._chunks[0][0] <= taken:
-            self._chunks.popleft()
-        return self._chunks[0][1] if self._chunks and self.buffer else now
-
-    def _give_back_buffer(self) -> None:
+    def _give_back(self) -> None:
         self.pace.stalled()
-        while True:
-            try:
-                work = self.buffer.pop()
-            except IndexError:
-                return
-            self.outcomes += [Outcome.release(lease) for lease in (work if isinstance(work, list) else [work])]
-
-    def _give_back_all(self) -> None:
-        self._give_back_buffer()
-        if self._collector.size:
-            self.outcomes += [Outcome.release(lease) for lease in self._collector.drain()]
+        self.outcomes += self._buffer.give_back()
