@@ -11,6 +11,7 @@ from .routing import groups as routed
 if TYPE_CHECKING:
     from .driving import AsyncSurvey, Survey
     from .groups import GroupStats
+    from .listing import Page
 
 
 class GroupQueue:
@@ -48,6 +49,10 @@ class GroupQueue:
         """The group's figures, settings and limits now."""
         return self._survey(lambda shards: routed.stats(shards, [self.group]))[0]
 
+    def members(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+        """Its members' ids: those among the next ``limit`` users of the queue, so a page may be empty although more follow."""
+        return self._survey(lambda shards: routed.members(shards, self.group, cursor, limit))
+
 
 class AsyncGroupQueue:
     """`GroupQueue`, awaited."""
@@ -73,3 +78,6 @@ class AsyncGroupQueue:
 
     async def stats(self) -> GroupStats:
         return (await self._survey(lambda shards: routed.stats(shards, [self.group])))[0]
+
+    async def members(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+        return await self._survey(lambda shards: routed.members(shards, self.group, cursor, limit))

@@ -72,6 +72,12 @@ def test_groups_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, 
     assert "of weight 2.5, full\n" in run("fairque_stats", "--user", "acme")
     run("fairque_group", "pause", "a b\n")
     assert "of weight 2.5, PAUSED\n" in run("fairque_stats", "--user", "acme")
+    push("other")
+    run("fairque_user", "group", "bolt", "a b\n")
+    lines = run("fairque_user", "list", "--group", "a b\n").splitlines()
+    assert [line.split()[0] for line in lines] == ["user", "acme", "bolt"]
+    assert lines[1].endswith("  group 'a b\\n'")
+    assert len(run("fairque_user", "list", "--group", "nobody").splitlines()) == 1
     run("fairque_group", "limit", "a b\n", "none")
     assert queue.group("a b\n").stats().max_running is None
     run("fairque_group", "resume", "quiet")

@@ -62,6 +62,7 @@ async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
     await queue.group("g").set_weight(2, now=NOW)
     assert (await queue.groups()).items == ["g"]
     assert (await queue.group("g").stats()).weight == 2
+    assert (await queue.group("g").members()).items == ["a"]
     lease = await queue.pop("w", now=NOW)
     assert lease is not None
     assert (await queue.settle([Outcome.release(lease)], now=NOW)).statuses == ["released"]

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class Command(QueueCommand):
-    help = "List the groups of a queue's users, pause or resume one, set its weight and limit. Members: fairque_user group."
+    help = (
+        "List the groups of a queue's users, pause or resume one, set its weight and limit. For members see fairque_user "
+        "group, and fairque_user list --group."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.users import UserQueue
+    from django_fairque.engine.users import UserQueue, UserStats
 
 
 class Command(QueueCommand):
@@ -21,7 +21,8 @@ class Command(QueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        actions.add_parser("list", help="every user with its backlog, running tasks, weight and limits")
+        listing = actions.add_parser("list", help="every user with its backlog, running tasks, weight and limits")
+        listing.add_argument("--group", metavar="NAME", help="the members of this group only")
         for name, text in (
             ("pause", "start none of the user's tasks any more"),
             ("resume", "start them again"),
@@ -45,13 +46,13 @@ class Command(QueueCommand):
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["action"] == "list":
-            return self._list(queue)
+            return self._list(queue, options["group"])
         user = queue.user(options["user"])
         if options["action"] == "purge":
             self.stdout.write(f"{user.purge():,} tasks of {user.user_id!r} canceled")
             return None
         {"pause": user.pause, "resume": user.resume}.get(options["action"], lambda: self._change(user, options))()
-        return self._show([user])
+        return self._show([user.stats()])
 
     def _change(self, user: UserQueue, options: dict[str, Any]) -> None:
         if options["action"] == "weight":
@@ -70,19 +71,19 @@ class Command(QueueCommand):
             user.set_max_backlog(limit_of(options["backlog"]))
         return None
 
-    def _list(self, queue: FairQueue) -> None:
-        for number, page in enumerate(pages(queue.users)):
-            self._show([queue.user(user_id) for user_id in page.items], heading=number == 0)
+    def _list(self, queue: FairQueue, group: str | None) -> None:
+        names = queue.users if group is None else queue.group(group).members
+        for number, page in enumerate(pages(names)):
+            self._show(queue.user_stats(page.items), heading=number == 0)
 
-    def _show(self, users: list[UserQueue], *, heading: bool = True) -> None:
+    def _show(self, users: list[UserStats], *, heading: bool = True) -> None:
         line = "{:30}  {:>8}  {:>7}  {:>8}  {:>8}  {:>7}  {:>10}  {:>9}  {}"
         if heading:
             names = ("user", "waiting", "running", "finished", "dead", "weight", "at once", "rate", "")
             self.stdout.write(line.format(*names).rstrip())
-        for user in users:
-            stats = user.stats()
+        for stats in users:
             waiting = stats.sizes.total - stats.sizes.running
             state = ", ".join(["paused"] * stats.paused + [f"group {stats.group!a}"] * (stats.group is not None))
             figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
             limits = (stats.max_running or "-", stats.rate or "-")
-            self.stdout.write(line.format(ascii(user.user_id)[1:-1], *figures, *limits, state).rstrip())
+            self.stdout.write(line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip())

@@ -55,6 +55,31 @@ class TestLimitsOfAGroup:
         assert not redis.exists(f"{P}wake")
 
 
+class TestMembers:
+    def test_members_are_listed_a_page_of_users_at_a_time(self, queue: FairQueue) -> None:
+        join(queue, "g", *members("g", 5))
+        join(queue, "g*", "b")
+        push_many(queue, "alone", 1)
+        found, cursor, pages = list[str](), None, 0
+        while pages == 0 or cursor is not None:
+            page = queue.group("g").members(cursor, 2)
+            found, cursor, pages = found + page.items, page.cursor, pages + 1
+        assert sorted(found) == members("g", 5)
+        assert pages >= 4
+        assert queue.group("g*").members().items == ["b"]
+        assert queue.group("nobody").members().items == []
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_members_of_a_group_of_any_name(self, queue: FairQueue, name: str) -> None:
+        join(queue, name, name, "b")
+        assert sorted(queue.group(name).members().items) == sorted([name, "b"])
+
+    def test_who_leaves_is_no_member(self, queue: FairQueue) -> None:
+        join(queue, "g", "a", "b")
+        queue.user("a").set_group(None, now=NOW)
+        assert queue.group("g").members().items == ["b"]
+
+
 class TestLists:
     def test_members_in_lists_stand_behind_their_group(self, queue: FairQueue) -> None:
         join(queue, "g", "b", "c", "e")

@@ -48,6 +48,7 @@ class TestFairness:
         assert max(of_group) - min(of_group) <= 2
         stats = queue.group("g").stats()
         assert (stats.members, stats.members_ready, stats.running) == (4, 4, sum(of_group))
+        assert set(queue.group("g").members().items) == {*here[:2], *there[:2]}
         queue.group("g").pause(now=NOW)
         assert {lease.user_id for lease in queue.pop_batch(30, "w", now=NOW)} == {here[2], there[2]}
         assert queue.get_stats().users_ready == 6
