@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import select
 import signal
 import socket
+import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from .board import Board
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
-    from multiprocessing.context import SpawnContext
+    from multiprocessing.context import SpawnContext, SpawnProcess
 
     from .options import WorkerOptions
 
@@ -48,18 +50,64 @@ def can_fork() -> bool:
     return True
 
 
-class ForkServer:
-    """Starts at once, in the main thread; can fork as soon as it is ready."""
+def may_be_copied() -> bool:
+    """Whether a fork of this process would be whole: it has no threads, and talks to nobody that it has called itself (what it
+    was given when it was started is inheritable).
+    """
+    return forkserver.threads() is None and not forkserver.conversations(opened_here=True)
 
-    def __init__(self, context: SpawnContext, options: WorkerOptions, lanes: int) -> None:
+
+class _Copy:
+    """A fork of this process, as `multiprocessing.Process` would be."""
+
+    def __init__(self, main: Callable[[], None], name: str) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            multiprocessing.current_process().name = name
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)  # as a spawned one has it
+            os.close(nothing)
+            main()
+            sys.exit()  # through the command that made it, so that exit handlers run
+        # It can't have been buried yet, so this number is its own.
+        self._file = os.pidfd_open(self.pid)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._file, signal.SIGKILL)
+
+    def join(self, seconds: float | None = None) -> None:
+        watch = select.poll()
+        watch.register(self._file, select.POLLIN)
+        if watch.poll(None if seconds is None else seconds * 1000):
+            with contextlib.suppress(ChildProcessError):  # it was buried before
+                os.waitpid(self.pid, 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class ForkServer:
+    """Starts at once, in the main thread; can fork as soon as it is ready. A copy of this process if that is possible."""
+
+    def __init__(self, context: SpawnContext, options: WorkerOptions, lanes: int, *, copy: bool = False) -> None:
         self._options, self._lanes = options, lanes
         self._line, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = context.Process(
-            target=forkserver.main,
-            args=(options, lanes, far_end, os.getpid()),
-            name=f"{options.worker_id}.forkserver",
-        )
-        self._process.start()
+        name, supervisor = f"{options.worker_id}.forkserver", os.getpid()
+        if copy:
+
+            def main() -> None:
+                self._line.close()
+                forkserver.main(options, lanes, far_end, supervisor, lambda _: None)
+
+            self._process: _Copy | SpawnProcess = _Copy(main, name)
+        else:
+            self._process = context.Process(
+                target=forkserver.main, args=(options, lanes, far_end, supervisor), name=name
+            )
+            self._process.start()
         far_end.close()
         self.started_at = monotonic()
         self.is_ready = False

@@ -1,7 +1,8 @@
 """The process that children are forked from: it has loaded the project, has no threads, and runs no task.
 
-It is started as a child is (`multiprocessing`'s spawn, with the path, arguments and environment of its supervisor), loads
-the project once, and waits for requests. A forked child returns from `serve` and goes on as a spawned one, to
+It is a fork of its supervisor, which has loaded the project, if that has no threads and connections yet; else it is started
+as a child is (`multiprocessing`'s spawn, with its path, arguments and environment), and loads it. Then it waits for
+requests. A forked child returns from `serve` and goes on as a spawned one, to
 the end of the interpreter, so that exit handlers run. It ends with its supervisor, and its children with it.
 
 Messages are JSON, one a packet. The supervisor sends a worker's id, with the files of its board and of its line; it is
@@ -27,10 +28,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import child
+from . import child, loading
 from .board import Board
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .options import WorkerOptions
 
 LARGEST = 65_536
@@ -48,14 +51,20 @@ class Birth:
     line: int
 
 
-def main(options: WorkerOptions, lanes: int, line: socket.socket, supervisor: int) -> None:
-    """The whole life of the server; in a forked process, that of a child."""
+def main(
+    options: WorkerOptions,
+    lanes: int,
+    line: socket.socket,
+    supervisor: int,
+    load: Callable[[WorkerOptions], None] = loading.load,
+) -> None:
+    """The whole life of the server; in a forked process, that of a child. ``load`` what is to be loaded first."""
     as_before = {each: signal.signal(each, signal.SIG_IGN) for each in IGNORED}
     child.die_with(supervisor)
     inherited = conversations()
-    _load(options)
+    _load(options, load)
     server = _Server(line, as_before)
-    server.say(["ready", _threads(), [peer for file, peer in conversations().items() if file not in inherited]])
+    server.say(["ready", threads(), [peer for file, peer in conversations().items() if file not in inherited]])
     # What is there now is shared with all children as long as nobody writes to it, as a collection of garbage would.
     gc.collect()
     gc.freeze()
@@ -68,12 +77,11 @@ def main(options: WorkerOptions, lanes: int, line: socket.socket, supervisor: in
     child.live(replace(options, worker_id=birth.worker_id), board, Connection(birth.line), parent)
 
 
-def _load(options: WorkerOptions) -> None:
+def _load(options: WorkerOptions, load: Callable[[WorkerOptions], None]) -> None:
     try:
-        from .loading import let_go, load_ahead
-
-        load_ahead(options)
-        let_go()
+        load(options)
+        loading.load_ahead(options)
+        loading.let_go()
     except Exception:
         logging.basicConfig()
         logging.getLogger("django_fairque.worker").exception(
@@ -82,22 +90,23 @@ def _load(options: WorkerOptions) -> None:
         sys.exit(child.UNUSABLE)
 
 
-def _threads() -> list[str] | None:
+def threads() -> list[str] | None:
     """The names of other threads than this one; Python knows none of those that a library in C has started."""
     if len(list(Path("/proc/self/task").iterdir())) == 1:
         return None
     return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
 
 
-def conversations() -> dict[str, str]:
+def conversations(*, opened_here: bool = False) -> dict[str, str]:
     """This process's sockets that carry a stream, which two processes would garble: what the kernel calls each, and its
-    other end. Datagrams, as to syslog, are whole whoever sends them.
+    other end. Datagrams, as to syslog, are whole whoever sends them. ``opened_here``: without those that it was given when it was
+    started.
     """
     found = {}
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # closed meanwhile, as that of this listing is
             name = str(link.readlink())
-            if not name.startswith("socket:"):
+            if not name.startswith("socket:") or (opened_here and os.get_inheritable(int(link.name))):
                 continue
             with socket.socket(fileno=os.dup(int(link.name))) as each:
                 if each.type != socket.SOCK_DGRAM:

@@ -36,8 +36,7 @@ def load(options: WorkerOptions) -> None:
 
 
 def load_ahead(options: WorkerOptions) -> None:
-    """As `load`, and more that children would import, read or work out."""
-    load(options)
+    """More that children would import, read or work out, once the project is loaded."""
     from django_fairque.conf import get_config, get_queue
     from django_fairque.engine import scripts
 

@@ -1,7 +1,8 @@
 """Where children come from: spawned one by one, or forked from a process that has loaded the project.
 
-A fork server is started when the first child is wanted, again when it has died, and anew when the code has changed: the
-former one stays until its children have ended, which die with it.
+A fork server is started at once if it can be a copy of this process, which spares it to load the project again, else when the
+first child is wanted; again when it has died, and anew when the code has changed: the former one stays until its children have
+ended, which die with it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from . import child
 from .board import Board
-from .forks import ForkServer, ForkServerGoneError, can_fork
+from .forks import ForkServer, ForkServerGoneError, can_fork, may_be_copied
 from .log import logger
 from .policing import REPLACED_AFTER, UNHEALTHY_AFTER
 
@@ -39,9 +40,13 @@ class Process(Protocol):
 
 
 class Nursery:
-    """Used by the main thread only, and closed at the end."""
+    """Used by the main thread only, and closed at the end.
 
-    def __init__(self, options: WorkerOptions, lanes: int) -> None:
+    Args:
+        copied: whether the first fork server may be a copy of this process.
+    """
+
+    def __init__(self, options: WorkerOptions, lanes: int, *, copied: bool = False) -> None:
         self._options, self._lanes = options, lanes
         self._context = get_context("spawn")
         self._forks = options.start_method != "spawn"
@@ -52,6 +57,8 @@ class Nursery:
             self._spawn_instead(
                 "this system can't tell processes apart safely enough (Linux has been able to since 5.3)"
             )
+        elif self._forks and copied and may_be_copied():
+            self._server = ForkServer(self._context, options, lanes, copy=True)
 
     @property
     def waitable(self) -> Sequence[ForkServer]:

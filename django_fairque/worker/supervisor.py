@@ -25,6 +25,7 @@ from .health import HealthFile
 from .herald import MOST_WAITING
 from .identity import figures_of
 from .keeper import Keeper, Member
+from .loading import let_go
 from .log import logger
 from .notices import Notices
 from .nursery import Nursery
@@ -58,16 +59,21 @@ class Supervisor:
 
     Args:
         health_file: see `health`. reload: replace the children when the project's code changes.
+        copied: this process may be copied for a fork server; the copy, and its children, end here with `SystemExit`.
     """
 
-    def __init__(self, options: WorkerOptions, *, health_file: str | None = None, reload: bool = False) -> None:
+    def __init__(
+        self, options: WorkerOptions, *, health_file: str | None = None, reload: bool = False, copied: bool = False
+    ) -> None:
         if not os.environ.get("DJANGO_SETTINGS_MODULE"):
             raise ConfigurationError(
                 "DJANGO_SETTINGS_MODULE is not set: worker processes import the settings by name, so they must have one"
             )
         self.options = options
+        if copied:
+            let_go()  # of what the project opened at import
         self._queues = [get_queue(name) for name in options.queues]
-        self._nursery = Nursery(options, sum(len(queue.shards) for queue in self._queues))
+        self._nursery = Nursery(options, sum(len(queue.shards) for queue in self._queues), copied=copied)
         self._outages = Outages([place for queue in self._queues for place in queue.shards])
         self._alerts: deque[Alert] = deque(maxlen=MOST_WAITING)
         """To be announced by a child, as soon as one is ready."""

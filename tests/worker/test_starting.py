@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -13,7 +15,7 @@ import pytest
 from django_fairque.engine.records import TaskState
 from django_fairque.worker.forks import can_fork
 
-from .conftest import both_ways, eventually, is_alive, told
+from .conftest import ROOT, both_ways, eventually, is_alive, told
 from .project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -87,7 +89,46 @@ def test_the_project_is_loaded_once(
     worker = start_worker("--processes", "3", TEST_MORE_TASKS=str(more_tasks)).wait_ready(3)
     worker.children()[0].kill()
     eventually(lambda: len(worker.children()) == 3)
+    assert loads.read_text().split() == [str(worker.pid)]
+    server_of(worker).kill()
+    eventually(lambda: len(loads.read_text().split()) == 2)  # the supervisor has threads by now, and can't be copied
+    eventually(lambda: len(worker.children()) == 3)
     assert loads.read_text().split() == [str(worker.pid), str(server_of(worker).pid)]
+
+
+_CALLED = """
+import django
+django.setup()
+from django.core.management import call_command
+try:
+    call_command("fairque_worker", burst=True)
+finally:
+    print("cleaned up")
+"""
+
+
+def test_whoever_calls_the_command_is_not_copied(
+    server: Server, queue: FairQueue, push: Push, more_tasks: Path, tmp_path: Path
+) -> None:
+    """A copy would go on behind the call when it ends, and clean up what is still in use."""
+    loads, task_id = tmp_path / "loads", push("noop")
+    more_tasks.write_text(f"import os\nopen({str(loads)!r}, 'a').write(f'{{os.getpid()}}\\n')")
+    done = subprocess.run(
+        [sys.executable, "-c", _CALLED],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
+            "PYTHONPATH": str(ROOT),
+            "TEST_SERVER": server.url,
+            "TEST_MORE_TASKS": str(more_tasks),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert queue.get_task(task_id).state is TaskState.FINISHED
+    assert done.stdout.count("cleaned up") == 1
+    assert len(loads.read_text().split()) == 2  # here and in the fork server
 
 
 @forked

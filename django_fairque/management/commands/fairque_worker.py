@@ -58,10 +58,17 @@ class Command(BaseCommand):
         add("--metrics-port", metavar="P", type=int, help="serve /metrics for Prometheus, and /live, on this port")
         add("--metrics-host", metavar="HOST", help="on this address (default: 127.0.0.1)")
 
+    is_program = False
+    """Whether this process was started for it. Then nobody waits for its return, and a copy of the process may end in it."""
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self.is_program = True
+        super().run_from_argv(argv)
+
     def handle(self, **options: Any) -> None:
         log.set_up()
         try:
-            supervisor = _supervisor(options)
+            supervisor = _supervisor(options, copied=self.is_program)
             with _metrics(options["metrics_port"], options["metrics_host"], supervisor):
                 sync_or_log()
                 code = supervisor.run()
@@ -81,7 +88,7 @@ def _metrics(port: int | None, host: str | None, supervisor: Supervisor) -> Abst
     return MetricsServer(port, host or "127.0.0.1", lambda: supervisor.figures)
 
 
-def _supervisor(options: dict[str, Any]) -> Supervisor:
+def _supervisor(options: dict[str, Any], *, copied: bool) -> Supervisor:
     overrides = {
         "config_file": options["config"],
         "worker": {
@@ -101,4 +108,4 @@ def _supervisor(options: dict[str, Any]) -> Supervisor:
     reload = options["reload"]
     if reload is None:
         reload = settings.DEBUG and sys.stderr.isatty() and not made.burst
-    return Supervisor(made, health_file=options["health_file"], reload=reload)
+    return Supervisor(made, health_file=options["health_file"], reload=reload, copied=copied)
