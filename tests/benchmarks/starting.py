@@ -1,4 +1,4 @@
-"""How long it takes until a killed process is replaced, and how much memory processes need, for each way to begin."""
+"""How long a worker takes to begin, and to replace a killed process, and how much memory it needs, for each way to begin."""
 
 from __future__ import annotations
 
@@ -18,14 +18,32 @@ if TYPE_CHECKING:
     from .table import Table
 
 METHODS = ("spawn", "forkserver")
-CHILDREN = 8
 
 
 def run(table: Table, *, quick: bool) -> None:
     for method in METHODS:
-        _time(table, method, 5 if quick else 30)
+        _start(table, method, 3 if quick else 10)
     for method in METHODS:
-        _memory(table, method)
+        _time(table, method, 5 if quick else 30)
+    for children in (1, 8):
+        for method in METHODS:
+            _memory(table, method, children)
+
+
+def _start(table: Table, method: str, starts: int) -> None:
+    """Until a task has ended that waits for the worker, and what all its processes have computed by then."""
+    took, cpu = [], []
+    with Server() as server, server.client() as client:
+        queue = FairQueue(client)
+        for _ in range(starts):
+            task_id = queue.push(Task.create("u1", 3, {"args": [0.0], "kwargs": {}}, name="bench.busy")).task_id
+            began = time.monotonic()
+            with worker(server, "--start-method", method) as process:
+                wait_until(lambda task_id=task_id: queue.get_task(task_id).state.is_ended)  # type: ignore[misc]
+                took.append(1000 * (time.monotonic() - began))
+                cpu.append(1000 * sum(sum(each.cpu_times()[:2]) for each in _family(process.pid)))
+    table.add(f"{method}: from the command to its first task", took, "ms")
+    table.add(f"{method}: processor time of all its processes until then", cpu, "ms")
 
 
 def _time(table: Table, method: str, kills: int) -> None:
@@ -46,26 +64,30 @@ def _time(table: Table, method: str, kills: int) -> None:
         table.add(f"{method}: processor time of a new process until then", 1000 * cpu / kills, "ms")
 
 
-def _memory(table: Table, method: str) -> None:
+def _memory(table: Table, method: str, children: int) -> None:
     """Proportional set sizes: a page that several processes share counts once, in parts."""
     with (
         Server() as server,
         server.client() as client,
-        worker(server, "--start-method", method, "--processes", str(CHILDREN)) as process,
+        worker(server, "--start-method", method, "--processes", str(children)) as process,
     ):
         queue = FairQueue(client)
-        wait_for_workers(queue, CHILDREN)
+        wait_for_workers(queue, children)
         tasks = [Task.create(f"u{i % 7}", 3, {"args": [0.005], "kwargs": {}}, name="bench.busy") for i in range(4000)]
         queue.push_batch(tasks)
         wait_until(lambda: queue.get_stats(0).states["finished"] == len(tasks))
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        table.add(f"{method}: {CHILDREN} processes and all they need", sum(map(_pss, family)), "MB")
+        what = f"{children} process{'es' * (children > 1)} and all that comes with it"
+        table.add(f"{method}: {what}", sum(map(_pss, _family(process.pid))), "MB")
         table.add(f"{method}: one of them", [_pss(child) for child in _children(queue)], "MB")
 
 
 def _run_one(queue: FairQueue) -> None:
     task_id = queue.push(Task.create("u1", 3, {"args": [0.0], "kwargs": {}}, name="bench.busy")).task_id
     wait_until(lambda: queue.get_task(task_id).state.is_ended)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
 
 
 def _children(queue: FairQueue) -> list[psutil.Process]:
