@@ -144,7 +144,10 @@ class _Server:
                 os.read(self._woken, 4096)
                 self._bury()
             if self._line.fileno() in ready:
-                message, files, _, _ = socket.recv_fds(self._line, LARGEST, 2, socket.MSG_CMSG_CLOEXEC)
+                try:
+                    message, files, _, _ = socket.recv_fds(self._line, LARGEST, 2, socket.MSG_CMSG_CLOEXEC)
+                except ConnectionResetError:  # gone before it has heard what was said here
+                    return None
                 if not message:
                     return None
                 birth = Birth(json.loads(message), *files)

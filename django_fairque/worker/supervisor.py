@@ -1,8 +1,8 @@
 """The supervisor: the process that an operator starts. It runs no task, so nothing a task does can hold it up.
 
-It starts children (`nursery`; never as forks of itself: their threads and connections are their own), keeps their
-leases (`keeper`), sees them die and gives back what they had, ends what must not go on (`policing`), and stops them
-gracefully.
+It starts children (`nursery`; never as forks of itself: their threads and connections are their own; what they are forked
+from may be a copy of it, made before it has either), keeps their leases (`keeper`), sees them die and gives back what they
+had, ends what must not go on (`policing`), and stops them gracefully.
 """
 
 from __future__ import annotations

@@ -201,7 +201,9 @@ def test_a_mistake_ends_it_with_one_clear_line(start_worker: StartWorker, argume
 
 @both_ways
 def test_a_project_that_can_not_begin_ends_it(start_worker: StartWorker, tmp_path: Path) -> None:
-    worker = start_worker(TEST_BREAK_CHILDREN="1")
+    a_thread = tmp_path / "more_tasks.py"  # so that the fork server is not a copy of the supervisor, which could begin
+    a_thread.write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()")
+    worker = start_worker(TEST_BREAK_CHILDREN="1", TEST_MORE_TASKS=str(a_thread))
     assert worker.wait() == 1
     assert worker.log.count("RuntimeError: this module can't be imported in a worker's child") == 3
     assert "could not begin" in worker.log
