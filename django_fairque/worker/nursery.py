@@ -146,8 +146,10 @@ class Nursery:
             self._server = None
 
     def close(self) -> None:
-        """When there are no children any more."""
-        for server in self._servers():
+        """When there are no children any more. Closing again does nothing."""
+        servers = self._servers()
+        self._server, self._former = None, []
+        for server in servers:
             server.close()
 
     def _servers(self) -> list[ForkServer]:

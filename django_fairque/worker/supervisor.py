@@ -119,6 +119,10 @@ class Supervisor:
         logger.info("worker %s has stopped", self.options.worker_id)
         return 0 if settled and not self._gave_up else 1
 
+    def close(self) -> None:
+        """End what was started when it was made, if it never runs."""
+        self._nursery.close()
+
     # --- one turn ---
 
     def _turn(self) -> None:

@@ -195,7 +195,7 @@ class Histories(RuleBasedStateMachine):
             self.settle_down()
             if known.state == "scheduled":
                 self.wait(data.draw(st.sampled_from([0.5, known.due - self.time])))
-            if not self.servable()[known.user]:
+            if not self.startable({known.user: self.servable()[known.user]}):
                 return
             self.take(1, known.user)
             lease = self.leases[-1]

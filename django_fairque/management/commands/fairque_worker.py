@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import BooleanOptionalAction
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -68,8 +68,10 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         log.set_up()
         try:
-            supervisor = _supervisor(options, copied=self.is_program)
-            with _metrics(options["metrics_port"], options["metrics_host"], supervisor):
+            with (
+                closing(_supervisor(options, copied=self.is_program)) as supervisor,
+                _metrics(options["metrics_port"], options["metrics_host"], supervisor),
+            ):
                 sync_or_log()
                 code = supervisor.run()
         except (FairQueueError, OSError) as error:
