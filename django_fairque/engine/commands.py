@@ -35,7 +35,7 @@ class Commands:
         self.config = config
         self.keys = Keys(config.prefix, name, shard)
         sla = [config.sla[priority.name] for priority in Priority]
-        self._options: list[Any] = [
+        options: list[Any] = [
             config.fair_by,
             to_us(config.head_start_seconds),
             config.max_deliveries,
@@ -49,6 +49,7 @@ class Commands:
             to_us(config.sla_at_risk_seconds),
             *(to_us(config.starvation.get(name, 0)) for name in STARVING),
         ]
+        self._options = " ".join(map(str, options))
 
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:
         """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
@@ -61,7 +62,7 @@ class Commands:
                 for name in declared[len(base) :]
             ),
         ]
-        arguments = ["" if now is None else to_us(now), *self._options, *args]
+        arguments = ["" if now is None else to_us(now), self._options, *args]
         if script in CONFIRMED and self.config.replicas_to_confirm:
             return Call(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
         return Call(script, keys, arguments)

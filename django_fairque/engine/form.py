@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
+from .packing import pack
 from .units import to_us
 
 
@@ -28,21 +30,24 @@ class Form(NamedTuple):
         """Whether pushing such a task again may be answered with what was known before."""
         return self.is_chosen or bool(self.unique_key)
 
-    def to_lua_args(self) -> list[Any]:
+    @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls say what earlier ones have said
+    def packed(self) -> bytes:
         """As ``push.lua`` takes it, in its order."""
-        return [
-            self.name,
-            int(self.priority),
-            int(self.is_chosen),
-            _us(self.execute_after),
-            _us(self.expires_at),
-            self.max_retries,
-            _us(self.timeout),
-            _us(self.sla),
-            self.unique_key,
-            _us(self.unique_for),
-            _us(self.debounce),
-        ]
+        return pack(
+            [
+                self.name,
+                int(self.priority),
+                int(self.is_chosen),
+                _us(self.execute_after),
+                _us(self.expires_at),
+                self.max_retries,
+                _us(self.timeout),
+                _us(self.sla),
+                self.unique_key,
+                _us(self.unique_for),
+                _us(self.debounce),
+            ]
+        )
 
 
 def _us(value: float | None) -> int | str:

@@ -270,7 +270,7 @@ class Task(BaseModel):
 
     def to_lua_args(self) -> list[Any]:
         """What ``push.lua`` takes of a task that is pushed alone, in its order: the task (without a seal), then its form."""
-        return [self.task_id, self.user_id, self.payload_bytes, 1, *self.form.to_lua_args()]
+        return [self.task_id, self.user_id, self.payload_bytes, 1, self.form.packed()]
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
         """The fields as the task's hash holds them, with the payload beside; `from_redis_dict` reads it back."""

@@ -162,8 +162,7 @@ def push_args(
         tail = [*(tail if any(task.traceparent for task in tasks) else [*tail, 0]), len(parts)]
         tail += [each for part in parts.items() for each in part]
     mode = 2 if elsewhere.is_part else int(is_graph)
-    said = [each for form in forms for each in form.to_lua_args()]
-    return [int(is_kept), run_id, mode, len(tasks), len(forms), *args, *said, *tail]
+    return [int(is_kept), run_id, mode, len(tasks), len(forms), *args, *(form.packed() for form in forms), *tail]
 
 
 def _seal_of(commands: Commands, task: Task, run_id: str) -> bytes:

@@ -24,11 +24,11 @@ _ROOT = files(__package__) / "lua"
 _LINE = {word: re.compile(rf"^-- {word} +(.+)$", re.MULTILINE) for word in ("KEYS", "include")}
 
 _AS_FUNCTION = """#!lua name={name}
-local KEYS, ARGV, K, P
-local inits = {{}}
+local KEYS, ARGV, P
+local K, inits = {{}}, {{}}
 local function each_call(init) inits[#inits + 1] = init end
 each_call(function()
-  K = {{ {table} }}
+  {table}
   P = string.sub(KEYS[1], 1, -{cut})
 end)
 {libraries}
@@ -47,7 +47,8 @@ redis.register_function{{
 """
 
 _AS_SCRIPT = """{shebang}
-local K = {{ {table} }}
+local K = {{}}
+{table}
 local P = string.sub(KEYS[1], 1, -{cut})
 local function each_call(init) init() end
 {libraries}
@@ -83,7 +84,7 @@ def load(name: str) -> Script:
     keys = tuple(key for word in _words("KEYS", text) for key in (BASE if word == "base" else (word,)))
     libraries = ((_ROOT / "lib" / f"{include}.lua").read_text(encoding="utf-8") for include in _words("include", text))
     parts = {
-        "table": ", ".join(f"[{key!r}] = KEYS[{index}]" for index, key in enumerate(keys, 1)),
+        "table": "; ".join(f"K[{key!r}] = KEYS[{index}]" for index, key in enumerate(keys, 1)),
         "cut": str(len(keys[0]) + 1),
         "libraries": "\n".join(libraries),
         "body": body.rstrip("\n"),

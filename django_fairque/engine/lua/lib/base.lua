@@ -8,32 +8,34 @@ local NEVER = 9e15             -- a moment that does not come (2255), still an e
 local HISTORY = 25             -- attempts kept per task
 local CHUNK = 1000             -- most members in one variadic command (unpack fails at 8000)
 
+-- The same table if nothing is in it, else a new one: most tables stay empty in most calls, and making them took a tenth of a push.
+local function emptied(list)
+  if list and next(list) == nil then return list end
+  return {}
+end
+
+-- The options of the queue: one argument of words, the same from call to call, so it is read when it has changed.
 local fair_by_tasks, head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog
-local at_risk
+local default_sla, at_risk, starves_after -- by priority; 0: it never starves; priorities 1 to 3
+do
+
+local read = false
 each_call(function()
-  fair_by_tasks = ARGV[2] == 'tasks'
-  head_start, max_deliveries = tonumber(ARGV[3]), tonumber(ARGV[4])
-  result_ttl, failed_ttl, user_ttl, minute_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-  sweep_limit, max_backlog, at_risk = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[17])
+  local options = ARGV[2]
+  if options == read then return end
+  local words, n = {}, 0
+  for word in string.gmatch(options, '%S+') do
+    n = n + 1
+    words[n] = n == 1 and word or tonumber(word)
+  end
+  fair_by_tasks = words[1] == 'tasks'
+  head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog = unpack(words, 2, 9)
+  default_sla, at_risk, starves_after = { unpack(words, 10, 15) }, words[16], { unpack(words, 17, 19) }
+  read = options
 end)
-local default_sla, starves_after
-do -- read when the first task asks: a bulk push asks for each of its tasks
-
-local slas, waits
-each_call(function() slas, waits = {}, {} end)
-
-function default_sla(priority)
-  if not slas[priority] then slas[priority] = tonumber(ARGV[10 + priority]) end
-  return slas[priority]
-end
-
-function starves_after(priority) -- 0: never; priorities 1 to 3
-  if not waits[priority] then waits[priority] = tonumber(ARGV[17 + priority]) end
-  return waits[priority]
-end
 
 end
-local A = 21 -- the command's own arguments start here
+local A = 3 -- the command's own arguments start here
 
 -- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
 -- Whole numbers, which most are, take the conversion that costs half as much.
@@ -131,7 +133,7 @@ local function set_back(time)
 end
 
 each_call(function()
-  stat_changed, stat_added = {}, {}
+  stat_changed, stat_added = emptied(stat_changed), emptied(stat_added)
   local values = redis.call('HMGET', K.stats, unpack(STATS))
   for i = 1, #STATS do stat[STATS[i]] = tonumber(values[i] or 0) or 0 end
   now = tonumber(ARGV[1])
@@ -167,7 +169,7 @@ end
 
 -- Per-minute figures. The key is derived, so it is touched (read) before the command's first write.
 local minute_key, minute_is_new, tallies
-each_call(function() minute_key, minute_is_new, tallies = nil, false, {} end)
+each_call(function() minute_key, minute_is_new, tallies = nil, false, emptied(tallies) end)
 local function touch_minute()
   if minute_key then return end
   minute_key = P .. 'stats:' .. exact(math.floor(now / 60000000))
@@ -189,7 +191,10 @@ end
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
 -- writes leaves an entry twice (which is found and mended), never nowhere.
 local additions, removals, set_additions, set_removals, order
-each_call(function() additions, removals, set_additions, set_removals, order = {}, {}, {}, {}, {} end)
+local function begin_buffers() additions, removals, set_additions, set_removals, order = {}, {}, {}, {}, {} end
+each_call(function()
+  if not order or order[1] then begin_buffers() end -- a call that failed has left something
+end)
 local function buffer(into, key)
   local list = into[key]
   if not list then
@@ -228,11 +233,12 @@ local function flush_kind(into, command)
   end
 end
 local function flush()
+  if not order[1] then return end
   flush_kind(additions, 'ZADD')
   flush_kind(set_additions, 'SADD')
   flush_kind(removals, 'ZREM')
   flush_kind(set_removals, 'SREM')
-  additions, removals, set_additions, set_removals, order = {}, {}, {}, {}, {}
+  begin_buffers()
 end
 
 local function flush_stats()
@@ -253,19 +259,19 @@ local function flush_stats()
     values[#values + 1] = exact(stat[field])
   end
   if #values > 0 then redis.call('HSET', K.stats, unpack(values)) end
-  stat_changed, stat_added, tallies = {}, {}, {}
+  stat_changed, stat_added, tallies = {}, emptied(stat_added), emptied(tallies)
 end
 
 -- A derived key that moved away with its slot aborts a script at its first use: so every derived key that will
 -- be written is used once before the first write, all of them in one command.
 local touched
-each_call(function() touched = {} end)
+each_call(function() touched = emptied(touched) end)
 local function touch(key) touched[#touched + 1] = key end
 local function touch_all()
   for first = 1, #touched, CHUNK do
     redis.call('EXISTS', unpack(touched, first, math.min(first + CHUNK - 1, #touched)))
   end
-  touched = {}
+  touched = emptied(touched)
 end
 
 -- Lists of byte strings in one string and back ("3:abc0:..."): binary safe, nothing to escape.

@@ -9,7 +9,7 @@ local function group_key(group) return P .. 'group:' .. group end
 local function members_key(group) return P .. 'ring:' .. group end
 
 local groups, group_order
-each_call(function() groups, group_order = {}, {} end)
+each_call(function() groups, group_order = emptied(groups), emptied(group_order) end)
 
 -- The caller uses its ring before the first write: reads or touches it.
 local function load_group(name)

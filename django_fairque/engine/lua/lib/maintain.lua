@@ -66,7 +66,7 @@ end
 -- A starving task moves up, keeping its place in time: the rescue can be seen, and it competes with its elders' weight.
 local function move_up(t)
   local from = t.priority
-  t.sla = t.sla or default_sla(from) -- what was promised stays promised
+  t.sla = t.sla or default_sla[from] -- what was promised stays promised
   t.raw.promoted, t.priority = exact(from), PROMOTED[from]
   zadd(normal_key(t.user), t.priority * BAND + math.max(0, t.ready - EPOCH), t.id)
   add_ready(t.u, from, -1)

@@ -7,10 +7,9 @@ local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 local forms, record_keys, items, codes, others, accepted, moved
 local accepted_by_id, alias, seen, uniques, pending, delivered, remotes, is_posted
 each_call(function()
-  forms, record_keys = {}, {}
-  items, codes, others, accepted, moved = {}, {}, {}, {}, {}
-  accepted_by_id, alias, seen, uniques, pending, delivered = {}, {}, {}, {}, {}, {}
-  remotes, is_posted = {}, false
+  forms, record_keys, items, codes, accepted, accepted_by_id, seen, pending = {}, {}, {}, {}, {}, {}, {}, {}
+  others, moved, alias, uniques = emptied(others), emptied(moved), emptied(alias), emptied(uniques)
+  delivered, remotes, is_posted = emptied(delivered), emptied(remotes), false
 end)
 
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
@@ -104,24 +103,38 @@ end
 local read_items
 do
 
-local FORM = 11 -- arguments of one
-
 -- What tasks have in common, worked out once for all of them. `record` holds the fields of a new record: those that
 -- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have.
-local function read_form(first)
-  local record = { 'state', '', 'user', '', 'created', '', 'priority', ARGV[first + 1], 'max_retries', ARGV[first + 5] }
-  for field, at in pairs({ name = first, expires = first + 4, timeout = first + 6, sla = first + 7 }) do
-    if ARGV[at] ~= '' then
+local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla' }
+local function read_form(text)
+  local said = unpack_list(text)
+  local record = { 'state', '', 'user', '', 'created', '', 'priority', said[2], 'max_retries', said[6] }
+  for at, field in pairs(OPTIONAL) do
+    if said[at] ~= '' then
       record[#record + 1] = field
-      record[#record + 1] = ARGV[at]
+      record[#record + 1] = said[at]
     end
   end
-  local debounce = tonumber(ARGV[first + 10])
+  local debounce = tonumber(said[11])
   return {
-    record = record, size = #record, priority = tonumber(ARGV[first + 1]), is_chosen = ARGV[first + 2] == '1',
-    due = tonumber(ARGV[first + 3]), expires = tonumber(ARGV[first + 4]), sla = tonumber(ARGV[first + 7]),
-    unique = ARGV[first + 8], window = tonumber(ARGV[first + 9]) or debounce or 0, debounce = debounce,
+    record = record, size = #record, priority = tonumber(said[2]), is_chosen = said[3] == '1',
+    due = tonumber(said[4]), expires = tonumber(said[5]), sla = tonumber(said[8]),
+    unique = said[9], window = tonumber(said[10]) or debounce or 0, debounce = debounce,
   }
+end
+
+-- Most calls say what an earlier one has said: the last ones are kept, if they are not large.
+local KEPT, LARGE = 100, 1000
+local kept, number_kept = {}, 0
+local function form_of(text)
+  local form = kept[text]
+  if form then return form end
+  form = read_form(text)
+  if #text <= LARGE then
+    if number_kept == KEPT then kept, number_kept = {}, 0 end
+    kept[text], number_kept = form, number_kept + 1
+  end
+  return form
 end
 
 -- An item is the task that it will be (see `read_task`), as far as it is known before it is written.
@@ -138,7 +151,7 @@ end
 function read_items(at)
   local size, kinds = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
   local first_form = at + ITEMS + size * STRIDE
-  for i = 1, kinds do forms[tostring(i)] = read_form(first_form + (i - 1) * FORM) end
+  for i = 1, kinds do forms[tostring(i)] = form_of(ARGV[first_form + i - 1]) end
   for i = 1, size do items[i] = read_item(i, at + ITEMS + (i - 1) * STRIDE) end
   local some_exist = false
   -- Of a new task the record alone: had the slot begun to move, a key that is not here would have ended the call at it.
@@ -146,7 +159,7 @@ function read_items(at)
     some_exist = redis.call('EXISTS', unpack(record_keys, chunk, math.min(chunk + CHUNK - 1, size))) > 0 or some_exist
   end
   for _, item in ipairs(items) do codes[item.index] = decide(item, some_exist) end
-  return first_form + kinds * FORM
+  return first_form + kinds
 end
 
 end

@@ -39,11 +39,11 @@ local function watch(mirror)
   post_once('watch:' .. mirror.shard .. ':' .. mirror.id, now_text)
 end
 
-local function deadline_of(t) return t.ready + (t.sla or default_sla(t.priority)) end
+local function deadline_of(t) return t.ready + (t.sla or default_sla[t.priority]) end
 
 -- From when a queued task is at risk to break its promise: the configured time before, at most half of the promise.
 local function risk_of(t)
-  local promise = t.sla or default_sla(t.priority)
+  local promise = t.sla or default_sla[t.priority]
   return t.ready + promise - math.min(at_risk, promise / 2)
 end
 
@@ -52,7 +52,7 @@ local PROMOTED = { 3, 3, 4 } -- what a starving task of priority 1, 2, 3 becomes
 -- When it has waited too long for its class, or nil. Once a task: then it competes as one of its new class.
 local function starving_at(t)
   if t.priority > 3 or t.raw.promoted then return nil end
-  local threshold = starves_after(t.priority)
+  local threshold = starves_after[t.priority]
   return threshold > 0 and t.ready + threshold or nil
 end
 

@@ -1,0 +1,72 @@
+"""What a command's function keeps from one call to the next is never another call's."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_fairque.engine import form
+from django_fairque.engine.errors import BacklogFullError
+from tests.engine.conftest import NOW, MakeQueue, task
+
+
+def test_queues_of_different_options_take_turns(make_queue: MakeQueue) -> None:
+    small, large = make_queue(max_backlog=1), make_queue(max_backlog=3)
+    for queue in (small, large):
+        assert queue.push(task("a"), now=NOW).accepted
+    assert large.push(task("a"), now=NOW).accepted
+    with pytest.raises(BacklogFullError):
+        small.push(task("a"), now=NOW)
+    assert large.push(task("a"), now=NOW).accepted
+    with pytest.raises(BacklogFullError):
+        large.push(task("a"), now=NOW)
+
+
+def test_promises_of_different_queues_are_their_own(make_queue: MakeQueue) -> None:
+    hasty = make_queue(sla={"NORMAL": 10}, sla_at_risk_seconds=1)
+    patient = make_queue(sla={"NORMAL": 1000}, sla_at_risk_seconds=1)
+    for queue in (hasty, patient, hasty, patient):
+        queue.push(task("a"), now=NOW)
+    late = [queue.sweep(now=NOW + 20).overdue for queue in (hasty, patient, hasty)]
+    assert late == [2, 0, 0]
+
+
+def test_forms_that_differ_in_one_thing_stay_apart(make_queue: MakeQueue) -> None:
+    """More of them than are kept, each twice, one after the other and in one call."""
+    queue = make_queue()
+    made = [task("a", max_retries=number % 5, name=f"n{number}", timeout=1 + number % 7) for number in range(250)]
+    for each in made[:125] * 2:
+        queue.push(each, now=NOW)
+    queue.push_batch(made, now=NOW)
+    for each in made:
+        found = queue.get_task(each.task_id)
+        assert (found.name, found.max_retries, found.timeout) == (each.name, each.max_retries, each.timeout)
+
+
+def test_what_only_some_tasks_of_a_form_have_is_not_handed_on(make_queue: MakeQueue) -> None:
+    """A task that is due later, one with a parent: the fields that they have more are not the next one's."""
+    queue = make_queue()
+    first = task("a", task_id="first")
+    queue.push_graph([first, task("a", task_id="second", depends_on=["first"])], now=NOW)
+    queue.push(task("a", task_id="third"), now=NOW)
+    assert queue.get_task("third").depends_on == ()
+    queue.push(task("b", execute_after=NOW + 50), now=NOW)
+    plain = task("b")
+    queue.push(plain, now=NOW)
+    assert queue.get_task(plain.task_id).execute_after is None
+
+
+def test_a_name_of_any_size_and_form_is_itself(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    names = ["3:a", "x" * 190, "1:", "a b", "ä€😀"]
+    made = [task("a", name=name) for name in names for _ in range(2)]
+    for each in made:
+        queue.push(each, now=NOW)
+    assert [queue.get_task(each.task_id).name for each in made] == [name for name in names for _ in range(2)]
+
+
+def test_python_packs_a_form_once(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    before = form.Form.packed.cache_info().misses
+    for _ in range(20):
+        queue.push(task("a", name="the same"), now=NOW)
+    assert form.Form.packed.cache_info().misses == before + 1
