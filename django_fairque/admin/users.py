@@ -9,7 +9,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.engine.errors import TaskValidationError
-from django_fairque.monitoring.formatting import duration
+from django_fairque.engine.listing import Page
+from django_fairque.monitoring.formatting import duration, number
 
 from .confirming import ask_first
 from .fairness import remarks, rows, waiting
@@ -26,8 +27,24 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
 PER_PAGE = 50
+LOOKED_AT = 100
+"""Users among whom members of a group are looked for in one read."""
+LOOKS = 10
+"""Reads for one page of members, at most: a group's record does not name them."""
 SUSPECTS = 10
 """Users of other pages, at most, who are looked at because much of what waits is theirs."""
+
+
+def _members(queue: FairQueue, group: str, cursor: str | None) -> Page[str]:
+    """Members among the next users of the queue: about a page of them, or as many as there are among a thousand."""
+    found: list[str] = []
+    for _look in range(LOOKS):
+        page = queue.group(group).members(cursor, LOOKED_AT)
+        found += page.items
+        cursor = page.cursor
+        if cursor is None or len(found) >= PER_PAGE:
+            break
+    return Page(found, cursor, page.missing_shards)
 
 
 def _user_of(page: Users, request: HttpRequest) -> str:
@@ -35,7 +52,9 @@ def _user_of(page: Users, request: HttpRequest) -> str:
 
 
 class Users(FormPage):
-    """A table of users, those with something to do first; or, with ``?user=``, one of them with its settings."""
+    """A table of users, those with something to do first, or with ``?group=`` of its members; or, with ``?user=``, one of them
+    with its settings.
+    """
 
     name = "users"
     path = "users/"
@@ -59,20 +78,25 @@ class Users(FormPage):
         }
 
     def _table(self, queue: FairQueue) -> dict[str, Any]:
+        cursor, group = self.request.GET.get("cursor") or None, self.request.GET.get("group", "")
         try:
-            page = queue.users(self.request.GET.get("cursor") or None, PER_PAGE, busy_first=True)
+            page = _members(queue, group, cursor) if group else queue.users(cursor, PER_PAGE, busy_first=True)
+        except TaskValidationError as error:
+            return {"problem": str(error)}
         except ValueError:
             raise Http404(_("There is no such page of users; begin with the first.")) from None
-        others = [] if self.request.GET.get("cursor") else self._suspects(queue, page.items)
+        others = [] if cursor or group else self._suspects(queue, page.items)
         stats = queue.user_stats([*page.items, *others])
         table = rows(stats[: len(page.items)], stats[len(page.items) :])
-        following = self.url(self.name, cursor=page.cursor) if page.cursor else ""
-        first = self.url(self.name) if self.request.GET.get("cursor") else ""
+        of_group = {"group": group} if group else {}
         return {
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
             "remarks": remarks(table),
-            "next": following,
-            "first": first,
+            "next": self.url(self.name, cursor=page.cursor, **of_group) if page.cursor else "",
+            "first": self.url(self.name, **of_group) if cursor else "",
+            "group": group,
+            "group_url": self.url("groups", **of_group),
+            "looked_at": number(LOOKED_AT * LOOKS),
         }
 
     @staticmethod
