@@ -1,5 +1,5 @@
 from celery import Celery
-from counting import PAYLOAD, SOCKET, TASKS, count
+from counting import SOCKET, count, send, stamp
 
 app = Celery("peer_celery", broker=f"redis+socket://{SOCKET}")
 app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=16, broker_connection_retry_on_startup=True)
@@ -10,6 +10,10 @@ def noop(payload):
     count()
 
 
+@app.task(name="stamped")
+def stamped(sent):
+    stamp(sent)
+
+
 if __name__ == "__main__":
-    for _ in range(TASKS):
-        noop.delay(PAYLOAD)
+    send(noop.delay, stamped.delay)

@@ -1,5 +1,5 @@
 import dramatiq
-from counting import PAYLOAD, SOCKET, TASKS, count
+from counting import SOCKET, count, send, stamp
 from dramatiq.brokers.redis import RedisBroker
 from redis import Redis
 
@@ -12,6 +12,10 @@ def noop(payload):
     count()
 
 
+@dramatiq.actor(actor_name="stamped")
+def stamped(sent):
+    stamp(sent)
+
+
 if __name__ == "__main__":
-    for _ in range(TASKS):
-        noop.send(PAYLOAD)
+    send(noop.send, stamped.send)

@@ -1,4 +1,4 @@
-from counting import PAYLOAD, SOCKET, TASKS, count
+from counting import SOCKET, count, send, stamp
 from huey import RedisHuey
 from redis import ConnectionPool, UnixDomainSocketConnection
 
@@ -11,8 +11,12 @@ def noop(payload):
     count()
 
 
+@huey.task()
+def stamped(sent):
+    stamp(sent)
+
+
 if __name__ == "__main__":
     import peer_huey
 
-    for _ in range(TASKS):
-        peer_huey.noop(PAYLOAD)
+    send(peer_huey.noop, peer_huey.stamped)
