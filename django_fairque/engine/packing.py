@@ -15,11 +15,18 @@ def pack(values: Iterable[Any]) -> bytes:
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """The byte strings that the scripts packed into one: ``3:abc0:…``."""
+    """The byte strings that the scripts packed into one: ``3:abc0:…``.
+
+    Raises:
+        ValueError: somebody else has written this.
+    """
     parts, at = [], 0
     while at < len(data):
         colon = data.index(b":", at)
-        end = colon + 1 + int(data[at:colon])
+        size = int(data[at:colon])
+        if size < 0:  # it would lead back to what was read already
+            raise ValueError(f"expected a packed list, got a part of {size} bytes in {data[:50]!r}")
+        end = colon + 1 + size
         parts.append(data[colon + 1 : end])
         at = end
     return parts

@@ -51,6 +51,7 @@ VALUES: tuple[bytes, ...] = (
         b'{"args":[],"kwargs":{}}',
         b"3:abc",
         b"-5:x",
+        b"-3:",
     ),
     *("\N{ARABIC-INDIC DIGIT FIVE}".encode(), b"1\n2", b"queued", b"started", b"failed", b"*", b"../..", b"%s%n"),
 )

@@ -8,7 +8,7 @@ local NEVER = 9e15             -- a moment that does not come (2255), still an e
 local HISTORY = 25             -- attempts kept per task
 local CHUNK = 1000             -- most members in one variadic command (unpack fails at 8000)
 
--- The same table if nothing is in it, else a new one: most tables stay empty in most calls, and making them took a tenth of a push.
+-- The same table if nothing is in it, else a new one: most tables stay empty in most calls.
 local function emptied(list)
   if list and next(list) == nil then return list end
   return {}
@@ -287,6 +287,7 @@ local function unpack_list(text)
   while at <= #text do
     local colon = string.find(text, ':', at, true)
     local size = tonumber(string.sub(text, at, colon - 1))
+    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- it would lead back for ever
     list[#list + 1] = string.sub(text, colon + 1, colon + size)
     at = colon + size + 1
   end

@@ -123,14 +123,14 @@ local function read_form(text)
   }
 end
 
--- Most calls say what an earlier one has said: the last ones are kept, if they are not large.
+-- Most calls say what an earlier one has said, so the last ones are kept; not those of one task alone, nor large ones.
 local KEPT, LARGE = 100, 1000
 local kept, number_kept = {}, 0
 local function form_of(text)
   local form = kept[text]
   if form then return form end
   form = read_form(text)
-  if #text <= LARGE then
+  if form.unique == '' and not form.due and #text <= LARGE then
     if number_kept == KEPT then kept, number_kept = {}, 0 end
     kept[text], number_kept = form, number_kept + 1
   end
