@@ -70,15 +70,18 @@ class Users(FormPage):
             "kept": duration(queue.config.user_ttl),
         }
         wanted = self.request.GET.get("user", "")
+        group = "" if wanted else self.request.GET.get("group", "")
         return {
             **common,
-            **(self._one(queue, wanted) if wanted else self._table(queue)),
+            **(self._one(queue, wanted) if wanted else self._table(queue, group)),
             "wanted": wanted,
+            "group": group,
+            "group_url": self.url("groups", group=group) if group else "",
             "all": self.url(self.name),
         }
 
-    def _table(self, queue: FairQueue) -> dict[str, Any]:
-        cursor, group = self.request.GET.get("cursor") or None, self.request.GET.get("group", "")
+    def _table(self, queue: FairQueue, group: str) -> dict[str, Any]:
+        cursor = self.request.GET.get("cursor") or None
         try:
             page = _members(queue, group, cursor) if group else queue.users(cursor, PER_PAGE, busy_first=True)
         except TaskValidationError as error:
@@ -94,8 +97,6 @@ class Users(FormPage):
             "remarks": remarks(table),
             "next": self.url(self.name, cursor=page.cursor, **of_group) if page.cursor else "",
             "first": self.url(self.name, **of_group) if cursor else "",
-            "group": group,
-            "group_url": self.url("groups", **of_group),
             "looked_at": number(LOOKED_AT * LOOKS),
         }
 

@@ -1,0 +1,78 @@
+"""The users page with the members of one group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.urls import reverse
+
+from django_fairque.engine.models import Task
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque.engine.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+
+def url(**query: str) -> str:
+    return reverse("admin:django_fairque_users", query=query)
+
+
+def test_members_are_listed_alone(admin_client: Client, queue: FairQueue) -> None:
+    for user in ("ann", "bob"):
+        queue.user(user).set_group("acme")
+    queue.push_batch([Task.create(user, 3, None) for user in ("ann", "cid", "dan")])
+    answer = admin_client.get(url(group="acme"))
+    assert [row.user_id for row, _ in answer.context["table"]] == ["ann", "bob"]
+    text = answer.content.decode()
+    assert "Members of group acme, those with something to do first" in text
+    assert (
+        reverse("admin:django_fairque_groups", query={"queue": "default", "group": "acme"}).replace("&", "&amp;")
+        in text
+    )
+
+
+def test_members_are_found_behind_any_number_of_others(
+    admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_fairque.admin.users.LOOKED_AT", 3)
+    queue.push_batch([Task.create(f"u{number:02}", 3, None) for number in range(40)])
+    for number in range(1, 40, 2):
+        queue.user(f"u{number:02}").set_group("odd")
+    queue.user("zoe").set_group("last")
+    found, at = [], url(group="odd")
+    while at:
+        answer = admin_client.get(at)
+        found += [row.user_id for row, _ in answer.context["table"]]
+        at = answer.context["next"]
+    assert sorted(found) == [f"u{number:02}" for number in range(1, 40, 2)]
+    first = admin_client.get(url(group="last"))
+    assert "None of the 30 users looked at belongs to group last." in first.content.decode()
+    second = admin_client.get(first.context["next"])
+    assert [row.user_id for row, _ in second.context["table"]] == ["zoe"]
+    assert second.context["first"] == url(queue="default", group="last")
+
+
+def test_there_may_be_none(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, None))
+    assert "No user belongs to group nobody" in admin_client.get(url(group="nobody")).content.decode()
+
+
+def test_a_group_that_can_not_be_is_explained_and_leads_back(admin_client: Client, queue: FairQueue) -> None:
+    text = admin_client.get(url(group="x" * 300)).content.decode()
+    assert "at most 256 bytes" in text
+    assert f'<a href="{url(queue="default")}">All users</a>' in text
+
+
+def test_a_page_of_members_that_can_not_be_is_not_found(admin_client: Client, queue: FairQueue) -> None:
+    assert admin_client.get(url(group="acme", cursor="x")).status_code == 404
+
+
+def test_a_group_leads_to_its_members(admin_client: Client, queue: FairQueue) -> None:
+    queue.user("ann").set_group("a&b")
+    of_group = url(queue="default", group="a&b").replace("&", "&amp;")
+    for page in ({}, {"group": "a&b"}):
+        assert of_group in admin_client.get(reverse("admin:django_fairque_groups", query=page)).content.decode()
