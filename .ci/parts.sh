@@ -2,18 +2,18 @@
 # the README's own commands is done in turns: as many parts as fit into the time, beginning with one that the commit draws. Sourced by run.
 
 minutes=${FAIRQUE_CI_MINUTES:-20}
-for_parts=()
+all_parts=()
 
-part() {  # part SECONDS FUNCTION WHAT: how long it takes on two processors of the machine that `run_parts` is told of
-    for_parts+=("$1 $2 $3")
+part() {  # part SECONDS FUNCTION WHAT: SECONDS are how long it takes on a machine that takes `run_parts`' USUAL to come that far
+    all_parts+=("$1 $2 $3")
 }
 
 run_parts() {  # run_parts USUAL: how many seconds it usually takes to come this far; this machine may be slower, or faster
-    local usual=$1 spent=$SECONDS count=${#for_parts[@]} first=0 i seconds function what commit
+    local usual=$1 spent=$SECONDS count=${#all_parts[@]} first=0 i seconds function what commit
     if commit=$(git rev-parse HEAD 2>/dev/null); then first=$((16#${commit:0:7} % count)); fi
-    printf '\n=== %d s so far; up to %d minutes: parts from "%s" on\n' "$spent" "$minutes" "${for_parts[first]#* * }"
+    printf '\n=== %d s so far; up to %d minutes: parts from "%s" on\n' "$spent" "$minutes" "${all_parts[first]#* * }"
     for ((i = 0; i < count; i++)); do
-        read -r seconds function what <<<"${for_parts[(first + i) % count]}"
+        read -r seconds function what <<<"${all_parts[(first + i) % count]}"
         if ((SECONDS + seconds * spent / usual <= minutes * 60)); then
             "$function"
         else

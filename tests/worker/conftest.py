@@ -62,6 +62,7 @@ class WorkerProcess:
                     **os.environ,
                     "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
                     "PYTHONPATH": str(ROOT),
+                    "PYTHONWARNINGS": "always::ResourceWarning",  # what it leaves open is seen without Python's development mode
                     "TEST_SERVER": server if isinstance(server, str) else server.url,
                     **environment,
                 },
