@@ -9,9 +9,9 @@ from redis import exceptions as redis_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .patience import Patience
     from .scripts import Script
     from .steps import Call
-    from .transport import Patience
 
 
 class Calls:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from .patience import FAILURES, explained
 from .servers import MINIMUM, holes, mode, name_and_version, numbers, stranger
-from .transport import FAILURES, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
-from .transport import FAILURES, explained
+from .patience import FAILURES, explained
 
 TRIES = 3
 """Writes in a row that are on disk at once, if every write is: on an idle server the first of them is in any case."""

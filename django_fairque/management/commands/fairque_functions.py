@@ -8,8 +8,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.patience import FAILURES, explained
 from django_fairque.engine.scripts import load, names
-from django_fairque.engine.transport import FAILURES, explained
 
 
 class Command(BaseCommand):
