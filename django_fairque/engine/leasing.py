@@ -66,15 +66,16 @@ class Fetch:
     lease: float | None = None
     woken: bool = False
 
-    def to_lua_args(self, default_lease: float) -> list[Any]:
+    def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
         """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or not 0 <= self.limit <= MAX_BATCH:
             raise ValueError(f"a batch has 1 to {MAX_BATCH} tasks, got {self.limit!r}")
         if self.limit or self.worker:
             check_id(self.worker, "worker")
         length = default_lease if self.lease is None else duration(self.lease, "lease")
+        woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal, "steal")]
-        return [self.limit, self.worker, to_us(length), int(self.woken), *lists]
+        return [self.limit, self.worker, to_us(length), woken, *lists]
 
 
 def _user_list(users: Users, what: str) -> list[Any]:
@@ -96,13 +97,16 @@ def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list
     return _leases(commands, reply, 4, fetch.worker)
 
 
-def settle(commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None) -> Steps[Settled]:
+def settle(
+    commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None, *, has_waited: bool = False
+) -> Steps[Settled]:
+    """``has_waited``: the call was sent before there was anything for it, and its worker may have left since (`wait`)."""
     if len(outcomes) > MAX_BATCH:
         raise ValueError(f"at most {MAX_BATCH} outcomes are settled in one call, got {len(outcomes)}")
     args: list[Any] = [len(outcomes)]
     for outcome in outcomes:
         args += outcome.to_lua_args()
-    args += fetch.to_lua_args(commands.config.lease_seconds)
+    args += fetch.to_lua_args(commands.config.lease_seconds, has_waited=has_waited)
     reply = yield commands.call("settle", args, now, reply=new_nonce(), leases=fetch.worker)
     look = int(reply[1])
     return Settled(
@@ -211,8 +215,12 @@ def release_worker(
 
 
 def wait_for_work(commands: Commands, timeout: float) -> Steps[bool]:
+    reply = yield wake(commands, timeout)
+    return reply is not None
+
+
+def wake(commands: Commands, timeout: float) -> Block:
+    """The wait for the marker that there is work."""
     if not timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
-    seconds_text = f"{max(timeout, 0.001):.3f}"
-    reply = yield Block(("BZPOPMIN", commands.keys("wake"), seconds_text), timeout)
-    return reply is not None
+    return Block(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)

@@ -18,7 +18,7 @@ from .patience import FAILURES, Patience
 from .scripts import Script, load
 from .servers import check_server
 from .steps import Block, Call, Read, Request, Scan, Stream
-from .wire import Wire
+from .wire import Line, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -56,10 +56,12 @@ class Transport:
         self._absence = nodes.absence(client)
         self._wire = Wire(client)
 
-    def send(self, request: Request, seconds: float | None = None) -> Any:
+    def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
+        """``in_doubt``: it was sent before, and what became of it is unknown."""
         if isinstance(request, Stream):
             return self._stream(request)
         patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience))
+        patience.is_in_doubt = in_doubt
         while True:
             try:
                 clusters.look(self.client, again=patience.is_stale)
@@ -81,6 +83,19 @@ class Transport:
                 nodes.noted(self.client, request, error)
                 pause = patience.after(error)
             time.sleep(pause)
+
+    def open(self, block: Block) -> Line | None:
+        """Send a blocking command behind which a call can be sent. None where that can't be: `send` it then."""
+        if not (self._checked and self._wire.can_stream):
+            return None
+        try:
+            return self._wire.open(block.command)
+        except FAILURES:
+            return None
+
+    def command(self, call: Call) -> tuple[Any, ...]:
+        """What is sent for a call at first."""
+        return self._calls.command(call, call.keys, load(call.script), Patience(call, self.patience))
 
     def _call(self, request: Call, script: Script, patience: Patience) -> Any:
         calls, keys = self._calls, clusters.declared(self.client, request)
@@ -115,7 +130,7 @@ class Transport:
     def _each_noted(self, calls: Iterator[Call], sent: list[Call]) -> Iterator[tuple[Any, ...]]:
         for call in calls:
             sent.append(call)
-            yield self._calls.command(call, call.keys, load(call.script), Patience(call, self.patience))
+            yield self.command(call)
 
     def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
         if not request.replicas:

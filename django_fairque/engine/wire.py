@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
+from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ from redis import client as redis_client
 from redis import exceptions as redis_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .transport import SyncClient
 
@@ -68,6 +70,10 @@ class Wire:
         finally:
             pool.release(connection)
 
+    def open(self, command: tuple[Any, ...]) -> Line:
+        """Send a blocking command over a connection of its own. Only where `can_stream`."""
+        return Line(self._client.connection_pool, self._names, command)
+
     @property
     def can_stream(self) -> bool:
         """Whether calls may be sent before earlier ones are answered."""
@@ -93,6 +99,63 @@ class Wire:
             if waiting or sys.exc_info()[0] is not None:
                 connection.disconnect()  # replies that nobody reads must not be taken for others'
             pool.release(connection)
+
+
+class Line:
+    """A blocking command on its way; while it waits, another thread than the one that reads can send one more behind it."""
+
+    def __init__(self, pool: Any, names: Sequence[str], command: tuple[Any, ...]) -> None:
+        self._pool = pool
+        self._connection = pool.get_connection(*names)
+        self._lock = threading.Lock()
+        self._is_waiting = True
+        self._has_more = False
+        try:
+            self._connection.send_packed_command([hiredis.pack_command(command)])
+        except BaseException:
+            self._give_up()
+            raise
+
+    def add(self, command: tuple[Any, ...]) -> bool:
+        """Send a command behind the one that waits; False if there was one before, or the wait is over."""
+        with self._lock:
+            if not self._is_waiting or self._has_more:
+                return False
+            self._has_more = True
+            with suppress(redis_errors.RedisError):  # who reads meets it too
+                # A health check would read the reply that somebody else waits for.
+                self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
+            return True
+
+    def replies(self) -> list[Any]:
+        """Sleep until they are there: one, or two; errors of the server among them. Once."""
+        try:
+            found = [_reply(self._connection)]
+            with self._lock:
+                self._is_waiting = False
+            if self._has_more:
+                found.append(_reply(self._connection))
+        except AttributeError as error:  # `add` could not send, and the client took the connection apart
+            self._give_up()
+            raise redis_errors.ConnectionError("the connection was lost while something was sent") from error
+        except BaseException:
+            self._give_up()
+            raise
+        self._pool.release(self._connection)
+        return found
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._is_waiting = False
+        self._connection.disconnect()
+        self._pool.release(self._connection)
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response(disable_decoding=True)
+    except redis_errors.ResponseError as error:
+        return error
 
 
 def _asks_for_name(client: Any) -> bool:

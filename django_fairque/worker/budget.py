@@ -67,6 +67,15 @@ class Budget:
         return all(lane.place.now <= other.place.now for other in others if other.comes_first(now))
 
     @property
+    def may_ask_ahead(self) -> bool:
+        """Whether a lane may ask for tasks before there are any: the only lane, of a worker that has nothing to do.
+
+        Of several each would be handed some. And what a worker runs may hold it up (a task that keeps the interpreter), while
+        another could begin what it was handed.
+        """
+        return len(self.lanes) == 1 and self.is_idle and not self.burst
+
+    @property
     def is_spent(self) -> bool:
         """Whether the worker has run as many tasks as it may."""
         return bool(self._max_tasks) and self.finished >= self._max_tasks

@@ -41,6 +41,8 @@ MOST_OUTCOMES = 300
 """Per call."""
 MOST_CALLS = 2
 """On their way at once."""
+AHEAD = 2
+"""Leases asked for before there is work: one more than there mostly is, so that the answer says whether there are others."""
 MANY = 60
 """Outcomes for which a second call is made."""
 LEAST_LOOK = 0.005
@@ -110,6 +112,8 @@ class Lane:
         self._outcome_since: float | None = None
         self._news: list[bool] = []
         self._watching = False
+        self.ahead: Call | None = None
+        """The call that lies behind the wait for work (`ask_ahead`)."""
         self._look_due = math.inf
         self._pause = 0.0
         self._paused_until = 0.0
@@ -232,6 +236,23 @@ class Lane:
         self._watching = True
         return self._poll
 
+    def ask_ahead(self, now: float) -> Call | None:
+        """What to send behind the wait that goes on, so that it comes with the news. `settled` or `failed` is told what came of
+        it, or `not_asked`.
+        """
+        if not self._watching or self.ahead is not None or not self._budget.may_ask_ahead:
+            return None
+        if self.stopping or self._news or self._flying or self._look_due < now + self._poll:
+            return None
+        room = self._room()
+        if room:
+            self.ahead = Call(fetch=min(AHEAD, room), made_in=self._budget.events)
+        return self.ahead
+
+    def not_asked(self) -> None:
+        """It could not be sent any more."""
+        self.ahead = None
+
     def news(self, *, woken: bool) -> None:
         """The wait asked for by `watch` is over. Called from any thread."""
         self._news.append(woken)
@@ -252,11 +273,13 @@ class Lane:
     def settled(self, call: Call, reply: Settled, now: float) -> list[Lease]:
         """Take in the reply; returns the leases that begin to wait for a slot here."""
         leases = reply.leases
-        self._flying.remove(call)
         self.is_away = False
         self.place.shared.served(self.place.index, reply.virtual_time, len(leases), call.fetch)
-        if leases:
-            self.pace.answered(now - call.made_at)
+        if self._landed(call):
+            if leases:
+                self.pace.answered(now - call.made_at)
+        elif call.woken and not leases:
+            self._news.append(True)  # another worker was faster, or the server does not know this one yet
         if not call.fetch:
             return leases
         self.dry = len(leases) < call.fetch
@@ -272,7 +295,7 @@ class Lane:
 
     def failed(self, call: Call, *, is_known: bool) -> None:
         """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
-        self._flying.remove(call)
+        self._landed(call)
         self.is_away = True
         self.place.shared.has_nothing(self.place.index)
         if call.fetch:
@@ -283,6 +306,14 @@ class Lane:
         self.outcomes[:0] = call.outcomes
         if call.woken:
             self._news.append(True)
+
+    def _landed(self, call: Call) -> bool:
+        """The call is over; whether it was one of its own, and not sent ahead."""
+        if call is self.ahead:
+            self.ahead, self._watching = None, False
+            return False
+        self._flying.remove(call)
+        return True
 
     # --- fetching ---
 

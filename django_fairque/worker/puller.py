@@ -9,16 +9,19 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import FairQueueError, ServerRefusedError
+from django_fairque.engine.leasing import Fetch
 
-from .bell import Bell
 from .lane import MANY
 from .log import logger
+from .watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django_fairque.engine.outcomes import Settled
     from django_fairque.engine.queue import FairQueue
 
+    from .bell import Bell
     from .board import Board
     from .herald import Herald
     from .lane import Call, Lane
@@ -71,7 +74,7 @@ class Puller(threading.Thread):
         self._reporter = reporter
         self._herald = herald
         self._on_change = on_change
-        self._watcher = Watcher(queue, lane, bell, options.worker_id, outage)
+        self._watcher = Watcher(self, queue, outage)
         self._second = Second(self, second)
         self._turn = threading.Lock()  # of the threads that ask the lane, or tell it something
 
@@ -96,6 +99,7 @@ class Puller(threading.Thread):
                 self._board.polled(lane.index)
             if seconds is not None:
                 self._watcher.watch(seconds)
+            self._ask_ahead(now)
             if lane.buffer:
                 self._crew.wake_another()
             self.bell.wait(patience, lambda: lane.is_calling)
@@ -110,7 +114,7 @@ class Puller(threading.Thread):
 
     def make(self, call: Call) -> None:
         """Make the call; the lane is told what came of it."""
-        lane, options = self.lane, self._options
+        options = self._options
         try:
             reply = self.queue.settle(
                 call.outcomes,
@@ -121,17 +125,24 @@ class Puller(threading.Thread):
                 lease=options.lease,
                 woken=call.woken,
             )
-        except FairQueueError as error:
-            with self._turn:
-                lane.failed(call, is_known=isinstance(error, ServerRefusedError))
-            time.sleep(self._outage.met(error))
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
+            self.failed(call, error)
             return
-        except Exception:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
-            logger.exception("the worker failed while it talked to queue %s; it goes on", self.queue.name)
+        self.take(call, reply)
+
+    def failed(self, call: Call | None, error: Exception) -> None:
+        """What was said is unsaid, what was asked for may have been handed out. None: nothing was."""
+        is_ours = not isinstance(error, FairQueueError)
+        if call is not None:
             with self._turn:
-                lane.failed(call, is_known=False)
-            time.sleep(1.0)
-            return
+                self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
+        if is_ours:
+            logger.error("the worker failed while it talked to queue %s; it goes on", self.queue.name, exc_info=error)
+        time.sleep(1.0 if is_ours else self._outage.met(error))
+
+    def take(self, call: Call, reply: Settled) -> None:
+        """Do as the reply to a call says."""
+        lane = self.lane
         self._outage.over()
         self._board.polled(lane.index)
         with self._turn:
@@ -146,6 +157,17 @@ class Puller(threading.Thread):
             self._reporter.report(call.outcomes, reply.statuses)
             self._herald.report(self.queue.name, call.outcomes, reply.statuses)
         self._on_change()
+
+    def _ask_ahead(self, now: float) -> None:
+        options = self._options
+        with self._turn:
+            call = self.lane.ask_ahead(now)
+        if call is None:
+            return
+        fetch = Fetch(call.fetch, options.worker_id, options.users, options.steal, options.lease)
+        if not self._watcher.ask(fetch):
+            with self._turn:
+                self.lane.not_asked()
 
     def _carry(self) -> None:
         """What ended here may be waited for on another shard. If that can't be reached now, sweepers carry it later."""
@@ -188,54 +210,3 @@ class Second(threading.Thread):
                 continue
             self._puller.make(call)
             self._puller.bell.ring()  # it looks after all else, and may be waiting for this answer
-
-
-class Watcher(threading.Thread):
-    """Waits on the server for work, while its puller goes on reporting what ends."""
-
-    def __init__(self, queue: FairQueue, lane: Lane, bell: Bell, worker_id: str, outage: Outage) -> None:
-        super().__init__(name=f"fairque-watcher-{queue.label}", daemon=True)
-        self._queue = queue
-        self._lane = lane
-        self._bell = bell
-        self._worker_id = worker_id
-        self._outage = outage
-        self._asked = Bell()
-        self._seconds = 0.0
-        self._ended = False
-
-    def watch(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._asked.ring()
-
-    def end(self) -> None:
-        """It may still wait on the server for a while; what it hears then is passed on."""
-        self._ended = True
-        self._asked.ring()
-
-    def run(self) -> None:
-        while not self._ended:
-            seconds, self._seconds = self._seconds, 0.0
-            if not seconds:
-                self._asked.wait(3600)
-                continue
-            woken = self._wait(seconds)
-            self._lane.news(woken=woken)
-            self._bell.ring()
-            if woken and self._ended:
-                self._pass_on()
-
-    def _wait(self, seconds: float) -> bool:
-        try:
-            woken = self._queue.wait_for_work(seconds)
-        except FairQueueError as error:
-            if not self._ended:
-                time.sleep(self._outage.met(error))
-            return False
-        return woken
-
-    def _pass_on(self) -> None:
-        try:
-            self._queue.settle([], worker=self._worker_id, woken=True)
-        except FairQueueError as error:  # others notice at their next poll
-            self._outage.met(error)

@@ -11,7 +11,7 @@ from django_fairque.engine.pushing import push_args
 from django_fairque.engine.records import EventCount
 
 from .telling import P
-from .walk import LEASE
+from .walk import LEASE, fetched_ahead
 
 if TYPE_CHECKING:
     from .telling import Act, Scene
@@ -59,6 +59,17 @@ def more_dependents_than_are_told_at_once(scene: Scene) -> Act:
     scene.graph(scene.task("f"), *(scene.task(f"w{n}", "b", depends_on=["f"]) for n in range(7)))
     (lease,) = scene.pop()
     return lambda queue: queue.settle([Outcome.finish(lease)], 1, worker="w1", lease=LEASE, now=scene.now)
+
+
+def a_fetch_that_has_waited(scene: Scene) -> Act:
+    scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
+    scene.push("one", "two", "three")
+    return lambda queue: fetched_ahead(queue, "w1", scene.now)
+
+
+def a_fetch_that_has_waited_in_vain(scene: Scene) -> Act:
+    scene.push("one")
+    return lambda queue: fetched_ahead(queue, "gone", scene.now)
 
 
 def a_graph_with_all_that_may_become_of_it(scene: Scene) -> Act:

@@ -37,8 +37,8 @@ class Watching(Transport):
         self.states = states
         self.moments = {states.digest(lasting=HOUR)}
 
-    def send(self, request: Request, seconds: float | None = None) -> Any:
-        reply = super().send(request, seconds)
+    def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
+        reply = super().send(request, seconds, in_doubt=in_doubt)
         if isinstance(request, Call):
             self.moments.add(self.states.digest(lasting=HOUR))
         return reply

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine import leasing
 from django_fairque.engine.dlq import KEEP
 from django_fairque.engine.errors import FairQueueError, StaleLeaseError, TaskNotFoundError
+from django_fairque.engine.leasing import Fetch
 from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.outcomes import Outcome, Settled
 from django_fairque.engine.records import EventCount
 
 from .states import LIVE
@@ -41,6 +42,12 @@ class Operation:
 
     name: str
     act: Callable[[FairQueue], Any]
+
+
+def fetched_ahead(queue: FairQueue, worker: str, now: float) -> Settled:
+    """What a worker gets that has asked before there was anything (`engine.wait`)."""
+    fetch = Fetch(2, worker, lease=LEASE)
+    return queue._run(leasing.settle(queue._shards.home, [], fetch, now, has_waited=True))
 
 
 class Walk:
@@ -174,6 +181,10 @@ class Walk:
         outcomes = [self._outcome(lease) for lease in draw.sample(self.leases, min(len(self.leases), 2))]
         fetch, worker = draw.choice([0, 0, 2]), draw.choice(WORKERS)
         return lambda queue: queue.settle(outcomes, fetch, worker=worker, lease=LEASE, now=now)
+
+    def _do_fetch_ahead(self) -> Callable[[FairQueue], Any]:
+        worker, now = self.random.choice(WORKERS), self.now
+        return lambda queue: fetched_ahead(queue, worker, now)
 
     def _outcome(self, lease: Lease) -> Outcome:
         return self.random.choice(

@@ -190,6 +190,22 @@ async def test_an_async_worker_that_is_stopped_gives_back_what_does_not_end(
     assert tasks["ended"] == []
 
 
+def test_a_worker_that_was_stopped_is_handed_nothing(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
+) -> None:
+    """Its process goes on, and so does a wait on the server that it has begun."""
+    worker = Worker(poll=60.0)
+    thread = in_thread(worker)
+    first = push("plain", 1)
+    eventually(lambda: queue.get_task(first).state is TaskState.FINISHED)
+    worker.stop()
+    thread.join(20)
+    task_id = push("plain", 2)
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+    assert eventually(lambda: queue.wait_for_work(1)), "others hear of it"
+    assert queue.history(task_id) == []
+
+
 def test_canceled_tasks_are_stopped(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:

@@ -41,12 +41,20 @@ end
 
 -- Appends up to `limit` leases to `reply`. ARGV from `at`: worker, lease (us), woken, users, steal targets.
 local function fetch(reply, limit, at)
-  local worker, lease, woken = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
+  local worker, lease, woken = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] ~= '0'
+  local has_waited = ARGV[at + 2] == '2'
+  -- Who has waited since it sent this may have left meanwhile: nobody would run what it was handed.
+  if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   if limit > 0 and stat.paused == 0 then take_from(limit, take_from(limit, at + 3)) end
   local lease_end = now + lease
   local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then
-    local stored = limit > 0 and redis.call('GET', K.reply)
+    local stored
+    if has_waited then -- nor must the same call do anything later that comes over a connection which was given up
+      stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', 120000)
+    else
+      stored = limit > 0 and redis.call('GET', K.reply)
+    end
     if stored then replay(reply, stored, lease_end_text) end
     commit()
     wake_if(woken or ring_grew)

@@ -1,0 +1,81 @@
+"""The thread that sleeps on the server until there is work."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.wait import Wait
+
+from .bell import Bell
+
+if TYPE_CHECKING:
+    from django_fairque.engine.leasing import Fetch
+    from django_fairque.engine.outcomes import Settled
+    from django_fairque.engine.queue import FairQueue
+
+    from .outage import Outage
+    from .puller import Puller
+
+
+class Watcher(threading.Thread):
+    """Waits on the server for work, while its puller goes on reporting what ends."""
+
+    def __init__(self, puller: Puller, queue: FairQueue, outage: Outage) -> None:
+        super().__init__(name=f"fairque-watcher-{queue.label}", daemon=True)
+        self._puller = puller
+        self._queue = queue
+        self._outage = outage
+        self._asked = Bell()
+        self._wait: Wait | None = None
+        self._is_taken = True
+        self._ended = False
+
+    def watch(self, seconds: float) -> None:
+        """Begin a wait; the lane hears of its end."""
+        self._wait, self._is_taken = Wait(self._queue, seconds), False
+        self._asked.ring()
+
+    def ask(self, fetch: Fetch) -> bool:
+        """Send a fetch behind the wait that goes on; False if it is too late for that."""
+        return self._wait is not None and self._wait.ask(fetch)
+
+    def end(self) -> None:
+        """It may still wait on the server for a while; what it hears then is passed on."""
+        self._ended = True
+        self._asked.ring()
+
+    def run(self) -> None:
+        while not self._ended:
+            if self._wait is None or self._is_taken:
+                self._asked.wait(3600)
+                continue
+            self._is_taken = True
+            self._end(self._wait)
+
+    def _end(self, wait: Wait) -> None:
+        puller, lane = self._puller, self._puller.lane
+        try:
+            woken, reply = wait.end()
+        except Exception as error:  # noqa: BLE001 - a worker without this thread would hear of nothing
+            woken, reply = False, None
+            if not self._ended:
+                puller.failed(lane.ahead, error)
+        if self._ended and woken:
+            self._pass_on(reply)
+        elif reply is not None and lane.ahead is not None:
+            lane.ahead.woken = woken
+            puller.take(lane.ahead, reply)
+        else:
+            lane.news(woken=woken)
+        puller.bell.ring()
+
+    def _pass_on(self, reply: Settled | None) -> None:
+        """Nobody here runs tasks any more."""
+        leases = [] if reply is None else reply.leases
+        try:
+            self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
+        except FairQueueError as error:  # others notice at their next poll
+            self._outage.met(error)
