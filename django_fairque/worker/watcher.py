@@ -63,8 +63,8 @@ class Watcher(threading.Thread):
             woken, reply = False, None
             if not self._ended:
                 puller.failed(lane.ahead, error)
-        if self._ended and woken:
-            self._pass_on(reply)
+        if self._ended:
+            self._pass_on(reply, woken=woken)
         elif reply is not None and lane.ahead is not None:
             lane.ahead.woken = woken
             puller.take(lane.ahead, reply)
@@ -72,9 +72,11 @@ class Watcher(threading.Thread):
             lane.news(woken=woken)
         puller.bell.ring()
 
-    def _pass_on(self, reply: Settled | None) -> None:
+    def _pass_on(self, reply: Settled | None, *, woken: bool) -> None:
         """Nobody here runs tasks any more."""
         leases = [] if reply is None else reply.leases
+        if not (woken or leases):
+            return
         try:
             self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
         except FairQueueError as error:  # others notice at their next poll
