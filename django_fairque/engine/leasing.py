@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
 from .commands import MAX_BATCH, NEVER, Commands
@@ -12,7 +12,7 @@ from .ids import check_id, new_nonce
 from .lease import LEASE_FIELDS, Lease
 from .outcomes import Outcome, Settled
 from .records import TaskState
-from .steps import Block, Steps
+from .steps import Block, Call, Steps
 from .units import duration, retry_delay, to_us
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
 """Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
 
 MAX_USERS = 3000
+WOKEN = 6
+"""Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
 STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
@@ -117,6 +119,13 @@ def settle(
         float(reply[2]),
         reply[3] == b"1",
     )
+
+
+def again(call: Call) -> Call:
+    """A fetch that has waited, to be sent once more: it then does nothing if it is carried out later where it was sent first."""
+    args = list(call.args)
+    args[WOKEN] = 3
+    return replace(call, args=args)
 
 
 def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -> list[Lease]:

@@ -76,7 +76,7 @@ class Wait:
         steps, call = asked
         reply = replies[0]
         if isinstance(reply, Exception):
-            reply = self._transport.send(call, in_doubt=in_doubt)
+            reply = self._transport.send(leasing.again(call), in_doubt=in_doubt)
         settled = _taken(steps, reply)
         if is_refused and not in_doubt and not settled.leases:
             raise explained(woken) from woken

@@ -122,7 +122,7 @@ class Line:
             if not self._is_waiting or self._has_more:
                 return False
             self._has_more = True
-            with suppress(redis_errors.RedisError):  # who reads meets it too
+            with suppress(Exception):  # whatever it is, who reads meets it too
                 # A health check would read the reply that somebody else waits for.
                 self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
             return True
@@ -135,7 +135,7 @@ class Line:
                 self._is_waiting = False
             if self._has_more:
                 found.append(_reply(self._connection))
-        except AttributeError as error:  # `add` could not send, and the client took the connection apart
+        except AttributeError as error:  # `add` could not send, and the client has taken the connection apart
             self._give_up()
             raise redis_errors.ConnectionError("the connection was lost while something was sent") from error
         except BaseException:

@@ -67,6 +67,8 @@ class Call:
     made_at: float = 0.0
     made_in: int = 0
     """How much had happened in the worker by then (`Budget.events`)."""
+    is_ahead: bool = False
+    """It lies behind a wait for work (`Lane.ask_ahead`)."""
 
 
 class Lane:
@@ -246,7 +248,7 @@ class Lane:
             return None
         room = self._room()
         if room:
-            self.ahead = Call(fetch=min(AHEAD, room), made_in=self._budget.events)
+            self.ahead = Call(fetch=min(AHEAD, room), made_in=self._budget.events, is_ahead=True)
         return self.ahead
 
     def not_asked(self) -> None:
@@ -275,10 +277,10 @@ class Lane:
         leases = reply.leases
         self.is_away = False
         self.place.shared.served(self.place.index, reply.virtual_time, len(leases), call.fetch)
-        if self._landed(call):
-            if leases:
-                self.pace.answered(now - call.made_at)
-        elif call.woken and not leases:
+        self._landed(call)
+        if leases and not call.is_ahead:
+            self.pace.answered(now - call.made_at)
+        if call.is_ahead and call.woken and not leases:
             self._news.append(True)  # another worker was faster, or the server does not know this one yet
         if not call.fetch:
             return leases
@@ -307,13 +309,12 @@ class Lane:
         if call.woken:
             self._news.append(True)
 
-    def _landed(self, call: Call) -> bool:
-        """The call is over; whether it was one of its own, and not sent ahead."""
-        if call is self.ahead:
+    def _landed(self, call: Call) -> None:
+        """The call is over."""
+        if call.is_ahead:
             self.ahead, self._watching = None, False
-            return False
-        self._flying.remove(call)
-        return True
+        else:
+            self._flying.remove(call)
 
     # --- fetching ---
 

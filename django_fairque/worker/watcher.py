@@ -48,12 +48,16 @@ class Watcher(threading.Thread):
         self._asked.ring()
 
     def run(self) -> None:
-        while not self._ended:
-            if self._wait is None or self._is_taken:
+        while True:
+            if (
+                self._wait is not None and not self._is_taken
+            ):  # also when all else has ended: it has begun, and takes the marker
+                self._is_taken = True
+                self._end(self._wait)
+            elif self._ended:
+                return
+            else:
                 self._asked.wait(3600)
-                continue
-            self._is_taken = True
-            self._end(self._wait)
 
     def _end(self, wait: Wait) -> None:
         puller, lane = self._puller, self._puller.lane

@@ -18,6 +18,8 @@ from tests.topologies import wait_for
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redis import Redis
 
     from django_fairque.engine.lease import Lease
@@ -43,9 +45,22 @@ def ids_of(leases: list[Lease]) -> list[str]:
     return [lease.task_id for lease in leases]
 
 
+NAME = "test-wait"
+
+
+@pytest.fixture
+def named(server: Server, redis: Redis) -> Iterator[FairQueue]:
+    """As `known`, with a client of its own, whose connections can be told from others'."""
+    with server.client(client_name=NAME) as client:
+        queue = FairQueue(client)
+        queue.heartbeat("w", {}, now=NOW)
+        yield queue
+    assert FairQueue(redis).check_invariants() == []
+
+
 def kill_the_one_that_waits(redis: Redis) -> None:
     def waiting() -> list[str]:
-        return [each["id"] for each in redis.client_list() if each["cmd"] == "bzpopmin"]
+        return [each["id"] for each in redis.client_list() if (each["name"], each["cmd"]) == (NAME, "bzpopmin")]
 
     wait_for(lambda: len(waiting()) == 1)  # what was sent is read a little later
     (client,) = waiting()
@@ -117,25 +132,25 @@ def test_who_has_left_is_handed_nothing_and_others_hear_of_it(known: FairQueue) 
     assert known.get_task("t").delivery == 0
 
 
-def test_a_connection_that_breaks_costs_the_wait_only(known: FairQueue, redis: Redis) -> None:
-    wait = asked(known)
+def test_a_connection_that_breaks_costs_the_wait_only(named: FairQueue, redis: Redis) -> None:
+    wait = asked(named)
     kill_the_one_that_waits(redis)
-    known.push(task(task_id="t"), now=NOW)
+    named.push(task(task_id="t"), now=NOW)
     woken, settled = wait.end()
     assert settled is not None
     assert (woken, ids_of(settled.leases)) == (False, ["t"])
 
-    wait = Wait(known, 30.0)
+    wait = Wait(named, 30.0)
     kill_the_one_that_waits(redis)
     assert wait.ask(FETCH), "that it is gone is seen by who reads"
-    known.push(task(task_id="again"), now=NOW)
+    named.push(task(task_id="again"), now=NOW)
     _, settled = wait.end()
     assert settled is not None
     assert ids_of(settled.leases) == ["again"]
 
-    wait = Wait(known, 0.5)
+    wait = Wait(named, 0.5)
     kill_the_one_that_waits(redis)
-    known.push(task(), now=NOW)
+    named.push(task(), now=NOW)
     assert wait.end() == (True, None), "it waits again"
 
 
@@ -157,24 +172,26 @@ def test_a_lost_reply_is_had_again(known: FairQueue, monkeypatch: pytest.MonkeyP
     assert known.get_task("t").delivery == 1
 
 
-def test_what_lies_on_a_connection_that_was_given_up_hands_out_nothing(known: FairQueue, redis: Redis) -> None:
+def test_what_lies_on_a_connection_that_was_given_up_hands_out_nothing(named: FairQueue, redis: Redis) -> None:
     """The server may hold on to a connection that its client has given up, and carry out later what came over it."""
-    wait = asked(known)
+    wait = asked(named)
     assert wait._asked is not None
     command = wait._transport.command(wait._asked[1])
     kill_the_one_that_waits(redis)
     _, settled = wait.end()
     assert settled is not None
     assert settled.leases == []
-    known.push(task(task_id="t"), now=NOW)
+    named.push(task(task_id="t"), now=NOW)
     assert redis.execute_command(*command)[5:] == []
-    assert known.get_task("t").state is TaskState.QUEUED
+    assert named.get_task("t").state is TaskState.QUEUED
 
 
-def test_functions_that_are_gone_meanwhile_are_loaded_again(known: FairQueue, redis: Redis) -> None:
-    wait = asked(known)
+def test_functions_that_are_gone_meanwhile_are_loaded_again(redis: Redis) -> None:
+    queue = FairQueue(redis)
+    queue.heartbeat("w", {}, now=NOW)
+    wait = asked(queue)
     redis.function_flush("SYNC")
-    known.push(task(task_id="t"), now=NOW)
+    queue.push(task(task_id="t"), now=NOW)
     _, settled = wait.end()
     assert settled is not None
     assert ids_of(settled.leases) == ["t"]

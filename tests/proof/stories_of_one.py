@@ -10,8 +10,9 @@ from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.pushing import push_args
 from django_fairque.engine.records import EventCount
 
+from .ahead import fetched_ahead
 from .telling import P
-from .walk import LEASE, fetched_ahead
+from .walk import LEASE
 
 if TYPE_CHECKING:
     from .telling import Act, Scene
@@ -64,12 +65,17 @@ def more_dependents_than_are_told_at_once(scene: Scene) -> Act:
 def a_fetch_that_has_waited(scene: Scene) -> Act:
     scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
     scene.push("one", "two", "three")
-    return lambda queue: fetched_ahead(queue, "w1", scene.now)
+    return lambda queue: fetched_ahead(queue, "w1", scene.now, LEASE)
 
 
 def a_fetch_that_has_waited_in_vain(scene: Scene) -> Act:
     scene.push("one")
-    return lambda queue: fetched_ahead(queue, "gone", scene.now)
+    return lambda queue: fetched_ahead(queue, "gone", scene.now, LEASE)
+
+
+def a_fetch_that_has_waited_and_is_sent_again_in_vain(scene: Scene) -> Act:
+    scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
+    return lambda queue: fetched_ahead(queue, "w1", scene.now, LEASE, again=True)
 
 
 def a_graph_with_all_that_may_become_of_it(scene: Scene) -> Act:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine import leasing
 from django_fairque.engine.dlq import KEEP
 from django_fairque.engine.errors import FairQueueError, StaleLeaseError, TaskNotFoundError
-from django_fairque.engine.leasing import Fetch
 from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome, Settled
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.records import EventCount
 
+from .ahead import fetched_ahead
 from .states import LIVE
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ class Operation:
 
     name: str
     act: Callable[[FairQueue], Any]
-
-
-def fetched_ahead(queue: FairQueue, worker: str, now: float) -> Settled:
-    """What a worker gets that has asked before there was anything (`engine.wait`)."""
-    fetch = Fetch(2, worker, lease=LEASE)
-    return queue._run(leasing.settle(queue._shards.home, [], fetch, now, has_waited=True))
 
 
 class Walk:
@@ -183,8 +177,8 @@ class Walk:
         return lambda queue: queue.settle(outcomes, fetch, worker=worker, lease=LEASE, now=now)
 
     def _do_fetch_ahead(self) -> Callable[[FairQueue], Any]:
-        worker, now = self.random.choice(WORKERS), self.now
-        return lambda queue: fetched_ahead(queue, worker, now)
+        worker, now, again = self.random.choice(WORKERS), self.now, self.random.random() < 0.5
+        return lambda queue: fetched_ahead(queue, worker, now, LEASE, again=again)
 
     def _outcome(self, lease: Lease) -> Outcome:
         return self.random.choice(

@@ -6,7 +6,8 @@
 --
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
---         limit (0..1000), worker, lease (us), woken (0/1, 2: it has waited since it was sent), users, steal (as pop)
+--         limit (0..1000), worker, lease (us), woken (0/1; 2: it has waited since it was sent, 3: and is sent again), users,
+--         steal (as pop)
 --         kind: finish fail later discard release crash poison
 -- REPLY   now, look, virtual time and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then 18 values per lease

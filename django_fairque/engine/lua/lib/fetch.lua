@@ -41,8 +41,8 @@ end
 
 -- Appends up to `limit` leases to `reply`. ARGV from `at`: worker, lease (us), woken, users, steal targets.
 local function fetch(reply, limit, at)
-  local worker, lease, woken = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2] ~= '0'
-  local has_waited = ARGV[at + 2] == '2'
+  local worker, lease, said = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+  local woken, has_waited, is_again = said ~= '0', said == '2' or said == '3', said == '3'
   -- Who has waited since it sent this may have left meanwhile: nobody would run what it was handed.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   if limit > 0 and stat.paused == 0 then take_from(limit, take_from(limit, at + 3)) end
@@ -50,7 +50,7 @@ local function fetch(reply, limit, at)
   local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then
     local stored
-    if has_waited then -- nor must the same call do anything later that comes over a connection which was given up
+    if is_again then -- the connection that it first went over may be there yet: it must do nothing when it comes
       stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', 120000)
     else
       stored = limit > 0 and redis.call('GET', K.reply)
