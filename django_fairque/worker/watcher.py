@@ -49,9 +49,8 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         while True:
-            if (
-                self._wait is not None and not self._is_taken
-            ):  # also when all else has ended: it has begun, and takes the marker
+            if self._wait is not None and not self._is_taken:
+                # Also when all else has ended: it has begun on the server, and would take a marker of which nobody hears.
                 self._is_taken = True
                 self._end(self._wait)
             elif self._ended:
