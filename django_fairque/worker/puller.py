@@ -81,7 +81,7 @@ class Puller(threading.Thread):
     def run(self) -> None:
         lane = self.lane
         self._watcher.start()
-        while not lane.is_done:
+        while not self._is_over():
             now = monotonic()
             with self._turn:
                 call = lane.plan(now)
@@ -104,8 +104,14 @@ class Puller(threading.Thread):
                 self._crew.wake_another()
             self.bell.wait(patience, lambda: lane.is_calling)
         self._second.end()
-        self._watcher.end()
         self._on_change()
+
+    def _is_over(self) -> bool:
+        """Whether everything is settled; from then on nothing is taken in, also of what a wait brings."""
+        with self._turn:
+            if self.lane.is_done:
+                self._watcher.end()
+            return self.lane.is_done
 
     def plan_another(self) -> Call | None:
         """A call to make beside the one that is on its way, if there is enough for one."""
@@ -140,12 +146,14 @@ class Puller(threading.Thread):
             logger.error("the worker failed while it talked to queue %s; it goes on", self.queue.name, exc_info=error)
         time.sleep(1.0 if is_ours else self._outage.met(error))
 
-    def take(self, call: Call, reply: Settled) -> None:
-        """Do as the reply to a call says."""
+    def take(self, call: Call, reply: Settled) -> bool:
+        """Do as the reply to a call says; False if it came too late, of a wait that outlasted everything."""
         lane = self.lane
         self._outage.over()
         self._board.polled(lane.index)
         with self._turn:
+            if self._watcher.has_ended:
+                return False
             leases = lane.settled(call, reply, monotonic())
         if leases:
             self._crew.wake(lane)
@@ -157,6 +165,7 @@ class Puller(threading.Thread):
             self._reporter.report(call.outcomes, reply.statuses)
             self._herald.report(self.queue.name, call.outcomes, reply.statuses)
         self._on_change()
+        return True
 
     def _ask_ahead(self, now: float) -> None:
         options = self._options

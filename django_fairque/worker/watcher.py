@@ -31,7 +31,8 @@ class Watcher(threading.Thread):
         self._asked = Bell()
         self._wait: Wait | None = None
         self._is_taken = True
-        self._ended = False
+        self.has_ended = False
+        """Nobody here runs tasks any more. Set under its puller's lock, so that nothing is taken in behind that."""
 
     def watch(self, seconds: float) -> None:
         """Begin a wait; the lane hears of its end."""
@@ -44,7 +45,7 @@ class Watcher(threading.Thread):
 
     def end(self) -> None:
         """It may still wait on the server for a while; what it hears then is passed on."""
-        self._ended = True
+        self.has_ended = True
         self._asked.ring()
 
     def run(self) -> None:
@@ -53,7 +54,7 @@ class Watcher(threading.Thread):
                 # Also when all else has ended: it has begun on the server, and would take a marker of which nobody hears.
                 self._is_taken = True
                 self._end(self._wait)
-            elif self._ended:
+            elif self.has_ended:
                 return
             else:
                 self._asked.wait(3600)
@@ -64,19 +65,21 @@ class Watcher(threading.Thread):
             woken, reply = wait.end()
         except Exception as error:  # noqa: BLE001 - a worker without this thread would hear of nothing
             woken, reply = False, None
-            if not self._ended:
+            if not self.has_ended:
                 puller.failed(lane.ahead, error)
-        if self._ended:
-            self._pass_on(reply, woken=woken)
-        elif reply is not None and lane.ahead is not None:
+        is_heard = not self.has_ended
+        if is_heard and reply is not None and lane.ahead is not None:
             lane.ahead.woken = woken
-            puller.take(lane.ahead, reply)
-        else:
+            is_heard = puller.take(lane.ahead, reply)
+        elif is_heard:
             lane.news(woken=woken)
-        puller.bell.ring()
+        if is_heard:
+            puller.bell.ring()
+        else:
+            self._pass_on(reply, woken=woken)
 
     def _pass_on(self, reply: Settled | None, *, woken: bool) -> None:
-        """Nobody here runs tasks any more."""
+        """To others: what it was handed, and that there is work."""
         leases = [] if reply is None else reply.leases
         if not (woken or leases):
             return

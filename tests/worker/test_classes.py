@@ -13,10 +13,12 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.models import Task
+from django_fairque.engine.outcomes import Settled
 from django_fairque.engine.records import TaskState
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.worker import AsyncWorker, Worker
+from django_fairque.worker.lane import Call
 from django_fairque.worker.puller import Puller
 
 from .conftest import eventually
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
-    from django_fairque.worker.lane import Call
     from tests.servers import Server
 
     from .conftest import Push
@@ -204,6 +205,14 @@ def test_a_worker_that_was_stopped_is_handed_nothing(
     assert queue.get_task(task_id).state is TaskState.QUEUED
     assert eventually(lambda: queue.wait_for_work(1)), "others hear of it"
     assert queue.history(task_id) == []
+    lease = queue.pop("another")
+    assert lease is not None
+    (puller,) = worker._core._pullers
+    assert not puller.take(Call(fetch=1, is_ahead=True), Settled([], [lease], 0.0, None)), (
+        "it came as all else had ended"
+    )
+    assert not puller.lane.buffer
+    queue.release(lease)
 
 
 def test_canceled_tasks_are_stopped(
