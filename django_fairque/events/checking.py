@@ -8,6 +8,7 @@ from django_fairque.engine.errors import FairQueueError
 
 from .event import M2M
 from .paths import problem_of
+from .relation import relations_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,5 +48,5 @@ def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
         if field is None:
             names = ", ".join(fields) or "none"
             yield f"{model._meta.label} declares no many-to-many field {rule.relation!r}; it has {names}"
-        elif rule.actions == {"clear"} and not field.remote_field.through._meta.auto_created:  # type: ignore[union-attr]
+        elif rule.actions == {"clear"} and any(each.has_own_rows for each in relations_of(model, rule.relation)):
             yield f"a clear of {rule.relation!r} is a 'remove' of each row, because its through model is one of your own"

@@ -29,15 +29,29 @@ class EventQuerySetMixin(Base):
     after; only where a rule is about updates of the model. `delete` needs nothing: Django sends its signals.
     """
 
-    def bulk_create(self, objs: Iterable[Any], *args: Any, **options: Any) -> list[Any]:
+    def bulk_create(
+        self,
+        objs: Iterable[Any],
+        batch_size: int | None = None,
+        ignore_conflicts: bool = False,
+        update_conflicts: bool = False,
+        *args: Any,
+        **options: Any,
+    ) -> list[Any]:
         """As Django's. With ``ignore_conflicts`` nobody knows what was created, so nothing fires; with
         ``update_conflicts`` what is declared with `on_save` does."""
-        kind = SAVE if options.get("update_conflicts") else CREATE
-        if options.get("ignore_conflicts") or not self._concerns(kind):
-            return super().bulk_create(objs, *args, **options)
+
+        def create() -> list[Any]:
+            return super(EventQuerySetMixin, self).bulk_create(
+                objs, batch_size, ignore_conflicts, update_conflicts, *args, **options
+            )
+
+        kind = SAVE if update_conflicts else CREATE
+        if ignore_conflicts or not self._concerns(kind):
+            return create()
         self._for_write = True
         with transaction.atomic(using=self.db):
-            created = super().bulk_create(objs, *args, **options)
+            created = create()
             for instance in created:
                 self._fire(kind, instance)
         return created

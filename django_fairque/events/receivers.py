@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import signals
 
 from . import registry, seen
+from .classes import classes_of
 from .event import CREATE, DELETE, SIGNAL, UPDATE, Event
 from .relations import connect_relation
 
@@ -27,7 +28,7 @@ def connect(rule: Rule) -> None:
     if rule.relation:
         connect_relation(rule.model, rule.relation)
         return
-    for model in registry.classes_of(rule.model):
+    for model in classes_of(rule.model):
         if {CREATE, UPDATE} & rule.kinds:
             signals.post_save.connect(saved, sender=model, dispatch_uid=UID)
         if DELETE in rule.kinds:

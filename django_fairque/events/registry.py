@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from django.apps import apps
+from django_fairque.tasks import registry as tasks
 
 from . import seen
 from .checking import problems_of
+from .classes import classes_of, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +51,18 @@ def add(rule: Rule) -> None:
 def ready() -> None:
     """The models are there: switch on what was declared so far. Called when Django is set up."""
     _state.is_ready = True
+    tasks.on_register(_task_is_here)
     for rule in _state.rules:
         switch_on(rule)
+
+
+def _task_is_here(name: str) -> None:
+    """Switch on what waits for this task: an app behind this one in `INSTALLED_APPS` may import it in its own `ready`."""
+    for rule in _state.rules if _state.is_ready else ():
+        if rule.task == name and not rule.is_on:
+            switch_on(rule)
+            if rule.is_on:
+                logger.info("the model event %s is switched on: its task is registered now", rule.name)
 
 
 def switch_on(rule: Rule) -> None:
@@ -62,7 +73,7 @@ def switch_on(rule: Rule) -> None:
         return
     rule.problems = []
     try:
-        rule.model = _model(rule)
+        rule.model = None if rule.target is None else model_of(rule.target)
     except LookupError as error:
         rule.problems.append(str(error))
     else:
@@ -75,26 +86,6 @@ def switch_on(rule: Rule) -> None:
     if rule.model is not None:
         _track(rule)
     receivers.connect(rule)
-
-
-def _model(rule: Rule) -> type[Model] | None:
-    if not isinstance(rule.target, str):
-        return rule.target
-    try:
-        return apps.get_model(rule.target)
-    except (LookupError, ValueError) as error:
-        import difflib
-
-        labels = [model._meta.label for model in apps.get_models()]
-        near = difflib.get_close_matches(rule.target, labels, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise LookupError(f"there is no model {rule.target!r} ({error}){hint}") from None
-
-
-def classes_of(model: type[Model]) -> list[type[Model]]:
-    """The model and everything that is one: proxies and children, in all apps. An abstract model's children only."""
-    known = [each for each in apps.get_models(include_auto_created=True) if issubclass(each, model)]
-    return known if model in known or model._meta.abstract else [model, *known]
 
 
 def _track(rule: Rule) -> None:

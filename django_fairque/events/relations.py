@@ -8,30 +8,34 @@ from django.db.models import signals
 
 from . import registry
 from .event import M2M, Event
+from .relation import relations_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from django.db.models import ManyToManyField, Model
+    from django.db.models import Model
+
+    from .relation import Relation
+    from .rules import Rule
 
 UID = "django_fairque.events"
 CLEARING = "_fairque_clearing"
 
-Relation = tuple["type[Model]", "ManyToManyField[Any, Any]"]
+
 _watched: dict[type[Model], list[Relation]] = {}
-"""By through model, the relations that rules are about: each the rules' model and the field."""
+"""By through model."""
 
 
-def connect_relation(model: type[Model], name: str) -> None:
-    field: Any = model._meta.get_field(name)
-    through = field.remote_field.through
-    relations = _watched.setdefault(through, [])
-    if (model, field) not in relations:
-        relations.append((model, field))
-    signals.m2m_changed.connect(changed, sender=through, dispatch_uid=UID)
-    if not through._meta.auto_created:
-        signals.post_save.connect(row_saved, sender=through, dispatch_uid=f"{UID}.through")
-        signals.pre_delete.connect(row_deleting, sender=through, dispatch_uid=f"{UID}.through")
+def connect_relation(target: type[Model], name: str) -> None:
+    for relation in relations_of(target, name):
+        through = relation.through
+        relations = _watched.setdefault(through, [])
+        if relation not in relations:
+            relations.append(relation)
+        signals.m2m_changed.connect(changed, sender=through, dispatch_uid=UID)
+        if relation.has_own_rows:
+            signals.post_save.connect(row_saved, sender=through, dispatch_uid=f"{UID}.through")
+            signals.pre_delete.connect(row_deleting, sender=through, dispatch_uid=f"{UID}.through")
 
 
 def changed(
@@ -46,53 +50,48 @@ def changed(
 ) -> None:
     if raw:
         return
-    has_own_rows = not sender._meta.auto_created
     when, word = action.split("_")
-    for model, field in _watched.get(sender, ()):
+    for relation in _watched.get(sender, ()):
+        key = (relation, reverse)
         if word == "clear" and when == "pre":
-            instance.__dict__.setdefault(CLEARING, {})[field, reverse] = _related(
-                field, instance, using, reverse=reverse
-            )
-        elif when == "post" and not (has_own_rows and word != "add"):  # of rows of one's own each deletion is told
+            instance.__dict__.setdefault(CLEARING, {})[key] = _related(relation.field, instance, using, reverse=reverse)
+        elif when == "post" and not (relation.has_own_rows and word != "add"):  # each deletion of a row is told
             pks = pk_set
             if word == "clear":
-                pks = instance.__dict__.get(CLEARING, {}).pop((field, reverse), None)
+                pks = instance.__dict__.get(CLEARING, {}).pop(key, None)
             if pks:
-                _fire(model, field, word, instance, pks, using, reverse=reverse)
+                _fire(relation, word, instance, pks, using, reverse=reverse)
 
 
-def _fire(
-    model: type[Model],
-    field: ManyToManyField[Any, Any],
-    action: str,
-    instance: Model,
-    pks: Iterable[Any],
-    using: str,
-    *,
-    reverse: bool,
-) -> None:
+def _fire(relation: Relation, action: str, instance: Model, pks: Iterable[Any], using: str, *, reverse: bool) -> None:
     """One event for each object on the side of the field."""
     if not reverse:
-        if isinstance(instance, model):
-            _tell(model, field, action, instance.pk, pks, using, instance)
+        if isinstance(instance, relation.model):
+            _tell(relation, action, instance.pk, pks, using, instance)
         return
-    for pk in sorted(pks):
-        _tell(model, field, action, pk, [instance.pk], using)
+    if _rules(relation, action):
+        for pk in relation.only_ours(pks, using):
+            _tell(relation, action, pk, [instance.pk], using)
 
 
 def _tell(
-    model: type[Model],
-    field: ManyToManyField[Any, Any],
-    action: str,
-    pk: Any,
-    others: Iterable[Any],
-    using: str,
-    instance: Model | None = None,
+    relation: Relation, action: str, pk: Any, others: Iterable[Any], using: str, instance: Model | None = None
 ) -> None:
-    event = Event(M2M, model, using, pk=pk, action=action, pks=frozenset(others), known_instance=instance)
-    for rule in registry.of_model(model):
-        if M2M in rule.kinds and rule.relation == field.name and action in rule.actions:
-            rule.fire(event)
+    event = Event(M2M, relation.model, using, pk=pk, action=action, pks=frozenset(others), known_instance=instance)
+    for rule in _rules(relation, action):
+        rule.fire(event)
+
+
+def _rules(relation: Relation, action: str) -> list[Rule]:
+    """Those that were declared for just this target: a parent's have a relation of their own."""
+    return [
+        rule
+        for rule in registry.of_model(relation.target)
+        if M2M in rule.kinds
+        and rule.model is relation.target
+        and rule.relation == relation.field.name
+        and action in rule.actions
+    ]
 
 
 def _related(field: Any, instance: Model, using: str, *, reverse: bool) -> list[Any]:
@@ -121,7 +120,11 @@ def row_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> 
 
 
 def _row(action: str, sender: type[Model], row: Model, using: str) -> None:
-    for model, field in _watched.get(sender, ()):
+    for relation in _watched.get(sender, ()):
+        if not _rules(relation, action):
+            continue
+        field = relation.field
         here = sender._meta.get_field(field.m2m_field_name()).attname  # type: ignore[union-attr]
         there = sender._meta.get_field(field.m2m_reverse_field_name()).attname  # type: ignore[union-attr]
-        _tell(model, field, action, getattr(row, here), [getattr(row, there)], using)
+        for pk in relation.only_ours([getattr(row, here)], using):
+            _tell(relation, action, pk, [getattr(row, there)], using)

@@ -127,7 +127,8 @@ class Rule:
         running = current_task()
         if running.name != definition.name:
             return False
-        return running.payload_bytes == json_payload.dumps({"args": args, "kwargs": kwargs})
+        payload = json_payload.dumps({"args": args, "kwargs": kwargs})
+        return any(each.payload_bytes == payload for each in running.batch or (running,))
 
 
 def _bound(event: Event, argument: Argument) -> Any:

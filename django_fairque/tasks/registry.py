@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING
 from .errors import TaskNotRegisteredError, TaskUsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .definition import AnyDefinition
 
 _tasks: dict[str, AnyDefinition] = {}
 _imports: dict[str, object] = {}
 """By name, the import of its module that made the task."""
 _duplicates: dict[str, tuple[AnyDefinition, AnyDefinition]] = {}
+_listeners: list[Callable[[str], None]] = []
+
+
+def on_register(listener: Callable[[str], None]) -> None:
+    """Tell ``listener`` the name of each task that is registered from now on; the same listener once."""
+    if listener not in _listeners:
+        _listeners.append(listener)
 
 
 def register(definition: AnyDefinition) -> None:
@@ -28,6 +37,8 @@ def register(definition: AnyDefinition) -> None:
     known = _tasks.setdefault(name, definition)
     before, _imports[name] = _imports.get(name), _import_of(definition)
     if known is definition:
+        for listener in _listeners:
+            listener(name)
         return
     is_stranger = known.origin != definition.origin
     is_second = before is not None and before is _imports[name] and known.function is not definition.function

@@ -50,6 +50,16 @@ class TestCreate:
             raise ZeroDivisionError
         assert redis.dbsize() == 0
 
+    def test_options_may_stand_without_their_names(
+        self, queue: FairQueue, work: AnyDefinition, orders: list[Order]
+    ) -> None:
+        on_create(Order).enqueue(work, lambda _: "create")
+        on_save(Order).enqueue(work, lambda event: [event.kind, event.pk])
+        Order.objects.bulk_create([Order(pk=1), Order(pk=4)], None, True)  # noqa: FBT003 - as Django has them
+        assert arrived(queue) == []
+        Order.objects.bulk_create([Order(pk=1)], None, False, True, ["total"], ["id"])  # noqa: FBT003
+        assert arrived(queue) == [[["save", 1]]]
+
     def test_of_conflicts_nobody_knows(self, queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
         on_create(Order).enqueue(work, lambda _: "create")
         on_save(Order).enqueue(work, lambda event: [event.kind, event.pk])

@@ -235,6 +235,22 @@ class TestRegistry:
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk]]
 
+    def test_a_task_that_comes_later_switches_its_events_on(
+        self, queue: FairQueue, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """An app behind this one in `INSTALLED_APPS` may import its tasks in its own `ready`."""
+        on_create("shop.Order").enqueue("later", "pk")
+        Order.objects.create()
+        assert arrived(queue) == []
+
+        @task(name="later")
+        def later(pk: int) -> None: ...
+
+        assert [each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020"] == []
+        assert events.rules()[0].is_on
+        order = Order.objects.create()
+        assert arrived(queue) == [[order.pk]]
+
     def test_names_are_unique(self, work: AnyDefinition) -> None:
         for _ in range(3):
             on_create(Order).enqueue(work, "pk")

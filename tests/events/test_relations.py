@@ -9,7 +9,7 @@ from django.db import transaction
 
 from django_fairque.events import Event, on_m2m
 from django_fairque.tasks.errors import TaskUsageError
-from tests.shop.models import Customer, GiftOrder, Help, Order, RushOrder, Tag
+from tests.shop.models import Album, Customer, GiftOrder, Help, Labelled, Order, RushOrder, Tag
 
 from .conftest import arrived
 
@@ -119,6 +119,54 @@ class TestOwnThrough:
         assert arrived(queue) == []
         row.delete()
         assert arrived(queue) == [[["remove", 1, [21]]]]
+
+
+class TestInheritance:
+    @pytest.fixture
+    def tag(self, queue: FairQueue) -> Tag:
+        tag: Tag = Tag.objects.create(pk=11)
+        return tag
+
+    @pytest.mark.parametrize("actions", [("add", "remove", "clear"), "clear"])
+    def test_an_abstract_model_stands_for_its_children(
+        self, queue: FairQueue, work: AnyDefinition, tag: Tag, actions: Any
+    ) -> None:
+        on_m2m(Labelled, "labels", actions=actions).enqueue(work, told)
+        album = Album.objects.create(pk=3)
+        album.labels.add(tag)
+        tag.albums.clear()
+        assert arrived(queue) == [[[each, 3, [11]]] for each in ("add", "clear") if each in actions]
+
+    def test_from_the_other_side_only_children_count(self, queue: FairQueue, work: AnyDefinition, tag: Tag) -> None:
+        on_m2m(GiftOrder, "tags").enqueue(work, told, "card")
+        plain, gift = Order.objects.create(pk=1), GiftOrder.objects.create(pk=2, card="red")
+        tag.orders.add(plain)
+        assert arrived(queue) == []
+        tag.orders.add(gift)
+        tag.orders.clear()
+        assert arrived(queue) == [[["add", 2, [11]], "red"], [["clear", 2, [11]], "red"]]
+
+    def test_of_through_rows_only_those_of_children(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_m2m(GiftOrder, "helpers").enqueue(work, told, "card")
+        ann = Customer.objects.create(pk=21)
+        Help.objects.create(order=Order.objects.create(pk=1), customer=ann)
+        row = Help.objects.create(order=GiftOrder.objects.create(pk=2, card="red"), customer=ann)
+        row.delete()
+        assert arrived(queue) == [[["add", 2, [21]], "red"], [["remove", 2, [21]], "red"]]
+
+    def test_each_rule_hears_of_it_once(self, queue: FairQueue, work: AnyDefinition, tag: Tag) -> None:
+        for model in (Order, GiftOrder):
+            on_m2m(model, "tags").enqueue(work, told)
+        GiftOrder.objects.create(pk=2).tags.add(tag)
+        assert {name: each.fired for name, each in queue.event_counts().items()} == {
+            "shop.Order:m2m.tags:work": 1,
+            "shop.GiftOrder:m2m.tags:work": 1,
+        }
+
+    def test_a_proxy_is_the_same_object(self, queue: FairQueue, work: AnyDefinition, tag: Tag) -> None:
+        on_m2m(RushOrder, "tags").enqueue(work, told)
+        tag.orders.add(Order.objects.create(pk=1))
+        assert arrived(queue) == [[["add", 1, [11]]]]
 
 
 @pytest.mark.parametrize("actions", ["", "added", ["add", "drop"], []])

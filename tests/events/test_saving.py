@@ -25,7 +25,8 @@ from django_fairque.events import (
     on_update,
     suppress_events,
 )
-from django_fairque.testing import capture_tasks
+from django_fairque.tasks.errors import TaskUsageError
+from django_fairque.testing import capture_tasks, run_tasks
 from tests.shop.models import Customer, Dated, GiftOrder, Order, RushOrder
 
 from .conftest import arrived, users
@@ -178,6 +179,17 @@ class TestWhatDoesNotFire:
         Order.objects.create()
         assert arrived(queue) == [["customer"], ["order"]]
 
+    def test_a_label_will_do(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_save(Order).enqueue(work, "pk")
+        with suppress_events("shop.Order"):
+            Order.objects.create()
+        assert arrived(queue) == []
+
+    @pytest.mark.parametrize("given", ["shop.Ordre", "shop", "", 5, None, int])
+    def test_what_is_no_model_is_refused(self, given: Any) -> None:
+        with pytest.raises(TaskUsageError, match="suppress_events: there is no model"), suppress_events(given):
+            pass
+
     def test_suppressing_concerns_nobody_else(self, queue: FairQueue, work: AnyDefinition) -> None:
         on_create(Order).enqueue(work, "total")
 
@@ -228,6 +240,21 @@ class TestWhatDoesNotFire:
             Order.objects.create(pk=1).save()
             captured.run()
         assert runs == [1, 1, 1]
+
+    def test_nor_does_a_batch(self, queue: FairQueue) -> None:
+        saved: list[int] = []
+
+        @on_save(Order)
+        @task(name="touch", batch=10)
+        def touch(pks: list[int]) -> None:
+            saved.extend(pks)
+            for pk in pks:
+                Order.objects.get(pk=pk).save()
+
+        for pk in (1, 2, 3):
+            Order.objects.create(pk=pk)
+        run_tasks()
+        assert sorted(saved) == [1, 2, 3]
 
     def test_a_delete_that_fails(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
         on_delete(Order).enqueue(work, "pk")

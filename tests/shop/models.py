@@ -66,3 +66,16 @@ class GiftOrder(Order):
     """A table of its own beside that of its parent."""
 
     card = models.CharField(max_length=100, default="")
+
+
+class Labelled(models.Model):
+    """A relation that each model which derives from this has for itself."""
+
+    labels = models.ManyToManyField(Tag, related_name="%(class)ss")
+
+    class Meta:
+        abstract = True
+
+
+class Album(Labelled):
+    title = models.CharField(max_length=50, default="")
