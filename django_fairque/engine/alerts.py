@@ -1,4 +1,4 @@
-"""What people should hear of: promises at risk or broken, tasks that starvation moved up, lost data. Each is told once."""
+"""What people should hear of: promises at risk or broken, tasks moved up, deaths, lost data. Each is told once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .commands import Commands
     from .steps import Steps
 
-Kind = Literal["at_risk", "violated", "promoted", "emptied", "went_back"]
+Kind = Literal["at_risk", "violated", "promoted", "died", "emptied", "went_back"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
@@ -22,7 +22,8 @@ class Alert:
     """Something about one task. ``at`` and ``deadline`` in seconds since the epoch.
 
     ``kind``: ``at_risk`` (its promise to start ends at ``deadline`` and it has not started), ``violated`` (it started
-    after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``). And about
+    after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``), ``died`` (it is
+    a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too often). And about
     none (``task_id`` is empty), from a worker: ``emptied`` (the server has lost everything), ``went_back`` (the last changes,
     among them so many ``leases``).
     """
@@ -37,6 +38,7 @@ class Alert:
     deadline: float | None = None
     promoted_from: Priority | None = None
     leases: int = 0
+    reason: str = ""
 
     def __str__(self) -> str:
         if self.kind == "emptied":
@@ -49,6 +51,8 @@ class Alert:
         task = f"task {self.task_id} ({self.name or 'no name'}, {self.priority.name}) of user {self.user_id!r}"
         if self.kind == "promoted" and self.promoted_from is not None:
             return f"{task} waited so long that it was moved up from {self.promoted_from.name}"
+        if self.kind == "died":
+            return f"{task} is a dead letter: {self.reason}"
         seconds = abs((self.deadline or self.at) - self.at)
         if self.kind == "at_risk":
             return f"{task} has {seconds:.0f} s left to start as promised"
@@ -62,11 +66,12 @@ def take_alerts(commands: Commands, limit: int, now: float | None) -> Steps[list
 
 def _alert(queue: str, packed: bytes) -> Alert:
     at, kind, task_id, user, name, priority, detail = (part.decode("utf-8", "replace") for part in unpack(packed))
-    promoted = kind == "promoted"
+    promoted, died = kind == "promoted", kind == "died"
     return Alert(
         cast("Kind", kind),  # the scripts write no other
         int(at) / 1_000_000,
         *(queue, task_id, user, name, Priority(int(priority))),
-        deadline=None if promoted else float(detail) / 1_000_000,
+        deadline=None if promoted or died else float(detail) / 1_000_000,
         promoted_from=Priority(int(detail)) if promoted else None,
+        reason=detail if died else "",
     )

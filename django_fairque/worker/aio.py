@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque import signals
 from django_fairque.conf import get_config
 from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.errors import ConfigurationError, TaskNotFoundError
 
 from .aio_desk import Desk
 from .budget import Budget
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
+
+    from django_fairque.engine.models import Task
 
     from .options import WorkerArguments
 
@@ -51,7 +53,7 @@ class AsyncWorker:
         self.options = WorkerOptions.from_arguments(given, arguments)
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
-        self.herald = Herald(self.options)
+        self.herald = Herald(self.options, self._find)
         self._given = queues
         self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
         self._desks: list[Desk] = []
@@ -94,6 +96,15 @@ class AsyncWorker:
                 await desk.leave()
             self.herald.worker(signals.worker_stopped)
             await asyncio.to_thread(self.herald.end, 5.0)
+
+    def _find(self, queue: str, task_id: str) -> Task | None:
+        """From the herald's thread, while the loop runs."""
+        assert self._loop is not None  # noqa: S101 - news come from what runs on it
+        place = next(desk.queue for desk in self._desks if desk.queue.name == queue)
+        try:
+            return asyncio.run_coroutine_threadsafe(place.whole.get_task(task_id), self._loop).result()
+        except TaskNotFoundError:
+            return None
 
     def stop(self) -> None:
         """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""

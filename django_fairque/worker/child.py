@@ -26,7 +26,7 @@ server waits longer for its turn than for the server."""
 
 READY, RETIRING, DONE = "ready", "retiring", "done"
 """What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(DONE,)`` when all that is left is to exit. It is told
-``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", ids)`` and ``("alerts", alerts)``."""
+``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", ids)`` and ``("news", alerts and endings)``."""
 
 UNUSABLE = 3
 """Exit code of a child that could not begin, and said why."""
@@ -87,7 +87,7 @@ def _listen(line: Connection, core: Core) -> None:
             core.be_quiet(is_quiet=message[1])
         elif message[0] == "suspect":
             core.suspect(message[1])
-        elif message[0] == "alerts":
+        elif message[0] == "news":
             core.herald.announce(message[1])
         else:
             core.revoke(message[1])

@@ -13,6 +13,7 @@ from django_fairque import signals
 from .bell import Bell
 from .budget import Budget
 from .courier import Courier
+from .endings import finder
 from .herald import Herald
 from .lane import Lane
 from .limits import Clock
@@ -72,7 +73,7 @@ class Core:
             )
             for index, place in enumerate(places)
         ]
-        self.herald = Herald(options)
+        self.herald = Herald(options, finder(queues))
         self._courier = Courier()
         self._crew = Crew(desks, options.slots, board, revoked)
         self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)

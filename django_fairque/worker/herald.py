@@ -13,8 +13,10 @@ from django.utils.module_loading import import_string
 
 from django_fairque import signals
 
-from . import database
+from . import database, endings
+from .endings import Ending, Find
 from .log import logger
+from .sending import send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,17 +53,23 @@ News = Callable[[], None]
 class Herald:
     """Sends news in a thread of its own, which begins with the first: receivers may be slow."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, find: Find) -> None:
         self._options = options
+        self._find = find
         self._waiting: deque[News] = deque(maxlen=MOST_WAITING)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ended = False
 
-    def announce(self, alerts: Sequence[Alert]) -> None:
+    def announce(self, news: Sequence[Alert | Ending]) -> None:
         """From any thread; returns at once."""
         options = self._options
-        self._put([partial(tell, list(alerts), options.alert_handler, options.alert_email)])
+        alerts = [each for each in news if not isinstance(each, Ending)]
+        if alerts:
+            self._put([partial(tell, alerts, options.alert_handler, options.alert_email)])
+        if endings.is_heard():
+            ends = [each if isinstance(each, Ending) else endings.of_alert(each) for each in news if _is_end(each)]
+            self._put(partial(endings.tell, each, self._find) for each in ends)
 
     def report(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
         """What became of tasks, if anyone listens."""
@@ -113,11 +121,8 @@ class Herald:
             database.leave()
 
 
-def send(signal: Signal, sender: str, **about: Any) -> None:
-    """Send a signal; a receiver that fails is logged."""
-    for receiver, answer in signal.send_robust(sender=sender, **about):
-        if isinstance(answer, Exception):
-            logger.error("the receiver %r failed", receiver, exc_info=answer)
+def _is_end(news: Alert | Ending) -> bool:
+    return isinstance(news, Ending) or news.kind == "died"
 
 
 def tell_end(queue: str, outcome: Outcome, status: str) -> None:
@@ -133,15 +138,18 @@ def tell_end(queue: str, outcome: Outcome, status: str) -> None:
 
 
 def tell(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> None:
-    """Log, signal, call, mail. Whatever fails is logged, and the rest goes on."""
+    """Log, signal, call, mail. Whatever fails is logged, and the rest goes on. Of deaths only the log: they have signals of
+    their own, which tell of all others as well."""
     call = _imported(handler) if handler else None
     for alert in alerts:
         if alert.task_id:
             logger.warning("queue %s: %s", alert.queue, alert)
+    alerts = [alert for alert in alerts if not _is_end(alert)]
+    for alert in alerts:
         send(ALERTS[alert.kind], alert.name or alert.queue, alert=alert)
         if call is not None:
             attempt(f"the alert handler {handler}", call, alert)
-    if email:
+    if email and alerts:
         attempt(f"the e-mail to {', '.join(email)}", _mail, alerts, email)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import FairQueueError
 
+from . import endings
 from .epochs import Epochs
 from .log import logger
 from .wishes import Wishes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
     from .board import Running
+    from .endings import Ending
     from .options import WorkerOptions
     from .outage import Outages
 
@@ -89,7 +91,7 @@ class Keeper(threading.Thread):
         queues: Sequence[FairQueue],
         options: WorkerOptions,
         outages: Outages,
-        on_alerts: Callable[[Sequence[Alert]], object],
+        on_news: Callable[[Sequence[Alert | Ending]], object],
         on_wish: Callable[[str], object],
     ) -> None:
         super().__init__(name="fairque-keeper", daemon=True)
@@ -98,7 +100,7 @@ class Keeper(threading.Thread):
         self._lease = options.lease
         self._every = options.renew_every
         self._outages = outages
-        self._on_alerts = on_alerts
+        self._on_news = on_news
         self._on_wish = on_wish
         self._changed = threading.Condition()
         self._members: dict[str, Member] = {}
@@ -212,7 +214,10 @@ class Keeper(threading.Thread):
     def _give_back(self, job: Return) -> None:
         queue = self._place(job.queue)
         while job.outcomes:
-            queue.settle(job.outcomes[:500], worker=job.worker_id)
+            some = job.outcomes[:500]
+            settled = queue.settle(some, worker=job.worker_id)
+            if ended := list(endings.of_outcomes(queue.name, some, settled.statuses)):
+                self._on_news(ended)
             del job.outcomes[:500]
         count = queue.release_worker(job.worker_id, job.crashed, reason=job.reason, forget=True)
         self._returns.remove(job)
@@ -239,7 +244,7 @@ class Keeper(threading.Thread):
     def _lost(self, loss: Alert) -> None:
         """Tell of it. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
         is given up, as nothing keeps it from running twice."""
-        self._on_alerts([loss])
+        self._on_news([loss])
         if loss.kind != "emptied":
             return
         lane = list(self._queues).index(loss.queue)
@@ -253,7 +258,7 @@ class Keeper(threading.Thread):
         queue = self._place(name)
         sweep = queue.sweep()
         if sweep.alerts:
-            self._on_alerts(queue.take_alerts(MOST_ALERTS))
+            self._on_news(queue.take_alerts(MOST_ALERTS))
         if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
             queue.schedules.fire_due()
         if sweep.messages:

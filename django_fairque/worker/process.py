@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.alerts import Alert
 
     from .board import Running
+    from .endings import Ending
     from .nursery import Nursery
     from .options import WorkerOptions
 
@@ -106,10 +107,10 @@ class ChildProcess:
         """Have it compare what it holds with what the server thinks it does."""
         self.tell("suspect", lane)
 
-    def announce(self, alerts: Sequence[Alert]) -> None:
+    def announce(self, news: Sequence[Alert | Ending]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
-        for first in range(0, len(alerts), 20):
-            self.tell("alerts", list(alerts[first : first + 20]))
+        for first in range(0, len(news), 10):
+            self.tell("news", list(news[first : first + 10]))
 
     def be_quiet(self, *, is_quiet: bool) -> None:
         """Have it fetch nothing, or again."""

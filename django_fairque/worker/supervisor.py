@@ -39,6 +39,7 @@ from .wishes import BE_QUIET, STOP
 if TYPE_CHECKING:
     from django_fairque.engine.alerts import Alert
 
+    from .endings import Ending
     from .options import WorkerOptions
 
 TICK = 0.1
@@ -75,10 +76,10 @@ class Supervisor:
         self._queues = [get_queue(name) for name in options.queues]
         self._nursery = Nursery(options, sum(len(queue.shards) for queue in self._queues), copied=copied)
         self._outages = Outages([place for queue in self._queues for place in queue.shards])
-        self._alerts: deque[Alert] = deque(maxlen=MOST_WAITING)
+        self._news: deque[Alert | Ending] = deque(maxlen=MOST_WAITING)
         """To be announced by a child, as soon as one is ready."""
         self._wishes: deque[str] = deque()
-        self._keeper = Keeper(self._queues, options, self._outages, self._alerts.extend, self._hear)
+        self._keeper = Keeper(self._queues, options, self._outages, self._news.extend, self._hear)
         self._police = Police(options, self._outages)
         self._notices = Notices()
         self._health = HealthFile(health_file)
@@ -143,7 +144,7 @@ class Supervisor:
         if self._reloader is not None and self._reloader.take() and not self.is_stopping:
             self._replace_all("the code has changed")
         self._police.enforce(self._children, {key: member.confirmed_at() for key, member in self._members.items()})
-        self._pass_alerts_on()
+        self._pass_news_on()
         for child in self._children:
             child.flush()
         self._tell_health()
@@ -164,10 +165,10 @@ class Supervisor:
             elif message[0] == DONE:
                 self._let_go(child)
 
-    def _pass_alerts_on(self) -> None:
+    def _pass_news_on(self) -> None:
         child = next((child for child in self._children if child.is_ready and not child.is_leaving), None)
-        if self._alerts and child is not None:
-            child.announce([self._alerts.popleft() for _ in range(len(self._alerts))])
+        if self._news and child is not None:
+            child.announce([self._news.popleft() for _ in range(len(self._news))])
 
     def _let_go(self, child: ChildProcess) -> None:
         """It has settled everything. Who was told to stop by someone else is replaced."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.priority import Priority
 from tests.counting import commands
 
@@ -120,3 +121,52 @@ def test_alerts_are_handed_out_once_and_again_only_to_the_same_call(queue: FairQ
     assert len(first) == 2
     assert len(queue.take_alerts(now=NOW)) == 1
     assert queue.take_alerts(now=NOW) == []
+
+
+class TestDeaths:
+    """Of a task whose end no worker reports, somebody must hear: each is told once, with the reason."""
+
+    def test_of_what_expires_wherever_it_is(self, queue: FairQueue) -> None:
+        late: dict[str, Any] = {"expires_at": NOW + 20}
+        queue.push(task("ann", task_id="swept", **late), now=NOW)
+        queue.push(task("bob", task_id="due", execute_after=NOW + 25, expires_at=NOW + 26), now=NOW)
+        queue.push_graph(
+            [task(task_id="parent", execute_after=NOW + 99), task(depends_on=["parent"], task_id="child", **late)]
+        )
+        assert told(queue, NOW + 19) == []
+        assert sorted(told(queue, NOW + 30)) == [("died", "child"), ("died", "due"), ("died", "swept")]
+        assert told(queue, NOW + 31) == []
+
+    def test_of_what_expires_in_front_of_a_worker(self, queue: FairQueue) -> None:
+        queue.push(task("ann", task_id="late", name="app.report", expires_at=NOW + 20), now=NOW)
+        assert queue.pop("w", now=NOW + 20) is None
+        (alert,) = queue.take_alerts(now=NOW + 20)
+        assert (alert.kind, alert.task_id, alert.user_id, alert.name) == ("died", "late", "ann", "app.report")
+        assert (alert.reason, alert.deadline) == ("not started in time", None)
+        assert str(alert) == "task late (app.report, NORMAL) of user 'ann' is a dead letter: not started in time"
+
+    @pytest.mark.parametrize("how", ["lease", "worker"])
+    def test_of_what_ends_its_workers(self, make_queue: MakeQueue, how: str) -> None:
+        queue, now = make_queue(max_deliveries=2), NOW
+        queue.push(task(task_id="t"), now=now)
+        for _ in range(2):
+            assert told(queue, now) == []
+            lease = queue.pop("w", lease=10, now=now)
+            assert lease is not None
+            if how == "worker":
+                queue.release_worker("w", [lease.token], reason="it was killed", now=now)
+            now += 10
+            queue.sweep(now=now)
+        (alert,) = queue.take_alerts(now=now)
+        reason = "it was killed" if how == "worker" else "no renewal before the lease ended"
+        assert (alert.kind, alert.task_id, alert.reason) == ("died", "t", reason)
+
+    def test_not_of_what_a_worker_reports(self, make_queue: MakeQueue) -> None:
+        queue = make_queue(max_deliveries=1)
+        for report in (Outcome.fail, Outcome.crash, Outcome.poison):
+            queue.push(task(), now=NOW)
+            lease = queue.pop("w", now=NOW)
+            assert lease is not None
+            outcome = report(lease, "x", delay=None) if report == Outcome.fail else report(lease, "x")
+            assert queue.settle([outcome], worker="w", now=NOW).statuses == ["dead"]
+        assert told(queue, NOW) == []

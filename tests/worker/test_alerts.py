@@ -15,7 +15,7 @@ from django_fairque.signals import sla_at_risk
 from django_fairque.worker.herald import MOST_LINES, Herald, tell
 from django_fairque.worker.options import WorkerOptions
 
-from .conftest import StartWorker, eventually
+from .conftest import Push, StartWorker, eventually
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -40,6 +40,25 @@ def test_a_broken_promise_reaches_signals_and_the_handler_in_a_child(
     eventually(lambda: heard() >= expected)
     assert f"task {late} (noop, NORMAL) of user 'ann' started" in worker.log
     assert "this receiver is broken" in worker.log
+
+
+def test_receivers_hear_of_a_task_that_is_ended_with_its_process(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    task_id = push("deaf", 60.0, timeout=0.2, max_retries=1)
+    start_worker(
+        TEST_HEAR_ENDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.2", FAIRQUE_QUEUE__RETRY_BASE_SECONDS="0.01"
+    )
+    expected = [
+        f"{signal} default {task_id} True" for signal in ("task_failed", "task_retried", "task_failed", "task_dead")
+    ]
+
+    def heard() -> list[str]:
+        lines: Any = redis.lrange("tests:alerts", 0, -1)
+        return [line.decode() for line in lines]
+
+    eventually(lambda: len(heard()) == len(expected))
+    assert [line.partition(" django_fairque.tasks.errors.TaskTimeoutError: it ran for")[0] for line in heard()] == expected
 
 
 def test_a_schedule_fires_by_itself(queue: FairQueue, start_worker: StartWorker) -> None:
@@ -80,7 +99,7 @@ def test_what_fails_is_logged_and_the_rest_goes_on(
     logger = logging.getLogger("django_fairque.worker")
     logger.addHandler(caplog.handler)
     try:
-        herald = Herald(WorkerOptions("w", alert_handler=handler, alert_email=("a@example.com",)))
+        herald = Herald(WorkerOptions("w", alert_handler=handler, alert_email=("a@example.com",)), lambda *_: None)
         herald.announce([ALERT])
         herald.announce([ALERT])
         herald.end(10)

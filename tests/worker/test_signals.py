@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,6 +123,29 @@ def test_the_life_of_tasks(heard: list[tuple[str, str, dict[str, Any]]], tasks: 
     (retried,) = [about for signal, sender, about in heard if (signal, sender) == ("task_retried", "bad")]
     assert retried["delay"] == pytest.approx(0.01)
     assert {signal for signal, _, _ in heard} >= {"worker_started", "worker_stopped"}
+    close_queues()
+
+
+@pytest.mark.parametrize("kind", ["threads", "loop"])
+def test_a_death_that_nobody_reports(
+    heard: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str
+) -> None:
+    """It expired: no attempt has failed, but it is a dead letter."""
+    tasks["good"].using(user_id="acme", expires_at=time.time() + 0.001).enqueue()
+    queue = get_queue()
+
+    def is_told() -> bool:
+        if kind == "threads":
+            Worker([queue], burst=True, concurrency=2).run()
+        else:
+            asyncio.run(run_on_a_loop(queue.name))
+        return "dead" in of(heard, "good")
+
+    eventually(is_told)
+    assert of(heard, "good") == ["dead", "pushed"]
+    (dead,) = [about for signal, _, about in heard if signal == "task_dead"]
+    assert (dead["task"].user_id, dead["queue"], dead["error"]) == ("acme", "default", "not started in time")
+    assert dead["took"] == 0
     close_queues()
 
 

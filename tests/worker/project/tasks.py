@@ -76,6 +76,13 @@ async def nap_async(seconds: float) -> None:
     await asyncio.to_thread(tell, ENDED)
 
 
+@task(name="nap_together", batch=5)
+def nap_together(items: list[float]) -> None:
+    end = time.monotonic() + max(items)
+    while time.monotonic() < end:
+        time.sleep(0.005)
+
+
 @task(name="deaf")
 def deaf(seconds: float) -> None:
     """Sleep in C, where no exception reaches."""
@@ -208,6 +215,17 @@ def broken_receiver(**_: Any) -> None:
 for each in (signals.sla_at_risk, signals.sla_violated, signals.task_promoted):
     each.connect(broken_receiver)
     each.connect(hear)
+
+
+def hear_end(signal: Any, task: Any, queue: str, took: float, error: str, **_: Any) -> None:
+    name = next(name for name in signals.__all__ if getattr(signals, name) is signal)
+    text = f"{name} {queue} {task.task_id} {took > 0} {error}"
+    get_queue().client.execute_command("RPUSH", ALERTS, text)
+
+
+if "TEST_HEAR_ENDS" in os.environ:
+    for each in (signals.task_failed, signals.task_retried, signals.task_dead):
+        each.connect(hear_end)
 
 
 def handle_alert(alert: Any) -> None:

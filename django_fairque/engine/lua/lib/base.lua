@@ -296,8 +296,9 @@ end
 
 -- Something that people should hear of; workers fetch it. Nobody fetching, the eldest are dropped.
 local MOST_ALERTS = 10000
-local function alert(kind, t, detail)
-  redis.call('RPUSH', K.alerts, pack({ now_text, kind, t.id, t.user, t.raw.name or '', exact(t.priority), exact(detail) }))
+local function alert(kind, t, detail) -- a text or a number
+  detail = type(detail) == 'number' and exact(detail) or detail
+  redis.call('RPUSH', K.alerts, pack({ now_text, kind, t.id, t.user, t.raw.name or '', exact(t.priority), detail }))
   redis.call('LTRIM', K.alerts, -MOST_ALERTS, -1)
 end
 

@@ -15,7 +15,7 @@ end
 local function go_on(t)
   local due = tonumber(t.raw.due)
   if t.expires and t.expires <= now then
-    to_dead(t.u, t, 'expired', 'not started in time', '')
+    expire(t)
   elseif due and due > now then
     to_scheduled(t.u, t, due)
   else

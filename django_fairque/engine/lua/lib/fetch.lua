@@ -34,7 +34,7 @@ end
 local function bury_expired()
   for _, t in ipairs(expired) do
     zrem(K['state:queued'], t.id)
-    to_dead(t.u, t, 'expired', 'not started in time', '')
+    expire(t)
   end
   for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
 end
@@ -72,7 +72,10 @@ local function fetch(reply, limit, at)
   end
   -- The first write: whether this nonce was served before, and if not, with what.
   local stored = redis.call('SET', K.reply, pack(record), 'NX', 'GET', 'PX', 120000)
-  if stored then return replay(reply, stored, lease_end_text) end
+  if stored then
+    replay(reply, stored, lease_end_text)
+    return wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
+  end
 
   set_stat('token', stat.token + #taken)
   for _, t in ipairs(taken) do

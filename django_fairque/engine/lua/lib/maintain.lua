@@ -42,7 +42,7 @@ local function promote(limit)
     zrem(K['state:scheduled'], t.id)
     add(t.u, 'sched', -1)
     if t.expires and t.expires <= now then
-      to_dead(t.u, t, 'expired', 'not started in time', '')
+      expire(t)
       swept.expired = swept.expired + 1
     else
       t.ready = math.min(now, tonumber(t.raw.due) or now) -- waiting counts from when it became due
@@ -57,7 +57,7 @@ local function reap(limit)
   local tasks = due_tasks('started', limit)
   table.sort(tasks, function(a, b) return a.token > b.token end) -- each goes to the front: the oldest last
   for _, t in ipairs(tasks) do
-    return_task(t.u, t, 'lease_ended', 'no renewal before the lease ended', '')
+    return_unheard(t, 'lease_ended', 'no renewal before the lease ended')
     swept.reaped = swept.reaped + 1
   end
   commit()
@@ -84,7 +84,7 @@ local function attend(limit)
   for _, t in ipairs(due_tasks('queued', limit)) do
     if t.expires and t.expires <= now then
       leave_waiting(t.u, t)
-      to_dead(t.u, t, 'expired', 'not started in time', '')
+      expire(t)
       swept.expired = swept.expired + 1
     else
       local told = t.raw.told
@@ -111,7 +111,7 @@ end
 local function expire_deferred(limit)
   for _, t in ipairs(due_tasks('deferred', limit)) do
     leave_waiting(t.u, t)
-    to_dead(t.u, t, 'expired', 'not started in time', '')
+    expire(t)
     swept.expired = swept.expired + 1
   end
   commit()

@@ -119,6 +119,12 @@ local function to_dead(u, t, failure, reason, trace, ...)
   tally('dead', 1)
 end
 
+-- One of which no worker would hear: who reports an outcome is told what became of its task.
+local function expire(t)
+  to_dead(t.u, t, 'expired', 'not started in time', '')
+  alert('died', t, 'not started in time')
+end
+
 -- Leave the state of waiting that the task is in (not STARTED, see `end_lease`).
 local function leave_waiting(u, t)
   if t.state == 'scheduled' then
@@ -159,6 +165,9 @@ local function end_lease(u, t, took, is_run)
   end
 end
 
+local return_task
+do
+
 -- Who was handed out so often without an outcome may be what ends its processes: it waits before it is handed out again, and
 -- others have the processes meanwhile. Once is bad luck, and costs nothing. Those that died together come back one after
 -- the other (their tokens follow each other), so that the one that did it does not meet the others again.
@@ -170,7 +179,7 @@ end
 
 -- Back in the queue at its old place; after a pause when it was handed out often without an outcome, and a dead letter when
 -- that was too often.
-local function return_task(u, t, kind, reason, trace)
+function return_task(u, t, kind, reason, trace)
   end_lease(u, t, kind == 'released' and 0 or nil, kind ~= 'released')
   count('returned:' .. kind, 1)
   if kind ~= 'released' and t.deliveries >= max_deliveries then
@@ -187,6 +196,13 @@ local function return_task(u, t, kind, reason, trace)
   local deliveries = kind == 'released' and math.max(0, t.deliveries - 1) or t.deliveries
   to_queued(u, t, true, 'token', 0, 'deliveries', exact(deliveries))
   return 4
+end
+
+end
+
+-- The same for one whose worker is gone.
+local function return_unheard(t, kind, reason)
+  if return_task(t.u, t, kind, reason, '') == 3 then alert('died', t, reason) end
 end
 
 -- Use, before any write, the derived keys that ending a lease, or any other move of this task, may write.
