@@ -90,6 +90,14 @@ def scanned(reply: Any) -> tuple[int, list[bytes]]:
     return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
 
 
+def outlived(client: Any, error: Exception) -> Any:
+    """The pool whose connections lead to a node that is no primary any more, if that is what an error says; else None.
+
+    Behind one address there may be another node now, which only a new connection finds. A cluster's client is told by `look`.
+    """
+    return client.connection_pool if isinstance(error, redis_errors.ReadOnlyError) and not is_cluster(client) else None
+
+
 def look(client: Any, *, again: bool) -> None:
     """Ask a cluster's nodes ``again`` who has which slot. What has no key goes to another one than before, which may be gone."""
     if again and is_cluster(client):

@@ -81,6 +81,9 @@ class Transport:
                 return self._block(request)
             except FAILURES as error:
                 nodes.noted(self.client, request, error)
+                pool = clusters.outlived(self.client, error)
+                if pool is not None:
+                    pool.disconnect(inuse_connections=False)
                 pause = patience.after(error)
             time.sleep(pause)
 
@@ -90,7 +93,7 @@ class Transport:
             return None
         try:
             return self._wire.open(block.command)
-        except FAILURES:
+        except Exception:  # noqa: BLE001 - whatever it is, `send` meets it too
             return None
 
     def command(self, call: Call) -> tuple[Any, ...]:
@@ -197,6 +200,9 @@ class AsyncTransport:
                 return await self._block(request)
             except FAILURES as error:
                 nodes.noted(self.client, request, error)
+                pool = clusters.outlived(self.client, error)
+                if pool is not None:
+                    await pool.disconnect(inuse_connections=False)
                 pause = patience.after(error)
             await asyncio.sleep(pause)
 

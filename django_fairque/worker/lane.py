@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.turns import Turns
 
 from .buffer import Buffer, Work
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_fairque.engine.lease import Lease
-    from django_fairque.engine.outcomes import Outcome, Settled
+    from django_fairque.engine.outcomes import Settled
 
     from .budget import Budget
 
@@ -151,13 +152,13 @@ class Lane:
 
     @property
     def is_done(self) -> bool:
-        """It was told to stop, and nothing of it is left."""
-        return self.stopping and not self.held and not self._flying
+        """It was told to stop, and nothing of it is left; nor does it know of work of which others should."""
+        return self.stopping and not self.held and not self._flying and True not in self._news
 
     @property
     def is_lost(self) -> bool:
         """Nothing is held here, and what the server thinks that is held must be given back before anything is fetched."""
-        return self.is_suspect and not self.held and not self._flying
+        return self.is_suspect and not self.held and not self._flying and self.ahead is None
 
     @property
     def in_hand(self) -> int:
@@ -273,7 +274,7 @@ class Lane:
     # --- what came of it ---
 
     def settled(self, call: Call, reply: Settled, now: float) -> list[Lease]:
-        """Take in the reply; returns the leases that begin to wait for a slot here."""
+        """Take in the reply; returns the leases that begin to wait for a slot here (none does in one that must begin nothing)."""
         leases = reply.leases
         self.is_away = False
         self.place.shared.served(self.place.index, reply.virtual_time, len(leases), call.fetch)
@@ -289,6 +290,10 @@ class Lane:
         self._look_due = math.inf if reply.look_at is None else now + max(LEAST_LOOK, reply.look_at - reply.now)
         if leases:
             self._budget.events += 1
+            if self.stopping or self.is_quiet:
+                self.held += len(leases)
+                self.outcomes += [Outcome.release(lease) for lease in leases]
+                return []
             self._distribute(leases, now)
         else:
             self._empty_looks = self._empty_looks + 1 if self._looked_in == call.made_in else 1
@@ -306,7 +311,7 @@ class Lane:
         self.held += len(call.outcomes)
         self._budget.finished -= sum(outcome.kind != "release" for outcome in call.outcomes)
         self.outcomes[:0] = call.outcomes
-        if call.woken:
+        if call.woken and not self.stopping:
             self._news.append(True)
 
     def _landed(self, call: Call) -> None:

@@ -16,8 +16,9 @@ from .log import logger
 from .watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from django_fairque.engine.lease import Lease
     from django_fairque.engine.outcomes import Settled
     from django_fairque.engine.queue import FairQueue
 
@@ -136,27 +137,62 @@ class Puller(threading.Thread):
             return
         self.take(call, reply)
 
-    def failed(self, call: Call | None, error: Exception) -> None:
-        """What was said is unsaid, what was asked for may have been handed out. None: nothing was."""
-        is_ours = not isinstance(error, FairQueueError)
-        if call is not None:
-            with self._turn:
+    def failed(self, call: Call, error: Exception) -> None:
+        """What was said is unsaid, what was asked for may have been handed out."""
+        with self._turn:
+            self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
+        self._met(error)
+
+    def take(self, call: Call, reply: Settled) -> None:
+        """Do as the reply to a call says."""
+        lane = self.lane
+        with self._turn:
+            leases = lane.settled(call, reply, monotonic())
+        self._taken(call, reply, leases)
+
+    def hear(self, reply: Settled | None, *, woken: bool) -> bool:
+        """What a wait has brought, from its thread. False if it came too late, or nobody has asked for it: whoever waited passes
+        it on."""
+        lane = self.lane
+        with self._turn:
+            call = lane.ahead
+            if self._watcher.has_ended:
+                return False
+            if reply is None or call is None:
+                lane.news(woken=woken)
+            else:
+                call.woken = woken
+                leases = lane.settled(call, reply, monotonic())
+        if reply is not None and call is not None:
+            self._taken(call, reply, leases)
+        self.bell.ring()
+        return reply is None or call is not None
+
+    def not_heard(self, error: Exception) -> None:
+        """A wait has failed, and what was asked for behind it."""
+        with self._turn:
+            call = self.lane.ahead
+            if call is not None and not self._watcher.has_ended:
                 self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
+        if self._watcher.has_ended:
+            return
+        self._met(error)
+        if call is None:
+            with self._turn:
+                self.lane.news(woken=False)  # only now: it would begin another wait at once
+        self.bell.ring()
+
+    def _met(self, error: Exception) -> None:
+        is_ours = not isinstance(error, FairQueueError)
         if is_ours:
             logger.error("the worker failed while it talked to queue %s; it goes on", self.queue.name, exc_info=error)
         time.sleep(1.0 if is_ours else self._outage.met(error))
 
-    def take(self, call: Call, reply: Settled) -> bool:
-        """Do as the reply to a call says; False if it came too late, of a wait that outlasted everything."""
-        lane = self.lane
+    def _taken(self, call: Call, reply: Settled, leases: Sequence[Lease]) -> None:
         self._outage.over()
-        self._board.polled(lane.index)
-        with self._turn:
-            if self._watcher.has_ended:
-                return False
-            leases = lane.settled(call, reply, monotonic())
+        self._board.polled(self.lane.index)
         if leases:
-            self._crew.wake(lane)
+            self._crew.wake(self.lane)
             self._clock.begin()
         if reply.has_messages:
             self._carry()
@@ -165,7 +201,6 @@ class Puller(threading.Thread):
             self._reporter.report(call.outcomes, reply.statuses)
             self._herald.report(self.queue.name, call.outcomes, reply.statuses)
         self._on_change()
-        return True
 
     def _ask_ahead(self, now: float) -> None:
         options = self._options

@@ -60,23 +60,15 @@ class Watcher(threading.Thread):
                 self._asked.wait(3600)
 
     def _end(self, wait: Wait) -> None:
-        puller, lane = self._puller, self._puller.lane
+        puller = self._puller
         try:
             woken, reply = wait.end()
+            is_heard = puller.hear(reply, woken=woken)
         except Exception as error:  # noqa: BLE001 - a worker without this thread would hear of nothing
-            woken, reply = False, None
-            if not self.has_ended:
-                puller.failed(lane.ahead, error)
-        is_heard = not self.has_ended
-        if is_heard and reply is not None and lane.ahead is not None:
-            lane.ahead.woken = woken
-            is_heard = puller.take(lane.ahead, reply)
-        elif is_heard:
-            lane.news(woken=woken)
-        if is_heard:
-            puller.bell.ring()
+            puller.not_heard(error)
         else:
-            self._pass_on(reply, woken=woken)
+            if not is_heard:
+                self._pass_on(reply, woken=woken)
 
     def _pass_on(self, reply: Settled | None, *, woken: bool) -> None:
         """To others: what it was handed, and that there is work."""

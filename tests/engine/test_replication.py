@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import NotReplicatedError, RedisConnectionError
+from django_fairque.engine.leasing import Fetch
 from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.wait import Wait
 from tests.topologies import free_port, make_replica, wait_for
 
 from .conftest import NOW, task
@@ -90,3 +95,54 @@ def test_what_the_primary_refuses_stays_what_it_is(client: Redis, replica: Serve
     client.set("fq:{default:0}:users", "squatter")
     with pytest.raises(Exception, match="WRONGTYPE"):
         FairQueue(client, config=SAFE).push(task(), now=NOW)
+
+
+class TestAnAddressThatMoves:
+    """A name, or an address that is handed on, leads to another node after a failover; the old one may still answer."""
+
+    @pytest.fixture
+    def address(self, primary: Server, replica: Server) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory() as directory:  # a path of a socket must be short
+            path = Path(directory, "s")
+            path.symlink_to(primary.socket)
+            yield path
+
+    @staticmethod
+    def fail_over(primary: Server, replica: Server, address: Path) -> None:
+        with primary.client() as old, replica.client() as new:
+            port = new.config_get("port")["port"]
+            new.replicaof("NO", "ONE")
+            address.unlink()
+            address.symlink_to(replica.socket)
+            old.replicaof("127.0.0.1", port)
+
+    def test_calls_go_where_it_leads(self, primary: Server, replica: Server, address: Path) -> None:
+        with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:
+            queue = FairQueue(client)
+            queue.push(task(task_id="before"), now=NOW)
+            self.fail_over(primary, replica, address)
+            queue.push(task(task_id="after"), now=NOW)
+            assert queue.wait_for_work(1.0)
+            assert there.exists("fq:{default:0}:task:after")
+
+    async def test_so_they_do_of_coroutines(self, primary: Server, replica: Server, address: Path) -> None:
+        async with redis.asyncio.Redis(unix_socket_path=str(address)) as client:
+            queue = AsyncFairQueue(client)
+            await queue.push(task(task_id="before"), now=NOW)
+            self.fail_over(primary, replica, address)
+            await queue.push(task(task_id="after"), now=NOW)
+            with replica.client() as there:
+                assert there.exists("fq:{default:0}:task:after")
+
+    def test_so_does_what_was_waiting(self, primary: Server, replica: Server, address: Path) -> None:
+        with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:
+            queue = FairQueue(client)
+            queue.heartbeat("w", {}, now=NOW)
+            wait = Wait(queue, 30.0)
+            assert wait.ask(Fetch(1, "w"))
+            self.fail_over(primary, replica, address)
+            FairQueue(there).push(task(task_id="after"), now=NOW)
+            woken, settled = wait.end()
+            assert not woken
+            assert settled is not None
+            assert [lease.task_id for lease in settled.leases] == ["after"]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from django_fairque.engine.errors import RedisConnectionError
+from django_fairque.engine.outcomes import Settled
+from django_fairque.worker.bell import Bell
 from django_fairque.worker.budget import Budget
 from django_fairque.worker.lane import Lane
+from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.outage import Outages
+from django_fairque.worker.puller import Puller
 
 from .test_lane import answer, lane_of, lease, planned, run_all
 
 if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
     from django_fairque.worker.lane import Call
 
 
@@ -89,7 +98,10 @@ def test_news_that_brought_nothing_are_looked_into() -> None:
 def test_what_was_asked_for_ahead_and_may_be_lost_is_given_back_first() -> None:
     lane = lane_of()
     watched(lane, 0.0)
-    lane.failed(ahead(lane, 0.0), is_known=False)
+    call = ahead(lane, 0.0)
+    lane.is_suspect = True
+    assert not lane.is_lost, "it may be bringing something just now"
+    lane.failed(call, is_known=False)
     assert lane.is_lost
     lane.is_suspect = False
     watched(lane, 2.0)
@@ -104,3 +116,51 @@ def test_a_lane_that_ends_does_not_wait_for_the_end_of_a_wait() -> None:
     ahead(lane, 0.0)
     lane.stopping = True
     assert lane.is_done
+
+
+@pytest.mark.parametrize("change", ["stopping", "is_quiet"])
+def test_what_comes_to_a_lane_that_must_begin_nothing_is_given_back(change: str) -> None:
+    lane = lane_of()
+    watched(lane, 0.0)
+    call = ahead(lane, 0.0)
+    setattr(lane, change, True)
+    assert lane.settled(call, Settled([], [lease()], 1.0, None), 1.0) == []
+    assert not lane.buffer
+    assert [outcome.kind for outcome in planned(lane, 1.0).outcomes] == ["release"]
+
+
+def test_a_lane_that_is_told_to_stop_passes_on_that_there_is_work() -> None:
+    lane = lane_of()
+    watched(lane, 0.0)
+    lane.stopping = True
+    lane.news(woken=True)
+    assert not lane.is_done
+    call = planned(lane, 1.0)
+    assert (call.woken, call.fetch) == (True, 0)
+    lane.failed(call, is_known=False)
+    assert lane.is_done, "others hear of it later: that is no reason to stay"
+
+
+def test_of_a_wait_that_failed_the_lane_hears_once(queue: FairQueue) -> None:
+    """Its place is free when the lane is told of the failure, and may be another wait's when its thread has slept."""
+    lane = lane_of()
+    watched(lane, 0.0)
+    call = ahead(lane, 0.0)
+    nobody: Any = None
+    puller = Puller(
+        *(queue, lane, Bell(), Bell(), nobody, WorkerOptions("w")),
+        board=nobody,
+        clock=nobody,
+        outage=Outages([queue]).of(queue.label),
+        reporter=nobody,
+        herald=nobody,
+        on_change=nobody,
+    )
+    puller.not_heard(RedisConnectionError("it is away"))
+    assert (lane.ahead, lane.is_suspect, lane.is_away) == (None, True, True)
+    assert not lane.is_calling, "no news of a wait"
+    assert call.outcomes == []
+    lane.is_suspect = False
+    watched(lane, 2.0)
+    puller.not_heard(RedisConnectionError("it is away"))
+    assert lane.is_calling, "the wait is over"
