@@ -112,7 +112,7 @@ class Fired:
 
 
 def template_of(task: Task | Template) -> dict[str, Any]:
-    """What a schedule keeps of a task, as the arguments of `Task.create`."""
+    """What a schedule keeps of a task, as the arguments of `Task.create`: not ``unique_for`` and ``debounce``."""
     made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
     if made is None:
         raise TaskValidationError(f"task must be a Task or a call such as my_task.s(…), got {task!r:.100}")

@@ -32,7 +32,8 @@ class Schedules:
         """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
 
         Args:
-            task: what to push each time: a call that was not sent (``my_task.s(1)``), or a `Task`.
+            task: what to push each time: a call that was not sent (``my_task.s(1)``), or a `Task`. Its ``unique_for`` and
+                ``debounce`` are not heeded; one with a delay, an expiry or dependencies is refused.
             cron: five fields, minute hour day-of-month month day-of-week; or
             every: seconds between two instants, at least 1, counted from ``start`` (now by default).
             timezone: the zone in which cron is meant; UTC by default.

@@ -10,6 +10,7 @@ from django.conf import settings
 
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.priority import Priority
+from django_fairque.engine.schedule import template_of
 from django_fairque.engine.sealing import opened
 
 from . import registry, signing
@@ -61,7 +62,7 @@ def mistakes_in(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]
 
 def _problem(declared: ScheduleConfig) -> str:
     try:
-        step_of(declared).to_task()
+        template_of(step_of(declared))
     except FairQueueError as error:
         return str(error)
     return ""

@@ -90,6 +90,19 @@ def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], capl
     assert "the schedule 'b' can't be used" in error.msg
 
 
+@pytest.mark.parametrize("option", ["delay", "expires"])
+def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue], option: str) -> None:
+    @task(name="shop.timed", **{option: 60})
+    def timed() -> None: ...
+
+    good = {"task": "shop.report", "every": 60, "args": ["x"]}
+    with pytest.raises(TaskUsageError, match=r"b: a scheduled task has no depends_on, execute_after or expires_at"):
+        declare(b={"task": "shop.timed", "every": 60}, c=good)
+    assert [each.name for each in get_queue().schedules.list()] == ["c"]
+    (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]
+    assert "the schedule 'b' can't be used" in error.msg
+
+
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
