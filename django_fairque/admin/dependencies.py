@@ -86,7 +86,7 @@ class Dependencies(ConfirmingPage):
             "graph": graph,
             "is_drawn": is_drawn,
             "drawing": drawing,
-            "boxes": [(box, self.url("task", quote(box.node.task_id))) for box in drawing.boxes] if drawing else [],
+            "boxes": [(box, self.link("task", quote(box.node.task_id))) for box in drawing.boxes] if drawing else [],
             "box_width": WIDTH,
             "box_height": HEIGHT,
             "layers": [[self._link(graph.nodes[each]) for each in layer] for layer in layers(graph)]
@@ -122,7 +122,7 @@ class Dependencies(ConfirmingPage):
         task_id = node.task_id if node else task_id
         state = state_of(node) if node else ""
         name = node.name if node else ""
-        return {"id": task_id, "name": name, "state": state, "url": self.url("task", quote(task_id))}
+        return {"id": task_id, "name": name, "state": state, "url": self.link("task", quote(task_id))}
 
     def release(self, queue: FairQueue, request: HttpRequest) -> str:
         """It depends on nothing any more, so what it waited for can end as it likes."""

@@ -13,7 +13,9 @@ from django_fairque.engine import payload as json_payload
 from django_fairque.engine.models import Undecodable
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
-from django_fairque.outbox.relay import relay
+from django_fairque.tasks.relaying import relay
+
+from .server import page_queue
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -70,8 +72,12 @@ class OutboxEntryAdmin(Base):
         for entry in queryset:
             self.log_change(request, entry, _("Tried again."))
         queryset.update(retry_at=None)
-        relayed = relay(queryset.db, set(queryset.values_list("user_id", flat=True)))
+        relayed = relay(queryset.db, set(queryset.values_list("user_id", flat=True)), queue_of=page_queue)
         if relayed.error is not None:
             self.message_user(request, str(relayed.error), messages.ERROR)
         text = ngettext("%d task was relayed.", "%d tasks were relayed.", relayed.tasks) % relayed.tasks
-        self.message_user(request, text, messages.WARNING if relayed.refused else messages.SUCCESS)
+        has_failed = relayed.refused or relayed.error is not None
+        self.message_user(request, text, messages.WARNING if has_failed else messages.SUCCESS)
+        if relayed.more and relayed.error is None:
+            more = _("These users have more entries: try those again too, or leave them to the workers.")
+            self.message_user(request, more, messages.WARNING)

@@ -20,6 +20,7 @@ from django_fairque.engine.errors import (
     RedisConnectionError,
     ShardsAwayError,
     TaskNotFoundError,
+    TaskValidationError,
 )
 from django_fairque.models import Queue
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"
 """Sent by the script that refreshes a page: only what changes is wanted."""
+MOST_OF_SUBJECT = 200
+"""Characters that the admin's log has for what something was done to."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Page(View):
             queue = page_queue(self.queue_name)
             facts = self.facts(queue)
             missing = queue.missing_shards  # as the facts were read
-        except TaskNotFoundError as error:
+        except (TaskNotFoundError, TaskValidationError) as error:  # nothing can have such an id
             raise Http404(str(error)) from None
         except (RedisConnectionError, ConfigurationError) as error:
             trouble = str(error)
@@ -155,10 +158,15 @@ class Page(View):
         return request.get_full_path()
 
     def log(self, subject: str, sentence: str) -> None:
-        """Leave a line in the admin's audit trail: to which queue, and which part of it, what was done."""
+        """Leave a line in the admin's audit trail: to which queue, and which part of it, what was done.
+
+        What is too long for the line's subject, such as the ids of many tasks, stands in its text.
+        """
         name = f"{self.queue_name}: {subject}" if subject else self.queue_name
+        if len(name) > MOST_OF_SUBJECT:
+            sentence = f"{sentence} {name}"
         name, sentence = (text.replace("\0", "\N{SYMBOL FOR NULL}") for text in (name, sentence))  # PostgreSQL has none
-        self.model_admin.log_change(self.request, Queue(name=name[:200]), sentence)
+        self.model_admin.log_change(self.request, Queue(name=name[:MOST_OF_SUBJECT]), sentence)
 
     def url(self, name: str, /, *args: Any, **query: str) -> str:
         """The URL of a page, for the queue that is shown."""

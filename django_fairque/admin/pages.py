@@ -1,4 +1,4 @@
-"""Every page, in the menu's order. The first is where the admin's index leads."""
+"""Every page, in the menu's order. The admin's index leads to the first that one may see."""
 
 from __future__ import annotations
 

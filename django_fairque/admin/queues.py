@@ -11,8 +11,9 @@ from django.utils.translation import gettext_lazy as _
 from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import LATELY
 
+from . import purging
 from .charts import Sparkline
-from .confirming import ConfirmingPage, Question, is_confirmed
+from .confirming import ConfirmingPage, Question
 from .page import Action
 from .server import page_queue, queue_names
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 20
 """Queues on a page: each is some eighty reads."""
-PURGED_AT_ONCE = 10_000
-"""Tasks canceled by one request: about a second's work, so that no proxy gives up on it."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +89,10 @@ class Queues(ConfirmingPage):
         return gettext("Queue %(name)s goes on.") % {"name": queue.name}
 
     def purge(self, queue: FairQueue, request: HttpRequest) -> str:
-        if not is_confirmed(request):
-            raise self._question(waiting(queue))
-        done = queue.purge(PURGED_AT_ONCE)
-        text = ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
-        left = waiting(queue) if done >= PURGED_AT_ONCE else 0
-        if left:
-            self.log("", text)
-            raise self._question(left, text)
-        return text
+        def said(done: int) -> str:
+            return ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
+
+        return purging.purge(self, "", queue.purge, lambda: waiting(queue), said, self._question)
 
     def _question(self, count: int, *said: str) -> Question:
         sentence = ngettext(
@@ -106,12 +100,7 @@ class Queues(ConfirmingPage):
             "%(tasks)s tasks wait: ready, scheduled or for other tasks. They are canceled for good; running tasks go on.",
             count,
         )
-        most = gettext("At most %(most)s tasks are canceled at once; then you are asked whether to go on.")
-        text = [
-            *said,
-            sentence % {"tasks": number(count)},
-            most % {"most": number(PURGED_AT_ONCE)} if count > PURGED_AT_ONCE else "",
-        ]
+        text = [*said, sentence % {"tasks": number(count)}, purging.at_most(count)]
         title = gettext("Purge queue %(name)s?") % {"name": self.queue_name}
         return Question(text, gettext("Yes, cancel them"), {}, title=title)
 

@@ -5,19 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.urls import path
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseRedirect
+from django.urls import path, reverse
 
 from django_fairque.models import Queue
 
+from .page import APP
 from .pages import PAGES
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
     from django.urls import URLPattern
+
+    from .page import Page
 
     Base = admin.ModelAdmin[Queue]
 else:
     Base = admin.ModelAdmin  # no generic at run time
+
+
+def _seen_by(request: HttpRequest) -> list[type[Page]]:
+    """The pages that whoever asks may see."""
+    return [page for page in PAGES if request.user.has_perm(f"{APP}.{page.permission}")]
 
 
 @admin.register(Queue)
@@ -30,16 +41,25 @@ class QueueAdmin(Base):
             path(
                 page.path,
                 self.admin_site.admin_view(page.as_view(model_admin=self)),
-                name=f"django_fairque_{page.name}",
+                name=f"{APP}_{page.name}",
             )
             for page in PAGES
         ]
-        first = PAGES[0]
-        index = self.admin_site.admin_view(first.as_view(model_admin=self))
-        return [path("", index, name="django_fairque_queue_changelist"), *views]
+        index = self.admin_site.admin_view(self._first_page)
+        return [path("", index, name=f"{APP}_queue_changelist"), *views]
+
+    def _first_page(self, request: HttpRequest) -> HttpResponseBase:
+        """Of those that whoever asks may see; the way there, if that is another than the first of all."""
+        first = next((page for page in _seen_by(request) if page.in_menu), None)
+        if first is None:
+            raise PermissionDenied
+        if first is PAGES[0]:
+            return first.as_view(model_admin=self)(request)
+        url, query = reverse(f"admin:{APP}_{first.name}", current_app=self.admin_site.name), request.GET.urlencode()
+        return HttpResponseRedirect(f"{url}?{query}" if query else url)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return any(request.user.has_perm(f"django_fairque.{page.permission}") for page in PAGES)
+        return bool(_seen_by(request))
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_module_permission(request)

@@ -154,8 +154,8 @@ class Tasks(ConfirmingPage):
         return ", ".join(each for each in (search.state.value, search.user_id, search.name, search.worker) if each)
 
     actions: ClassVar[dict[str, Action]] = {
-        "cancel": Action("change_task", cancel, lambda _page, request: ", ".join(request.POST.getlist("task"))),
-        "run_now": Action("change_task", run_now, lambda _page, request: ", ".join(request.POST.getlist("task"))),
+        "cancel": Action("change_task", cancel, lambda _page, request: ", ".join(_selected(request))),
+        "run_now": Action("change_task", run_now, lambda _page, request: ", ".join(_selected(request))),
         "cancel_all": Action("change_task", cancel_all, _subject),
         "run_all_now": Action("change_task", run_all_now, _subject),
     }

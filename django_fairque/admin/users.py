@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.http import Http404
@@ -12,7 +13,8 @@ from django_fairque.engine.errors import TaskValidationError
 from django_fairque.engine.listing import Page
 from django_fairque.monitoring.formatting import duration, number
 
-from .confirming import ask_first
+from . import purging
+from .confirming import Question
 from .fairness import remarks, rows, waiting
 from .forms import FormPage
 from .limits import LimitsForm
@@ -45,6 +47,24 @@ def _members(queue: FairQueue, group: str, cursor: str | None) -> Page[str]:
         if cursor is None or len(found) >= PER_PAGE:
             break
     return Page(found, cursor, page.missing_shards)
+
+
+def _purged(user_id: str, count: int) -> str:
+    sentence = ngettext(
+        "%(count)d task of user %(user)s was canceled.", "%(count)d tasks of user %(user)s were canceled.", count
+    )
+    return sentence % {"count": count, "user": user_id}
+
+
+def _whether_to_purge(user_id: str, count: int, *before: str) -> Question:
+    sentence = ngettext(
+        "%(count)d task that user %(user)s has waiting will be canceled. It can't be brought back.",
+        "All %(count)d tasks that user %(user)s has waiting will be canceled. They can't be brought back.",
+        count,
+    )
+    text = [*before, sentence % {"count": count, "user": user_id}, purging.at_most(count)]
+    yes, title = (_("Continue"), _("Go on?")) if before else (_("Cancel what waits"), "")
+    return Question(text, yes, {"user": user_id}, title=title)
 
 
 def _user_of(page: Users, request: HttpRequest) -> str:
@@ -137,20 +157,14 @@ class Users(FormPage):
     def purge(self, queue: FairQueue, request: HttpRequest) -> str:
         user_id = request.POST.get("user", "")
         user = queue.user(user_id)
-        count = waiting(user.stats())
-        if not count:
+
+        def left() -> int:
+            return waiting(user.stats())
+
+        if not left():
             raise ValueError(_("User %(user)s has nothing waiting, so there is nothing to purge.") % {"user": user_id})
-        sentence = ngettext(
-            "%(count)d task that user %(user)s has waiting will be canceled. It can't be brought back.",
-            "All %(count)d tasks that user %(user)s has waiting will be canceled. They can't be brought back.",
-            count,
-        )
-        ask_first(request, sentence % {"count": count, "user": user_id}, _("Cancel what waits"))
-        done = user.purge()
-        sentence = ngettext(
-            "%(count)d task of user %(user)s was canceled.", "%(count)d tasks of user %(user)s were canceled.", done
-        )
-        return sentence % {"count": done, "user": user_id}
+        told = partial(_purged, user_id), partial(_whether_to_purge, user_id)
+        return purging.purge(self, user_id, user.purge, left, *told)
 
     actions: ClassVar[dict[str, Action]] = {
         "pause": Action("change_user", pause, _user_of),

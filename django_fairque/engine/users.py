@@ -10,7 +10,7 @@ from .errors import TaskValidationError
 from .ids import check_id
 from .lately import LastHour, last_hour
 from .listing import Sizes, sizes
-from .lookup import cancel_many
+from .purging import purge_user
 from .steps import AsyncRun, Read, Run, Steps
 from .units import duration, to_us
 
@@ -111,40 +111,6 @@ def set_rate(commands: Commands, user_id: str, rate: str | None, now: float | No
     else:
         tasks, period = parsed
         yield from change(commands, user_id, {"burst": tasks, "gap": max(1, to_us(period / tasks))}, now)
-
-
-def purge(commands: Commands, user_id: str, now: float | None) -> Steps[int]:
-    """Cancel what the user has ready, then what it has scheduled, in slices."""
-    keys, total = commands.keys, 0
-    while True:
-        reads = [("LRANGE", keys.critical(user_id), 0, 199), ("ZRANGE", keys.normal(user_id), 0, 199)]
-        critical, normal = yield Read(reads)
-        if not (critical or normal):
-            break
-        codes = yield from cancel_many(commands, [i.decode() for i in [*critical, *normal]], "purged", now)
-        total += codes.count(1)
-        if 1 not in codes:
-            break
-    for state in ("scheduled", "deferred"):
-        total += yield from _purge_registry(commands, state, user_id.encode(), now)
-    return total
-
-
-def _purge_registry(commands: Commands, state: str, user: bytes, now: float | None) -> Steps[int]:
-    """Cancel a user's tasks in a registry of everybody's: in slices, each task looked at once."""
-    keys, index, total = commands.keys, 0, 0
-    while True:
-        (ids,) = yield Read([("ZRANGE", keys.state(state), index, index + 499)])
-        if not ids:
-            return total
-        owners = yield Read([("HGET", keys.task(i.decode()), "user") for i in ids])
-        mine = [i.decode() for i, owner in zip(ids, owners, strict=True) if owner == user]
-        done = 0
-        if mine:
-            codes = yield from cancel_many(commands, mine, "purged", now)
-            done = codes.count(1)
-        total += done
-        index += len(ids) - done
 
 
 def user_stats(commands: Commands, user_id: str, now: float | None = None) -> Steps[UserStats]:
@@ -255,9 +221,9 @@ class UserQueue:
         """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
         self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
-    def purge(self, *, now: float | None = None) -> int:
-        """Cancel everything that waits; returns how many. Running tasks go on."""
-        return self._run(purge(self._commands, self.user_id, now))
+    def purge(self, limit: int | None = None, *, now: float | None = None) -> int:
+        """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on."""
+        return self._run(purge_user(self._commands, self.user_id, limit, now))
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """The user's figures, settings and limits now."""
@@ -295,8 +261,8 @@ class AsyncUserQueue:
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
-    async def purge(self, *, now: float | None = None) -> int:
-        return await self._run(purge(self._commands, self.user_id, now))
+    async def purge(self, limit: int | None = None, *, now: float | None = None) -> int:
+        return await self._run(purge_user(self._commands, self.user_id, limit, now))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
         return await self._run(user_stats(self._commands, self.user_id, now))

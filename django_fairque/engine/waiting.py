@@ -1,4 +1,4 @@
-"""What a whole queue has waiting: who has waited longest, and canceling all of it."""
+"""What a whole queue has waiting: who has waited longest, and whose it is."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .commands import MAX_BATCH, NEVER
+from .commands import NEVER
 from .listing import check_limit
-from .lookup import cancel_many
 from .steps import Read
 from .units import seconds
 
 if TYPE_CHECKING:
     from .commands import Commands
     from .steps import Steps
-
-SLICE = min(500, MAX_BATCH)
-"""Tasks canceled by one script call: some 10 ms of the server's time."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +56,3 @@ def waiting_by_user(commands: Commands, sample: int) -> Steps[Counter[str]]:
         return Counter()
     users = yield Read([("HGET", commands.keys.task(task_id), "user") for task_id in ids])
     return Counter(user.decode() for user in users if user is not None)
-
-
-def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:
-    """Cancel what waits, in slices. What waits for others or for its time comes first: it may become ready meanwhile."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"limit must be a whole number from 1, got {limit!r}")
-    total = 0
-    for state in ("deferred", "scheduled", "queued"):
-        index = 0
-        while total < limit:
-            last = index + min(SLICE, limit - total) - 1
-            (ids,) = yield Read([("ZRANGE", commands.keys.state(state), index, last)])
-            if not ids:
-                break
-            codes = yield from cancel_many(commands, [task_id.decode() for task_id in ids], "purged", now)
-            done = codes.count(1)
-            total += done
-            index += len(ids) - done
-    return total

@@ -7,6 +7,7 @@ holds. A row that two of them deliver is accepted once.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from dataclasses import dataclass, field
@@ -25,12 +26,13 @@ from django_fairque.engine.errors import BacklogFullError, FairQueueError, Redis
 from .rows import decoded, is_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from django.db.models import QuerySet
 
     from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.records import EventCount, PushResult
     from django_fairque.models import OutboxEntry
 
@@ -69,20 +71,25 @@ def relay(
     *,
     minimum_age: float = 0.0,
     now: datetime | None = None,
+    queue_of: Callable[[str], FairQueue] = get_queue,
 ) -> Relayed:
-    """Relay the eldest rows, at most `MOST_ROWS`, of some users or of all.
+    """Relay the eldest rows, at most `MOST_ROWS`, of some users or of all. Receivers are not told: see `tasks.relaying`.
 
     Args:
         counts: of model events, by queue; delivered along with the tasks.
         minimum_age: leave younger rows (seconds) to the processes that wrote them.
+        queue_of: the queue of a name, with the patience of whoever waits for it.
 
     Server errors are returned, and noted on the rows; what the database raises is raised.
     """
     at = now or timezone.now()
     read_at = monotonic()
-    rows = list(_due(database, at, minimum_age)[:MOST_ROWS] if users is None else _due_of(database, users, at))
+    found = _due(database, at, minimum_age) if users is None else _entries(database).filter(user_id__in=users)
+    rows = list(found.order_by("id")[:MOST_ROWS])
     done = Relayed(uncounted=dict(counts or {}), more=len(rows) == MOST_ROWS)
-    going = _Going(database, at, done)
+    if users is not None:
+        rows = _due_of(rows, at)
+    going = _Going(database, at, done, queue_of)
     for queue, group in itertools.groupby(rows, key=lambda row: row.queue):
         if done.error is None:
             if monotonic() - read_at > STALE_AFTER:
@@ -95,26 +102,28 @@ def relay(
 
 
 def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
-    """The rows that may be relayed, eldest first: none of a user whose eldest row waits to be tried again."""
-    entries = _entries(database).order_by("id")
+    """The rows that may be relayed: none of a user whose eldest row waits to be tried again."""
+    entries = _entries(database)
     waiting = entries.filter(retry_at__gt=now, is_stuck=False)
     due: QuerySet[OutboxEntry] = entries.exclude(retry_at__gt=now)
-    if blocked := set(waiting.values_list("user_id", flat=True)[:MOST_BLOCKED]):
+    if blocked := set(waiting.order_by("id").values_list("user_id", flat=True)[:MOST_BLOCKED]):
         due = due.exclude(user_id__in=blocked)
     if minimum_age:
         due = due.filter(created_at__lte=now - timedelta(seconds=minimum_age))
     return due
 
 
-def _due_of(database: str, users: Collection[str], now: datetime) -> Iterator[OutboxEntry]:
-    """As `_due`, of some users, in one query: after each commit."""
+def _due_of(rows: Iterable[OutboxEntry], now: datetime) -> list[OutboxEntry]:
+    """As `_due`, of what was read of some users in one query: after each commit."""
     blocked: set[str] = set()
-    for row in _entries(database).filter(user_id__in=users).order_by("id")[:MOST_ROWS]:
+    due = []
+    for row in rows:
         waits = row.retry_at is not None and row.retry_at > now
         if waits and not row.is_stuck:
             blocked.add(row.user_id)
         if not waits and row.user_id not in blocked:
-            yield row
+            due.append(row)
+    return due
 
 
 def _entries(database: str) -> QuerySet[OutboxEntry]:
@@ -134,10 +143,11 @@ def outboxes() -> list[str]:
 class _Going:
     """One go over the rows of a database."""
 
-    def __init__(self, database: str, now: datetime, done: Relayed) -> None:
+    def __init__(self, database: str, now: datetime, done: Relayed, queue_of: Callable[[str], FairQueue]) -> None:
         self._database = database
         self._now = now
         self._done = done
+        self._queue_of = functools.cache(queue_of)
 
     def deliver(self, queue: str, rows: Sequence[OutboxEntry]) -> None:
         """Rows of one queue. One that can't be delivered as it is steps aside."""
@@ -161,7 +171,7 @@ class _Going:
         """What no task has taken along."""
         for queue in list(self._done.uncounted):
             try:
-                get_queue(queue).deliver([], self._done.uncounted[queue])
+                self._queue_of(queue).deliver([], self._done.uncounted[queue])
             except FairQueueError as error:
                 self._done.error = error
                 return
@@ -169,7 +179,7 @@ class _Going:
 
     def _deliver_graph(self, queue: str, row: OutboxEntry, tasks: list[Task]) -> None:
         try:
-            results = get_queue(queue).deliver(tasks, run_id=tasks[0].run_id, is_graph=True, from_outbox=True)
+            results = self._queue_of(queue).deliver(tasks, run_id=tasks[0].run_id, is_graph=True, from_outbox=True)
         except RedisConnectionError as error:
             self._stop([row], error)
         except FairQueueError as error:
@@ -182,7 +192,7 @@ class _Going:
             return
         tasks = [task for _, task in singles]
         try:
-            results = get_queue(queue).deliver(tasks, self._done.uncounted.get(queue), from_outbox=True)
+            results = self._queue_of(queue).deliver(tasks, self._done.uncounted.get(queue), from_outbox=True)
         except RedisConnectionError as error:
             self._stop([row for row, _ in singles], error)
         except FairQueueError as error:
@@ -211,7 +221,7 @@ class _Going:
         self._rows(rows).delete()
         self._done.pushed.append((queue, tasks, results))
         try:
-            get_queue(queue).forget_delivered([task.task_id for task in tasks])
+            self._queue_of(queue).forget_delivered([task.task_id for task in tasks])
         except FairQueueError as error:  # it ends by itself some day
             logger.debug("what was delivered to queue %s is remembered for longer: %s", queue, error)
 

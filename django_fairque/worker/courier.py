@@ -9,8 +9,8 @@ from time import monotonic
 from django.db import DatabaseError
 
 from django_fairque.conf import get_config
-from django_fairque.outbox.relay import outboxes, relay
-from django_fairque.tasks import lifecycle
+from django_fairque.outbox.relay import outboxes
+from django_fairque.tasks.relaying import relay
 
 from . import database
 from .log import logger
@@ -66,8 +66,6 @@ class Courier:
         except DatabaseError as error:
             self._complain(alias, error, before)
             return 0, False
-        for queue, tasks, results in relayed.pushed:
-            lifecycle.pushed(queue, tasks, results)
         if relayed.error is not None:
             self._complain(alias, relayed.error, before)
         return relayed.tasks, relayed.more and relayed.error is None

@@ -13,6 +13,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.urls import resolve, reverse
 
+from django_fairque.admin.pages import PAGES
 from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 
@@ -137,6 +138,22 @@ def test_a_worker_leads_to_what_it_runs(admin_client: Client, queue: FairQueue, 
     text = said(admin_client.get(reverse("admin:django_fairque_tasks"), found["1"][1]).content.decode())
     assert "started shop.send" in text
     assert "other" not in text
+
+
+@pytest.mark.parametrize("permission", sorted({page.permission for page in PAGES}))
+def test_no_link_leads_to_what_one_may_not_see(client: Client, entry: str, permission: str) -> None:
+    get_queue().user(USER).set_group("g")
+    get_queue().heartbeat("w-1", {"running": "1"})
+    staff = User.objects.create_user("staff", password="x", is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="django_fairque"))
+    client.force_login(staff)
+    arguments = {"task": "deferred", "dead_letter": quote(entry)}
+    for page in (page for page in PAGES if page.permission == permission):
+        where = reverse(f"admin:django_fairque_{page.name}", args=[arguments[page.name]] if "<" in page.path else [])
+        for query in ({}, {"task": "deferred"}, {"user": USER}, {"show": "letters"}):
+            text = client.get(where, query).content.decode()
+            for url in set(re.findall(r'<a [^>]*?href="(/[^"]*)"', text)):
+                assert client.get(html.unescape(url)).status_code != 403, f"{page.name} {query} leads to {url}"
 
 
 def test_who_may_see_one_page_has_no_links_to_the_others(client: Client, entry: str) -> None:

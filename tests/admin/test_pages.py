@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.django_db
 
+CHANGELIST = "admin:django_fairque_queue_changelist"
 SIMPLE = [page for page in PAGES if "<" not in page.path]
 """Pages whose URL needs no argument."""
 
@@ -159,5 +160,45 @@ class TestSimple:
 
 def test_the_index_leads_to_the_first_page(admin_client: Client, queue: FairQueue) -> None:
     index = admin_client.get(reverse("admin:index")).content.decode()
-    assert reverse("admin:django_fairque_queue_changelist") in index
-    assert admin_client.get(reverse("admin:django_fairque_queue_changelist")).status_code == 200
+    assert reverse(CHANGELIST) in index
+    assert admin_client.get(reverse(CHANGELIST)).status_code == 200
+
+
+@pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
+def test_the_index_leads_to_the_first_page_that_one_may_see(
+    client: Client, staff: User, queue: FairQueue, page: Any
+) -> None:
+    staff.user_permissions.add(
+        Permission.objects.get(codename=page.permission, content_type__app_label="django_fairque")
+    )
+    assert reverse(CHANGELIST) in client.get(reverse("admin:index")).content.decode()
+    answer: Any = client.get(reverse(CHANGELIST), {"queue": "mail"}, follow=True)
+    assert answer.status_code == 200
+    first = next(each for each in PAGES if each.permission == page.permission)
+    assert answer.redirect_chain == ([] if first is PAGES[0] else [(f"{url(first.name)}?queue=mail", 302)])
+
+
+def test_it_leads_nowhere_who_may_see_no_page(client: Client, staff: User, queue: FairQueue) -> None:
+    staff.user_permissions.add(Permission.objects.get(codename="view_outboxentry"))
+    assert client.get(reverse(CHANGELIST)).status_code == 403
+
+
+def test_an_id_that_can_not_be_one_is_not_found(admin_client: Client, queue: FairQueue) -> None:
+    for name in ("task", "dead_letter"):
+        for text in ("x" * 300, f"{'x' * 300}~1"):
+            where = reverse(f"admin:django_fairque_{name}", args=[text])
+            assert admin_client.get(where).status_code == 404, (name, text)
+            for action in {page.name: page for page in PAGES}[name].actions:
+                answer = admin_client.post(where, {"action": action, "confirm": "yes"}, follow=True)
+                assert answer.status_code == 404, (name, action)
+    assert admin_client.get(url("tasks"), {"id": "x" * 300}, follow=True).status_code == 404
+
+
+@pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
+@pytest.mark.parametrize("value", ["x" * 300, "~1\0"])
+def test_whatever_is_asked_for_a_page_does_not_fail(
+    admin_client: Client, queue: FairQueue, page: Any, value: str
+) -> None:
+    for key in ("user", "group", "task", "run", "edit", "name", "worker", "after", "cursor", "fingerprint", "id"):
+        answer = admin_client.get(url(page.name), {key: value, "show": "letters"}, follow=True)
+        assert answer.status_code in (200, 404), key

@@ -11,7 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin import queues
+from django_fairque.admin import purging
 from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 from tests.counting import counted
@@ -147,7 +147,7 @@ def test_a_confirmed_purge_cancels_what_waits(admin_client: Client, queue: FairQ
 def test_a_large_purge_goes_on_in_slices(
     admin_client: Client, mail: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "PURGED_AT_ONCE", 3)
+    monkeypatch.setattr(purging, "PURGED_AT_ONCE", 3)
     asked = content(act(admin_client, "purge"))
     assert "At most 3 tasks are canceled at once" in asked
     answer = act(admin_client, "purge", confirm="yes")

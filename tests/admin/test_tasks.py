@@ -163,6 +163,15 @@ class TestSelected:
         assert queue.history("a")[-1].error == "canceled by admin"
         assert logged() == [("default: a, c", "2 tasks were canceled.")]
 
+    def test_the_log_names_each_of_them(self, admin_client: Client, queue: FairQueue) -> None:
+        ids = [f"some-long-id-{n:03}" for n in range(50)]
+        queue.push_batch([Task.create("u", 3, n, task_id=task_id) for n, task_id in enumerate(ids)])
+        admin_client.post(LIST, {"action": "cancel", "task": ids})
+        ((name, message),) = logged()
+        assert len(name) == 200
+        assert name.startswith("default: some-long-id-000, some-long-id-001, ")
+        assert message == f"50 tasks were canceled. default: {', '.join(ids)}"
+
     def test_are_run_now(self, admin_client: Client, queue: FairQueue) -> None:
         push(queue, "a", execute_after=4e9)
         push(queue, "b", execute_after=4e9)

@@ -9,10 +9,11 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
+from django_fairque.admin import purging
 from django_fairque.admin.users import PER_PAGE
 from django_fairque.engine.models import Task
 
-from .reading import messages_of
+from .reading import messages_of, said
 
 if TYPE_CHECKING:
     from django.http import HttpResponse
@@ -353,6 +354,26 @@ class TestActs:
         assert (sizes.total, sizes.running) == (1, 1)
         assert queue.get_queue_sizes("bob").ready == 1
         assert LogEntry.objects.get().object_id == "default: ann"
+
+    def test_a_large_purge_goes_on_in_slices(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(purging, "PURGED_AT_ONCE", 3)
+        push(queue, "ann", 5)
+        push(queue, "ann", 2, execute_after=4e9)
+        asked = said(act(admin_client, "ann", "purge").content.decode())
+        assert "At most 3 tasks are canceled at once" in asked
+        for left in (4, 1):
+            text = said(act(admin_client, "ann", "purge", confirm="yes").content.decode())
+            assert "Go on? 3 tasks of user ann were canceled." in text
+            assert queue.get_queue_sizes("ann").total == left
+        answer = act(admin_client, "ann", "purge", confirm="yes")
+        assert "1 task of user ann was canceled." in messages_of(answer)
+        assert queue.get_queue_sizes("ann").total == 0
+        assert [entry.change_message for entry in LogEntry.objects.order_by("pk")] == [
+            *(["3 tasks of user ann were canceled."] * 2),
+            "1 task of user ann was canceled.",
+        ]
 
     def test_there_may_be_nothing_to_purge(self, admin_client: Client, queue: FairQueue) -> None:
         assert "nothing waiting" in messages_of(act(admin_client, "ann", "purge", confirm="yes"))

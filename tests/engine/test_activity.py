@@ -102,8 +102,47 @@ def test_a_purge_cancels_what_waits_in_slices(queue: FairQueue) -> None:
 
 @pytest.mark.parametrize("limit", [0, True, 1.5])
 def test_a_purge_has_a_limit(queue: FairQueue, limit: int) -> None:
-    with pytest.raises(ValueError, match="limit must be a whole number from 1"):
-        queue.purge(limit)
+    for purge in (queue.purge, queue.user("a").purge):
+        with pytest.raises(ValueError, match="limit must be a whole number from 1"):
+            purge(limit)
+
+
+def test_a_users_purge_cancels_what_it_has_waiting_in_slices(queue: FairQueue) -> None:
+    for user in ("a", "b"):
+        push_many(queue, user, 600)
+        push_many(queue, user, 3, priority=6)
+        push_many(queue, user, 700, execute_after=NOW + 600)
+        queue.push_graph([task(user, task_id=user), *(task(user, depends_on=[user]) for _ in range(30))], now=NOW)
+    queue.pop_batch(1, "w", ["a"], now=NOW)
+    a = queue.user("a")
+    assert [a.purge(limit, now=NOW) for limit in (1, 20, 1000)] == [1, 20, 1000]
+    assert a.purge(now=NOW) == 1333 - 1021
+    assert a.purge(7, now=NOW) == 0
+    sizes = queue.get_queue_sizes("a")
+    assert (sizes.total, sizes.running) == (1, 1)
+    assert queue.get_queue_sizes("b").total == 1334
+
+
+def test_a_users_purge_looks_at_the_tasks_of_others_only_while_it_must(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 3)
+    push_many(queue, "b", 600, execute_after=NOW + 600)
+    queue.push_graph([task("b", task_id="first"), *(task("b", depends_on=["first"]) for _ in range(600))], now=NOW)
+    for wanted in (0, 500):
+        calls = counted(redis, lambda: queue.user("a").purge(now=NOW))
+        assert wanted <= calls["hget"]["calls"] <= wanted + 20
+        assert queue.get_queue_sizes("a").total == 0
+        push_many(queue, "a", 1, execute_after=NOW + 5)
+    assert queue.user("a").purge(now=NOW) == 1
+
+
+def test_a_users_purge_finds_what_moved_up_while_it_looked(queue: FairQueue) -> None:
+    """What others have that depends on a canceled task leaves its place, and the rest is not where it was."""
+    mine = [task("a", task_id=f"m{n:03}", depends_on=["first"]) for n in range(40)]
+    dependents = [task("b", task_id=f"b{n:03}", depends_on=["m000"]) for n in range(100)]
+    others = [task("b", task_id=f"c{n:03}", depends_on=["first"]) for n in range(395)]
+    queue.push_graph([task("b", task_id="first"), *mine, *dependents, *others], now=NOW)
+    assert queue.user("a").purge(now=NOW) == 40
+    assert queue.get_queue_sizes("a").total == 0
 
 
 async def test_all_of_it_can_be_awaited(aredis: AsyncRedis) -> None:
@@ -112,4 +151,5 @@ async def test_all_of_it_can_be_awaited(aredis: AsyncRedis) -> None:
     assert sum(span.pushed for span in (await queue.get_activity(2)).spans) == 2
     assert {wait.user_id for wait in await queue.longest_waits()} == {"a", "b"}
     assert set(await queue.busiest_users()) == {"a", "b"}
-    assert await queue.purge() == 2
+    assert await queue.user("a").purge(1) == 1
+    assert await queue.purge() == 1

@@ -224,6 +224,16 @@ class TestRelay:
         assert (relay("default").tasks, relay("default").more) == (1, False)
         assert arrived(queue) == [1, 2, 3, 4]
 
+    def test_that_there_is_more_is_said_also_when_some_were_not_due(
+        self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(relaying, "MOST_ROWS", 3)
+        self.left_behind(1, 2, 3, 4)
+        OutboxEntry.objects.filter(pk=rows()[0].pk).update(retry_at=timezone.now() + timedelta(hours=1), is_stuck=True)
+        first = relay("default", {"acme"})
+        assert (first.tasks, first.more) == (2, True)
+        assert (relay("default", {"acme"}).tasks, arrived(queue)) == (1, [2, 3, 4])
+
     def test_young_rows_are_left_to_who_wrote_them(self, queue: FairQueue) -> None:
         self.left_behind(1)
         assert relay("default", minimum_age=5).tasks == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from datetime import timedelta
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -14,15 +17,20 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_fairque.models import OutboxEntry
+from django_fairque.outbox import relay as relaying
+from django_fairque.signals import task_pushed
 
 from .conftest import arrived, rows
 from .test_outbox import TestRelay
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.test import Client
     from pytest_django import Settings
 
     from django_fairque.engine.queue import FairQueue
+    from tests.conftest import MakeServer
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 left_behind = TestRelay.left_behind
@@ -40,6 +48,15 @@ def break_first() -> OutboxEntry:
         is_stuck=True, attempts=3, last_error="no such queue", retry_at=timezone.now() + timedelta(hours=1)
     )
     return entry
+
+
+@pytest.fixture
+def heard() -> Iterator[list[object]]:
+    """What receivers were told of."""
+    found: list[object] = []
+    task_pushed.connect(receiver := lambda task, **_: found.append(task.payload["args"][1]))
+    yield found
+    task_pushed.disconnect(receiver)
 
 
 class TestCommand:
@@ -64,6 +81,11 @@ class TestCommand:
         text = run("--relay")
         assert "database default: 2 tasks relayed\ndatabase default: nothing waits" in text
         assert arrived(queue) == [1, 2]
+
+    def test_receivers_hear_of_it(self, queue: FairQueue, heard: list[object]) -> None:
+        left_behind(1, 2)
+        run("--relay")
+        assert heard == [1, 2]
 
     def test_an_unknown_database(self, queue: FairQueue) -> None:
         with pytest.raises(CommandError, match="there is one in 'default', 'other'"):
@@ -111,6 +133,48 @@ class TestAdmin:
         assert "2 tasks were relayed." in answer.content.decode()
         assert arrived(queue) == [1, 2]
         assert LogEntry.objects.get().object_id == str(entry.pk)
+
+    def try_again(self, client: Client) -> str:
+        data = {"action": "try_again", "_selected_action": [rows()[0].pk]}
+        return client.post(reverse(self.LIST), data, follow=True).content.decode()
+
+    def test_receivers_hear_of_it(self, admin_client: Client, queue: FairQueue, heard: list[object]) -> None:
+        left_behind(1, 2)
+        self.try_again(admin_client)
+        assert heard == [1, 2]
+
+    def test_says_that_there_is_more(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(relaying, "MOST_ROWS", 2)
+        left_behind(1, 2, 3)
+        page = self.try_again(admin_client)
+        assert "2 tasks were relayed." in page
+        assert "These users have more entries" in page
+        page = self.try_again(admin_client)
+        assert "1 task was relayed." in page
+        assert "These users have more entries" not in page
+
+    @pytest.mark.parametrize("how", ["down", "hung"])
+    def test_does_not_wait_for_a_server(
+        self, admin_client: Client, queue: FairQueue, make_server: MakeServer, settings: Settings, how: str
+    ) -> None:
+        left_behind(1)
+        server = make_server()
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "OUTBOX": True}
+        if how == "down":
+            server.stop()
+        else:
+            os.kill(server.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        page = self.try_again(admin_client)
+        took = time.monotonic() - begun
+        if how == "hung":
+            os.kill(server.pid, signal.SIGCONT)
+        assert '<li class="error">' in page
+        assert "0 tasks were relayed." in page
+        assert rows()[0].attempts == 1
+        assert took < 8, "two seconds by design, and a slow machine"
 
     def test_only_who_may_change_rows(self, client: Client, queue: FairQueue) -> None:
         left_behind(1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django_fairque.engine import alerts as alerting
-from django_fairque.engine import leasing, lookup, maintenance, repairing, runs, waiting
+from django_fairque.engine import leasing, lookup, maintenance, purging, repairing, runs
 from django_fairque.engine.errors import TaskNotFoundError
 
 from .reaching import add_up, reach
@@ -29,7 +29,7 @@ def heartbeat(
     beats = []
     for shard in shards:
         beats.append((yield from leasing.heartbeat(shard, worker, info, lease, ttl, now)))
-    revoked = [task_id for beat in beats for task_id in beat.revoked]
+    revoked = [key for beat in beats for key in beat.revoked]
     wishes = [beat.wish for beat in beats if beat.wish is not None]
     wish = max(wishes, key=lambda each: each.at, default=None)
     return leasing.Heartbeat(
@@ -170,7 +170,7 @@ def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Ale
 
 def purge(shards: Shards, limit: int, now: float | None) -> Steps[int]:
     def cancel(shard: Commands, left: int | None) -> Steps[int]:
-        return (yield from waiting.purge(shard, left if left is not None else limit, now))
+        return (yield from purging.purge(shard, left if left is not None else limit, now))
 
     return (yield from add_up(shards, cancel, "tasks were canceled", limit))
 

@@ -14,7 +14,8 @@ from django_fairque.conf import get_config
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.formatting import duration, number, table
 from django_fairque.monitoring.redaction import redacted_text
-from django_fairque.outbox.relay import outboxes, relay
+from django_fairque.outbox.relay import outboxes
+from django_fairque.tasks.relaying import relay
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
