@@ -9,7 +9,6 @@ from django.contrib.admin.utils import quote, unquote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine import payload as json_payload
 from django_fairque.engine.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.models import Undecodable
 from django_fairque.monitoring.formatting import size
@@ -105,7 +104,7 @@ class DeadLetter(ConfirmingPage):
         """The engine checks the payload before it changes anything; what was written stays in the form."""
         self.edits, self.edited = True, request.POST.get("payload", "")
         try:
-            queue.dlq.requeue(self.entry_id, json_payload.loads(self.edited.encode(), what="the payload"))
+            queue.dlq.requeue(self.entry_id, self.edited.encode())
         except TaskNotFoundError:
             raise
         except (FairQueueError, ValueError) as error:

@@ -74,11 +74,13 @@ def write(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:
 
 def _tree(config: FairQueueConfig) -> dict[str, Any]:
     tree = config.model_dump(mode="json", exclude_none=True, context=REVEAL)
+    common = config.queue.model_dump(mode="json")
     address = config.redis.given_addresses()
     if address and address[0] != "host":
         tree["redis"] = {name: value for name, value in tree["redis"].items() if name not in ("host", "port")}
-    for name, queue in tree["queues"].items():
-        tree["queues"][name] = {option: value for option, value in queue.items() if value != tree["queue"][option]}
-    # With what is None as well, or what all workers have in common would stand there instead.
+    # With what is None as well, here and below, or what all have in common would stand there instead.
+    queues = {name: queue.model_dump(mode="json") for name, queue in config.queues.items()}
+    for name, queue in queues.items():
+        tree["queues"][name] = {option: value for option, value in queue.items() if value != common[option]}
     tree["workers"] = {name: worker.model_dump(mode="json", exclude={"id"}) for name, worker in config.workers.items()}
     return tree

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .dlq import KEEP
 from .dlq_filter import Filter, Filters, Letter
 from .routing import letters as routed
 
@@ -67,16 +66,20 @@ class DeadLetters:
         """How many match, before something is done to all of them; looks at the 4,000 oldest."""
         return self._survey(lambda shards: routed.matching(shards, Filter.create(filters), now))
 
-    def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
-        """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id."""
+    def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
+        """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id.
+
+        Here and in the next two: ``payload`` is any JSON value, or JSON as text in bytes (``b"null"`` is how to send a null);
+        None keeps the payload as it is.
+        """
         return self._run(routed.requeue(self._shards, entry_id, payload, now))
 
-    def requeue_many(self, entry_ids: Sequence[str], payload: Any = KEEP, *, now: float | None = None) -> int:
+    def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
         """Requeue those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
         return self._reach(lambda shards: routed.requeue_some(shards, entry_ids, payload, now))
 
     def requeue_all(
-        self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
+        self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
         """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many.
 
@@ -138,14 +141,14 @@ class AsyncDeadLetters:
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         return await self._survey(lambda shards: routed.matching(shards, Filter.create(filters), now))
 
-    async def requeue(self, entry_id: str, payload: Any = KEEP, *, now: float | None = None) -> str:
+    async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
         return await self._run(routed.requeue(self._shards, entry_id, payload, now))
 
-    async def requeue_many(self, entry_ids: Sequence[str], payload: Any = KEEP, *, now: float | None = None) -> int:
+    async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
         return await self._reach(lambda shards: routed.requeue_some(shards, entry_ids, payload, now))
 
     async def requeue_all(
-        self, payload: Any = KEEP, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
+        self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
         return await self._reach(lambda shards: routed.requeue_all(shards, Filter.create(filters), payload, limit, now))
 

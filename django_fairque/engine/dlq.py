@@ -29,8 +29,6 @@ SLICE = 100
 SLICE_BYTES = 4 * 1024 * 1024
 """A slice that carries payloads is this large at most: the server reads a call before it does anything else."""
 MOST_LOOKED_AT = 10_000
-KEEP = object()
-"""The payload argument of a requeue that leaves the payload as it is (None is a payload)."""
 
 Key = tuple[str, int]
 """A task's id and how often it had died."""
@@ -225,9 +223,10 @@ def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None,
 
 def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     """Checks the payload before anything is sent."""
-    if payload is KEEP:
+    if payload is None:
         return _in_slices(commands, "requeue", (0, b""), SLICE, now)
-    body = json_payload.dumps(payload, limit=commands.config.max_payload_bytes)
+    value = json_payload.loads(payload, what="the payload") if isinstance(payload, bytes) else payload
+    body = json_payload.dumps(value, limit=commands.config.max_payload_bytes)
     size = max(1, min(SLICE, SLICE_BYTES // (len(body) or 1)))
 
     def act(keys: Sequence[Key]) -> Steps[int]:

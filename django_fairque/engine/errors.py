@@ -104,7 +104,7 @@ class ShardsAwayError(RedisConnectionError):
     """Some ``shards`` of a queue (their numbers) can't be reached, and what was asked can't be said, or done, without them.
 
     Of a push of many, ``task_ids`` are those that may not have arrived; the others were accepted. Pushing them again under
-    the same ids is safe.
+    the same ids is safe, as a duplicate while the first has not ended (of an id that you have chosen; afterwards it runs again).
     """
 
     def __init__(self, message: str, shards: Sequence[int] = (), task_ids: Sequence[str] = ()) -> None:
@@ -117,7 +117,7 @@ class NotReplicatedError(RedisConnectionError):
     """The primary has taken the tasks, and fewer replicas than ``wanted`` have confirmed it in time.
 
     Whether the tasks outlive a failover is unknown, whether they run is not: they will, unless one comes soon. Pushing
-    them again under the same ids is safe.
+    them again under the same ids is safe, as for `ShardsAwayError`.
     """
 
     def __init__(self, message: str, confirmed: int = 0, wanted: int = 0) -> None:
@@ -142,3 +142,6 @@ class LuaScriptError(FairQueueError):
         super().__init__(f"script {script_name!r} failed: {error_details}")
         self.script_name = script_name
         self.error_details = error_details
+
+    def __reduce__(self) -> tuple[type[LuaScriptError], tuple[str, str]]:
+        return type(self), (self.script_name, self.error_details)

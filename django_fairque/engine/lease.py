@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import payload as json_payload
 from .models import LEASE_FIELDS, Task
@@ -14,7 +14,14 @@ from .units import seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LEASE_FIELDS", "Lease"]
+__all__ = ["LEASE_FIELDS", "Lease", "LeaseKey"]
+
+
+class LeaseKey(NamedTuple):
+    """Which lease it is: not the id alone, under which another task may run as soon as the first has ended."""
+
+    task_id: str
+    token: int
 
 
 class Lease:
@@ -37,6 +44,11 @@ class Lease:
 
     def __repr__(self) -> str:
         return f"<Lease {self.task_id!r} token={self.token} worker={self.worker!r}>"
+
+    @property
+    def key(self) -> LeaseKey:
+        """What tells it from all other leases of its queue."""
+        return LeaseKey(self.task_id, self.token)
 
     @property
     def delivery(self) -> int:
@@ -99,7 +111,7 @@ class Lease:
 
     @property
     def timeout(self) -> float | None:
-        """Seconds the task may run, None for the worker's default."""
+        """Seconds the task may run, None for what its function, its queue or the worker says."""
         return seconds(self._values[12])
 
     @property

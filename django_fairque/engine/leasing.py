@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 from .commands import MAX_BATCH, NEVER, Commands
 from .errors import StaleLeaseError, TaskValidationError
 from .ids import check_id, new_nonce
-from .lease import LEASE_FIELDS, Lease
+from .lease import LEASE_FIELDS, Lease, LeaseKey
 from .outcomes import Outcome, Settled
 from .records import TaskState
 from .steps import Block, Call, Steps
@@ -41,7 +41,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """``renewed`` leases were lengthened; the tasks in ``revoked`` were canceled and should be stopped.
+    """``renewed`` leases were lengthened; the tasks of those in ``revoked`` were canceled, and should be stopped.
 
     ``wish`` is the last one, told again with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
     handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a failover. ``at`` and
@@ -49,7 +49,7 @@ class Heartbeat:
     """
 
     renewed: int
-    revoked: list[str]
+    revoked: list[LeaseKey]
     wish: Wish | None = None
     epoch: float = 0.0
     token: int = 0
@@ -80,6 +80,18 @@ class Fetch:
         return [self.limit, self.worker, to_us(length), woken, *lists]
 
 
+def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
+    """Who names no worker fetches for the one whose leases are reported."""
+    if fetch.worker or not fetch.limit:
+        return fetch
+    workers = {outcome.lease.worker for outcome in outcomes}
+    if len(workers) != 1:
+        raise TaskValidationError(
+            f"worker must say for whom tasks are fetched: the outcomes are those of {len(workers)} workers, not of one"
+        )
+    return replace(fetch, worker=workers.pop())
+
+
 def _user_list(users: Users, what: str) -> list[Any]:
     if users == "*":
         return ["*"]
@@ -87,7 +99,8 @@ def _user_list(users: Users, what: str) -> list[Any]:
         raise TaskValidationError(
             f"{what} must be '*' or a sequence of user ids, got the string {users!r}; did you mean [{users!r}]?"
         )
-    names = [check_id(user, f"a user id in {what}") for user in users]
+    # Once each: whoever stood in the list twice would have two turns.
+    names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
     if len(names) > MAX_USERS:
         raise TaskValidationError(f"{what} may list at most {MAX_USERS} ids, got {len(names)}; use '*' for everyone")
     return [len(names), *names]
@@ -197,9 +210,15 @@ def heartbeat(
     reply = yield commands.call("heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker)
     renewed, kind, told, epoch, token, at, server, *revoked = reply
     wish = Wish(kind.decode(), int(told) / 1_000_000) if kind else None
-    ids = [task_id.decode() for task_id in revoked]
+    keys = _lease_keys(revoked)
     moments = int(epoch) / 1_000_000, int(at) / 1_000_000
-    return Heartbeat(int(renewed), ids, wish, moments[0], int(token), moments[1], server.decode())
+    return Heartbeat(int(renewed), keys, wish, moments[0], int(token), moments[1], server.decode())
+
+
+def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
+    pairs = (text.partition(b":") for text in texts)
+    # Nobody holds a lease without a number: it is of a damaged record.
+    return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
 
 
 def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from . import payload as json_payload
+from . import task_hash
 from . import trace as traces
 from .errors import TaskSerializationError, TaskValidationError
 from .form import Form
 from .ids import check_id, new_task_id
-from .packing import unpack
 from .priority import Priority
 from .records import TaskState
 from .sealing import opened
-from .units import duration, moment, retry_delay, seconds, to_us
+from .units import duration, moment, retry_delay, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -125,12 +125,12 @@ class Task(BaseModel):
         Args:
             user_id: who must be treated fairly; a non-empty string of at most 256 bytes.
             payload: any JSON value; see `django_fairque.engine.payload`.
-            task_id: an idempotency key: while a task of this id is known, pushing it again is a duplicate.
+            task_id: an idempotency key: while a task of this id has not ended, pushing it again is a duplicate.
             name: the kind of work, for run-time estimates and statistics; at most 200 characters.
             execute_after: not before this moment.
             expires_at: if not started by this moment it becomes a dead letter of type ``expired``.
             sla: seconds within which it is promised to start, instead of its priority's.
-            timeout: seconds it may run, instead of the worker's default.
+            timeout: seconds it may run, instead of its queue's ``default_task_timeout`` or the worker's limit.
             unique_key, unique_for: within ``unique_for`` seconds of a push the same key is a duplicate.
             debounce: wait this many seconds; the same key pushed meanwhile replaces the payload and starts the
                 wait again.
@@ -175,7 +175,7 @@ class Task(BaseModel):
                 "payload": payload,
                 "name": name,
                 "max_retries": max_retries,
-                "created_at": time.time(),
+                "created_at": rounded(time.time()),
                 "execute_after": None if execute_after is None else moment(execute_after, "execute_after"),
                 "expires_at": None if expires_at is None else moment(expires_at, "expires_at"),
                 "sla": None if sla is None else duration(sla, "sla"),
@@ -273,29 +273,11 @@ class Task(BaseModel):
         return [self.task_id, self.user_id, self.payload_bytes, 1, self.form.packed()]
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
-        """The fields as the task's hash holds them, with the payload beside; `from_redis_dict` reads it back."""
-        fields: dict[str, str | bytes] = {
-            "id": self.task_id,
-            "user": self.user_id,
-            "name": self.name,
-            "priority": str(int(self.priority)),
-            "state": self.state.value,
-            "retries": str(self.retry_count),
-            "max_retries": str(self.max_retries),
-            "created": str(to_us(self.created_at)),
-            "payload": self._raw,
-        }
-        optional = {
-            "due": self.execute_after,
-            "expires": self.expires_at,
-            "timeout": self.timeout,
-            "sla": self.sla,
-            "deadline": self.sla_deadline,
-        }
-        fields.update({key: str(to_us(value)) for key, value in optional.items() if value is not None})
-        if self.traceparent:
-            fields["trace"] = self.trace.stored()
-        return fields
+        """The fields as the task's hash holds them, with the payload and whatever else a push says beside.
+
+        `from_redis_dict` makes an equal task of it.
+        """
+        return task_hash.written(self)
 
     @classmethod
     def from_redis_dict(cls, fields: Mapping[Any, Any]) -> Task:
@@ -310,40 +292,8 @@ class Task(BaseModel):
             payload: Any = json_payload.loads(raw)
         except TaskSerializationError as error:
             payload = Undecodable(raw, str(error))
-        trace = traces.restored(data["trace"]) if data.get("trace") else traces.NONE
-        try:
-            found = {
-                **_DEFAULTS,
-                "task_id": data["id"].decode(),
-                "user_id": data["user"].decode(),
-                "name": data.get("name", b"").decode(),
-                "priority": Priority(int(data.get("priority", b"3"))),
-                "payload": payload,
-                "state": TaskState(data.get("state", b"queued").decode()),
-                "retry_count": int(data.get("retries") or 0),
-                "max_retries": int(data.get("max_retries") or 0),
-                "created_at": seconds(data.get("created")) or 0.0,
-                "execute_after": seconds(data.get("due")),
-                "expires_at": seconds(data.get("expires")),
-                "timeout": seconds(data.get("timeout")),
-                "sla": seconds(data.get("sla")),
-                "sla_deadline": seconds(data.get("deadline")),
-                "ready_at": seconds(data.get("ready")),
-                "started_at": seconds(data.get("started")),
-                "ended_at": seconds(data.get("ended")),
-                "result": json_payload.loads(data["result"], what="result") if data.get("result") else None,
-                "worker": data.get("worker", b"").decode(),
-                "delivery": int(data.get("deliveries") or 0),
-                "depends_on": tuple(part.decode() for part in unpack(data.get("parents", b""))),
-                "on_dependency_failure": data.get("policy", b"wait").decode(),
-                "run_id": data.get("run", b"").decode(),
-                "promoted_from": Priority(int(data["promoted"])) if data.get("promoted") else None,
-                "traceparent": trace.parent,
-                "tracestate": trace.state,
-            }
-        except (KeyError, ValueError) as error:
-            raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
-        return cls._made(found, raw)
+        found = {**_DEFAULTS, **task_hash.read(data), "payload": payload}
+        return cls._made(found, raw, is_chosen=task_hash.CHOSEN in data)
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -127,6 +127,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    absent: ClassVar[Mapping[str, str]] = {}
+    """Names that are no options on purpose, each with what to do instead."""
+
     def contradictions(self) -> Iterator[Mistake]:
         """What is wrong between fields that are right one by one; ``path`` begins with the field's name."""
         yield from ()
@@ -150,7 +153,8 @@ def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
     path = tuple(str(part) for part in details["loc"])
     section, field, depth = _at(model, path)
     if details["type"] == "extra_forbidden":
-        return unknown(path, section.model_fields)
+        instead = section.absent.get(path[-1], "") if issubclass(section, Options) else ""
+        return Mistake("unknown", path, f"unknown key; {instead}") if instead else unknown(path, section.model_fields)
     if path[-1:] == ("[key]",):
         return unknown(path[:-1], list(Priority.__members__), "priority")
     if details["type"] == PROBLEM:
@@ -201,12 +205,13 @@ def whole(default: int, *, least: int, most: int) -> Any:
     return Field(default=default, ge=least, le=most, description=f"a whole number from {least} to {most}")
 
 
-def seconds(default: float, *, least: float | None = None) -> Any:
+def seconds(default: float | None, *, least: float | None = None) -> Any:
     """A field that is a number of seconds (float) or a timedelta; more than 0 unless ``least`` says otherwise."""
     start = "greater than 0 and" if least is None else f"from {least:g} and"
     words = f"a number of seconds {start} at most {MAX_DURATION:.0f} (ten years)"
     above = 0 if least is None else None
-    return Field(default=float(default), gt=above, ge=least, le=MAX_DURATION, description=words)
+    number = None if default is None else float(default)
+    return Field(default=number, gt=above, ge=least, le=MAX_DURATION, description=words)
 
 
 MOST_SHARDS = 256
@@ -215,6 +220,14 @@ MOST_SHARDS = 256
 class QueueConfig(Options):
     """How one queue behaves. Durations are seconds; docs/configuration.md explains each field."""
 
+    absent: ClassVar[Mapping[str, str]] = {
+        "stats_prefix": "figures lie under the queue's own prefix: set that, for all of its keys",
+        "stats_aggregation_interval": (
+            "figures are written with each call, so there is nothing to aggregate: stats_minutes_ttl says how long those of "
+            "each minute are kept"
+        ),
+    }
+
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
     )
@@ -222,7 +235,7 @@ class QueueConfig(Options):
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
     head_start_seconds: Number = seconds(21600, least=0)
     lease_seconds: Number = seconds(30)
-    default_task_timeout: Number = seconds(300)
+    default_task_timeout: Number | None = seconds(None)
     default_max_retries: Whole = whole(3, least=0, most=1000)
     max_retry_attempts: Whole = whole(100, least=0, most=1000)
     retry_base_seconds: Number = seconds(1, least=0)

@@ -187,7 +187,10 @@ class FairQueue(Reading):
     ) -> Settled:
         """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
 
-        ``woken`` says that `wait_for_work` has just returned True: the wake marker is passed on if there is more.
+        Args:
+            worker: who fetches; by default the worker whose leases the outcomes are of.
+            users, steal, lease: as of `pop_batch`.
+            woken: `wait_for_work` has just returned True: the wake marker is passed on if there is more.
         """
         return self._run(
             routed.settle(self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)

@@ -17,6 +17,11 @@ def to_us(moment: float) -> int:
     return round(moment * 1_000_000)
 
 
+def rounded(seconds: float) -> float:
+    """The same in seconds, without what is finer than the scripts' unit: it comes back from the server as it went."""
+    return to_us(seconds) / 1_000_000
+
+
 def seconds(us: bytes | int | str | None) -> float | None:
     """A script's microseconds in seconds; None for a field that is empty."""
     try:
@@ -30,7 +35,7 @@ def duration(value: float | timedelta, what: str) -> float:
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= MAX_DURATION:
         raise TaskValidationError(f"{what} must be a number of seconds from 0 to {MAX_DURATION:.0f}, got {value!r}")
-    return float(number)
+    return rounded(number)
 
 
 def moment(value: float | datetime | timedelta | None, what: str) -> float | None:
@@ -38,7 +43,7 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
     if value is None:
         return None
     if isinstance(value, timedelta):
-        return time.time() + duration(value, what)
+        return rounded(time.time() + duration(value, what))
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise TaskValidationError(f"{what} must be an aware datetime, got the naive {value!r}; add a time zone")
@@ -47,7 +52,7 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
         raise TaskValidationError(
             f"{what} must be seconds since the epoch, an aware datetime or a timedelta, got {value!r}"
         )
-    return float(value)
+    return rounded(value)
 
 
 def retry_delay(retry_count: int, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:

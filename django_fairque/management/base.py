@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -61,6 +62,24 @@ class QueueCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queue", default="default", metavar="NAME", help="the queue (default: %(default)s)")
+
+    @staticmethod
+    def add_actions(parser: CommandParser) -> Callable[[str, str], ArgumentParser]:
+        """For a command that does several things: a function that adds one of them, by its name and its help.
+
+        Each takes ``--queue`` as well, because it is natural to write the action first.
+        """
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+        def add(name: str, text: str) -> ArgumentParser:
+            action = actions.add_parser(name, help=text)
+            # Without a default of its own, which would take the place of what was given before the action.
+            action.add_argument(
+                "--queue", default=SUPPRESS, metavar="NAME", help="the queue, here or before the action"
+            )
+            return action
+
+        return add
 
     @staticmethod
     def add_unredacted(parser: ArgumentParser) -> None:

@@ -50,9 +50,8 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
         timeout = lease.timeout
     except (TaskSerializationError, TaskSignatureError, ValueError) as error:  # a damaged record: see Lease
         return Outcome.poison(lease, error.with_traceback(None))
-    if timeout is None:
-        timeout = definition.options.timeout
-    return Run(lease, definition, services, args, kwargs, services.timeout if timeout is None else timeout)
+    limits = (timeout, definition.options.timeout, services.config.default_task_timeout, services.timeout)
+    return Run(lease, definition, services, args, kwargs, next((each for each in limits if each is not None), None))
 
 
 def execute(run: Run) -> Outcome:

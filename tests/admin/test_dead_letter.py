@@ -154,7 +154,12 @@ class TestEditing:
         assert queue.get_task(entry[:-2]).payload == {"order": 8}
         assert "hunter2" not in LogEntry.objects.get().change_message
 
-    @pytest.mark.parametrize("payload", [{"text": 'a\\b "c"\n\u202e</textarea>'}, [1.5, None, "é\0"], "", 10**30])
+    def test_a_null_is_another_payload_too(self, admin_client: Client, queue: FairQueue) -> None:
+        entry = bury(queue, payload=SECRET)
+        post(admin_client, url(entry), action="requeue_edited", payload="null")
+        assert queue.get_task(entry[:-2]).payload is None
+
+    @pytest.mark.parametrize("payload", [{"text": 'a\\b "c"\n\u202e</textarea>'}, [1.5, None, "é\0"], "", 10**30, None])
     def test_what_is_shown_can_be_given_back(self, admin_client: Client, queue: FairQueue, payload: Any) -> None:
         entry = bury(queue, payload=payload)
         answer = admin_client.post(url(entry), {"action": "edit"}).content.decode()

@@ -44,6 +44,13 @@ def test_the_payload_that_is_shown_can_be_given_back(queue: FairQueue, run: Run,
     assert queue.get_task(entry[:-2]).payload == payload
 
 
+def test_a_null_is_another_payload_too(queue: FairQueue, run: Run, bury: Bury) -> None:
+    entry, kept = bury(payload={"n": 1}), bury(payload={"n": 2})
+    assert run("requeue", entry, "--payload", "null") == "1 requeued\n"
+    assert run("requeue", kept) == "1 requeued\n"
+    assert [queue.get_task(each[:-2]).payload for each in (entry, kept)] == [None, {"n": 2}]
+
+
 def test_what_is_shown_of_an_entry(run: Run, bury: Bury) -> None:
     try:
         raise ValueError("no\x1b[2J such")  # noqa: TRY301 - an error with a traceback

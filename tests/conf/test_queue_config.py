@@ -28,7 +28,7 @@ def test_the_defaults() -> None:
         "fair_by": "time",
         "head_start_seconds": 21600,
         "lease_seconds": 30,
-        "default_task_timeout": 300,
+        "default_task_timeout": None,
         "default_max_retries": 3,
         "max_retry_attempts": 100,
         "retry_base_seconds": 1,
@@ -122,6 +122,18 @@ class TestMistakes:
 
     def test_an_unknown_key_is_refused_with_the_one_that_was_meant(self) -> None:
         assert error(max_delivery=5) == "QueueConfig.max_delivery: unknown key; did you mean max_deliveries?"
+
+    @pytest.mark.parametrize(
+        ("name", "instead"),
+        [
+            ("stats_prefix", "figures lie under the queue's own prefix: set that, for all of its keys"),
+            ("stats_aggregation_interval", "there is nothing to aggregate: stats_minutes_ttl says how long"),
+        ],
+    )
+    def test_a_knob_that_is_not_there_says_what_is(self, name: str, instead: str) -> None:
+        message = error(**{name: 5})
+        assert message.startswith(f"QueueConfig.{name}: unknown key; figures ")
+        assert instead in message
 
     def test_an_unknown_key_like_no_other_lists_them_all(self) -> None:
         message = error(zzz=5)

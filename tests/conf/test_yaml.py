@@ -38,6 +38,10 @@ CONFIGURATIONS: list[dict[str, Any]] = [
         "enqueue_on_commit": False,
         "outbox": True,
     },
+    {
+        "queue": {"default_task_timeout": 60},
+        "queues": {"films": {"default_task_timeout": 3600}, "any": {"default_task_timeout": None}},
+    },
 ]
 
 

@@ -21,6 +21,7 @@ from django_fairque.engine.xcom import AsyncXCom, XCom
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
+    from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
 
 PAIRS = [
@@ -33,19 +34,35 @@ PAIRS = [
 ]
 
 
-def public(kind: type) -> dict[str, list[tuple[str, object, object]]]:
+DO_NOT_ASK = {"user", "group", "xcom", "repeating_for"}
+"""What asks the server nothing, and so needs no `await`."""
+
+
+def public(kind: type) -> dict[str, list[tuple[str, object, object]] | None]:
+    """Own and inherited: the arguments of each method, None for what is none."""
     return {
         name: [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
-        for name, value in vars(kind).items()
-        if inspect.isfunction(value) and not name.startswith("_")
+        if callable(value)
+        else None
+        for name, value in inspect.getmembers(kind)
+        if not name.startswith("_")
     }
 
 
 @pytest.mark.parametrize(("sync", "awaited"), PAIRS, ids=lambda kind: kind.__name__)
 def test_both_have_the_same_methods(sync: type, awaited: type) -> None:
     assert public(sync) == public(awaited)
-    for name in public(awaited):
-        assert inspect.iscoroutinefunction(getattr(awaited, name)) or name in ("user", "group", "xcom", "repeating_for")
+    methods = {name for name, arguments in public(sync).items() if arguments is not None}
+    assert {name for name in methods if not inspect.iscoroutinefunction(getattr(awaited, name))} <= DO_NOT_ASK
+    assert not any(inspect.iscoroutinefunction(getattr(sync, name)) for name in methods)
+
+
+async def test_both_have_the_same_attributes(redis: Redis, aredis: AsyncRedis) -> None:
+    sync, awaited = FairQueue(redis), AsyncFairQueue(aredis)
+    assert {name for name in vars(sync) if name[0] != "_"} == {name for name in vars(awaited) if name[0] != "_"}
+    pairs = dict(PAIRS)
+    for name in ("dlq", "schedules"):
+        assert pairs[type(getattr(sync, name))] is type(getattr(awaited, name))
 
 
 async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
@@ -65,7 +82,9 @@ async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
     assert (await queue.group("g").members()).items == ["a"]
     lease = await queue.pop("w", now=NOW)
     assert lease is not None
-    assert (await queue.settle([Outcome.release(lease)], now=NOW)).statuses == ["released"]
+    settled = await queue.settle([Outcome.release(lease)], fetch=1, now=NOW)
+    assert (settled.statuses, [each.task_id for each in settled.leases]) == (["released"], [lease.task_id])
+    assert (await queue.settle([Outcome.release(settled.leases[0])], now=NOW)).statuses == ["released"]
     assert await queue.user("a").purge(now=NOW) == 2
     assert (await queue.get_stats()).states["canceled"] == 2
     assert await queue.check_invariants() == []

@@ -26,8 +26,16 @@ if TYPE_CHECKING:
     from django_fairque.engine.steps import Request, Steps
 
 
-def bury(queue: FairQueue, error: str = "boom", *, user: str = "u", name: str = "app.send", at: float = NOW) -> str:
-    made = task(user, name=name)
+def bury(
+    queue: FairQueue,
+    error: str = "boom",
+    *,
+    user: str = "u",
+    name: str = "app.send",
+    at: float = NOW,
+    payload: Any = None,
+) -> str:
+    made = task(user, payload=payload, name=name)
     queue.push(made, now=at)
     (lease,) = queue.pop_batch(1, "w", [user], now=at)
     queue.fail(lease, error, retry=False, now=at)
@@ -118,6 +126,32 @@ def test_selected_ones(queue: FairQueue, letters: dict[str, str]) -> None:
     assert queue.get_task(letters["c"][:-2]).state is TaskState.CANCELED
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(None, {"old": 1}), (b"null", None), (b' {"a": [1, 2]}\n', {"a": [1, 2]}), ({}, {}), (False, False), ("", "")],
+    ids=repr,
+)
+def test_a_requeue_keeps_the_payload_unless_it_is_given_another(queue: FairQueue, given: Any, expected: Any) -> None:
+    entries = [bury(queue, payload={"old": 1}) for _ in range(3)]
+    queue.dlq.requeue(entries[0], given, now=NOW)
+    assert queue.dlq.requeue_many(entries[:2], payload=given, now=NOW) == 1
+    assert queue.dlq.requeue_all(given, now=NOW) == 1
+    assert [queue.get_task(entry[:-2]).payload for entry in entries] == [expected] * 3
+
+
+async def test_so_does_an_awaited_one(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    for given, expected in ((None, {"old": 1}), (b"null", None)):
+        for requeue in (queue.dlq.requeue, lambda entry, given: queue.dlq.requeue_many([entry], given)):
+            made = await queue.push(task(payload={"old": 1}))
+            lease = await queue.pop("w")
+            assert lease is not None
+            await queue.fail(lease, "boom", retry=False)
+            await requeue(f"{made.task_id}~1", given)
+            assert (await queue.get_task(made.task_id)).payload == expected
+            await queue.cancel(made.task_id)
+
+
 def test_all_that_match_are_moved_in_slices(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     for i in range(250):
@@ -138,7 +172,7 @@ def test_none_is_left_out_when_two_operators_move_letters_at_once(make_queue: Ma
         if isinstance(request, Call) and not others:
             others.append(queue.dlq.discard_all(user_id="b", now=NOW + 300))
 
-    steps = dlq.requeue_all(queue._shards.home, Filter.create({"user_id": "a"}), dlq.KEEP, None, NOW + 300)
+    steps = dlq.requeue_all(queue._shards.home, Filter.create({"user_id": "a"}), None, None, NOW + 300)
     assert drive(queue, steps, the_other_operator) == 125
     assert others == [125]
     assert queue.dlq.count() == 0
@@ -279,6 +313,8 @@ def test_other_mistakes(queue: FairQueue, letters: dict[str, str]) -> None:
         queue.dlq.requeue_many([letters["a"]], "x" * 300_000)
     with pytest.raises(TaskSerializationError):
         queue.dlq.requeue_all({"n": float("nan")}, user_id="nobody")
+    with pytest.raises(TaskSerializationError, match="the payload can't be decoded"):
+        queue.dlq.requeue_all(b"{'n': 1}", user_id="nobody")
     with pytest.raises(TaskValidationError, match="older_than"):
         queue.dlq.cleanup(-1)
     with pytest.raises(TaskValidationError, match="limit"):

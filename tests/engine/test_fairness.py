@@ -150,6 +150,18 @@ def test_a_cap_holds_and_frees_with_the_lease(queue: FairQueue) -> None:
     assert len(queue.pop_batch(9, "w", now=NOW)) == 2
 
 
+def test_who_is_listed_twice_has_one_turn_each_time(queue: FairQueue) -> None:
+    push_many(queue, "a", 5)
+    queue.user("a").set_max_running(1, now=NOW)
+    (lease,) = queue.pop_batch(2, "w", ["a", "a"], now=NOW)
+    queue.finish(lease, now=NOW)
+    (lease,) = queue.pop_batch(2, "w", ["b"], steal=["a", "a"], now=NOW)
+    queue.finish(lease, now=NOW)
+    queue.user("a").set_max_running(None, now=NOW)
+    queue.user("a").set_rate("1/s", now=NOW)
+    assert len(queue.pop_batch(2, "w", ["a", "b", "a"], now=NOW)) == 1
+
+
 def test_a_rate_limits_starts_and_lets_them_go_on_by_themselves(queue: FairQueue) -> None:
     queue.user("a").set_rate("2/s", now=NOW)
     push_many(queue, "a", 6)

@@ -10,6 +10,7 @@ from django_fairque.engine import dlq, leasing, lookup, pushing
 from django_fairque.engine.leasing import Fetch
 from django_fairque.engine.models import LEASE_FIELDS
 from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.records import TaskState
 
 from .conftest import NOW, push_many, task
 
@@ -97,7 +98,7 @@ def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
     assert (first, second, code) == (b"1", b"1", True)
     for lease in queue.pop_batch(2, "w", now=NOW):
         queue.fail(lease, "x", retry=False, now=NOW)
-    first, second, _ = repeated(queue, dlq.requeue(commands, f"{ids[1]}~1", dlq.KEEP, NOW))
+    first, second, _ = repeated(queue, dlq.requeue(commands, f"{ids[1]}~1", None, NOW))
     assert (first, second) == (b"1", b"1")
     first, second, _ = repeated(queue, dlq.discard(commands, f"{ids[2]}~1", NOW))
     assert (first, second) == (b"1", b"1")
@@ -106,10 +107,11 @@ def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
 
 def test_a_heartbeat_that_told_of_a_canceled_task(queue: FairQueue) -> None:
     (task_id,) = push_many(queue, "a", 1)
-    queue.pop("w", now=NOW)
+    lease = queue.pop("w", now=NOW)
     queue.cancel(task_id, now=NOW)
     _, _, beat = repeated(queue, leasing.heartbeat(queue._shards.home, "w", {}, None, 60, NOW))
-    assert beat.revoked == [task_id]
+    assert lease is not None
+    assert beat.revoked == [lease.key]
     assert queue.heartbeat("w", {}, now=NOW).revoked == []
 
 
@@ -118,6 +120,19 @@ def test_two_outcomes_for_one_lease_count_once(queue: FairQueue) -> None:
     (lease,) = queue.pop_batch(1, "w", now=NOW)
     settled = queue.settle([Outcome.finish(lease), Outcome.fail(lease, "x", delay=1)], now=NOW)
     assert settled.statuses == ["finished", "stale"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_outcome_of_an_earlier_run_takes_nothing_from_that_of_the_present_one(queue: FairQueue, order: int) -> None:
+    leases = []
+    for number in range(2):
+        queue.push(task("a", task_id="x", payload=number), now=NOW)
+        leases += queue.pop_batch(1, "w", now=NOW)
+        if not number:
+            queue.cancel("x", now=NOW)
+    settled = queue.settle([Outcome.release(leases[0]), Outcome.finish(leases[1])][::order], now=NOW)
+    assert settled.statuses == ["stale", "finished"][::order]
+    assert queue.get_task("x").state is TaskState.FINISHED
 
 
 def test_a_chosen_id_is_a_duplicate_while_its_task_lives(queue: FairQueue) -> None:

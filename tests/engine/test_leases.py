@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import StaleLeaseError, TaskNotFoundError
-from django_fairque.engine.leasing import Wish
+from django_fairque.engine.errors import StaleLeaseError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.records import FailureType, TaskState
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
 
 
-def pop(queue: FairQueue, now: float = NOW, **options: Any) -> Lease:
-    lease = queue.pop("w", now=now, **options)
+def pop(queue: FairQueue, now: float = NOW, worker: str = "w", **options: Any) -> Lease:
+    lease = queue.pop(worker, now=now, **options)
     assert lease is not None
     return lease
 
@@ -89,6 +88,22 @@ def test_what_is_released_goes_back_to_its_old_place_uncounted(queue: FairQueue)
         again = queue.pop_batch(4, "w", [f"u{priority}"], now=NOW)
         assert [lease.task_id for lease in again] == ids
         assert [lease.delivery for lease in again] == [1] * 4
+
+
+def test_who_reports_fetches_for_the_worker_that_had_the_leases(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 5)
+    first, second = queue.pop_batch(2, "w", now=NOW)
+    settled = queue.settle([Outcome.finish(first), Outcome.release(second)], fetch=2, now=NOW)
+    assert settled.statuses == ["finished", "released"]
+    assert [(lease.task_id, lease.worker) for lease in settled.leases] == [(ids[1], "w"), (ids[2], "w")]
+    assert queue.get_task(ids[1]).worker == "w"
+    third = pop(queue, worker="other")
+    outcomes = [Outcome.finish(lease) for lease in (settled.leases[0], third)]
+    with pytest.raises(TaskValidationError, match=r"worker must say for whom tasks are fetched: .* of 2 workers"):
+        queue.settle(outcomes, fetch=1, now=NOW)
+    with pytest.raises(TaskValidationError, match=r"worker must say for whom tasks are fetched: .* of 0 workers"):
+        queue.settle([], fetch=1, now=NOW)
+    assert queue.settle(outcomes, fetch=1, worker="third", now=NOW).leases[0].worker == "third"
 
 
 def test_an_ended_lease_is_taken_back(queue: FairQueue) -> None:
@@ -202,42 +217,6 @@ def test_a_dead_process_gives_back_what_it_had(queue: FairQueue) -> None:
     for lease in leases:
         with pytest.raises(StaleLeaseError):
             queue.finish(lease, now=NOW)
-
-
-def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue) -> None:
-    ids = push_many(queue, "a", 2)
-    queue.pop_batch(2, "w1", lease=10, now=NOW)
-    assert queue.cancel(ids[0], now=NOW)
-    beat = queue.heartbeat("w1", {"host": "h", "pid": "7"}, lease=100, now=NOW + 5)
-    assert (beat.renewed, beat.revoked) == (1, [ids[0]])
-    assert queue.heartbeat("w1", {}, lease=100, now=NOW + 5).revoked == []
-    assert queue.sweep(now=NOW + 50).reaped == 0
-    (record,) = queue.workers()
-    assert (record.worker, record.leases, record.info["host"], record.seen_at) == ("w1", 1, "h", NOW + 5)
-    queue.sweep(now=NOW + 66)
-    assert queue.workers() == []
-
-
-def test_a_wish_comes_with_every_heartbeat_until_there_is_another(queue: FairQueue) -> None:
-    assert queue.tell_worker("w1", "quiet", now=NOW) is False
-    assert queue.heartbeat("w1", {}, now=NOW).wish is None
-    assert queue.tell_worker("w1", "quiet", now=NOW + 1) is True
-    assert queue.heartbeat("w1", {}, now=NOW + 2).wish == Wish("quiet", NOW + 1)
-    assert queue.heartbeat("w1", {}, now=NOW + 3).wish == Wish("quiet", NOW + 1)
-    assert queue.workers()[0].wish == "quiet"
-    assert queue.workers()[0].info == {}
-    queue.tell_worker("w1", "stop", now=NOW + 4)
-    assert queue.heartbeat("w1", {}, now=NOW + 5).wish == Wish("stop", NOW + 4)
-    assert queue.heartbeat("w2", {}, now=NOW + 5).wish is None
-    queue.release_worker("w1", forget=True, now=NOW + 6)
-    assert queue.heartbeat("w1", {}, now=NOW + 7).wish is None
-
-
-@pytest.mark.parametrize(("worker", "wish", "words"), [("w1", "hurry", "quiet, work, stop"), ("", "quiet", "worker")])
-def test_a_wish_that_can_not_be_is_refused(queue: FairQueue, worker: str, wish: str, words: str) -> None:
-    queue.heartbeat("w1", {}, now=NOW)
-    with pytest.raises(ValueError, match=words):
-        queue.tell_worker(worker, wish)
 
 
 @pytest.mark.parametrize("state", ["queued", "critical", "scheduled", "started"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -98,11 +99,37 @@ def test_what_a_task_says_to_the_server_is_a_push_of_it_alone(queue: FairQueue, 
     assert record(redis, given.task_id) == kept
 
 
-def test_a_task_comes_back_from_its_record() -> None:
-    given = task("ann", **ALL)
+MORE: dict[str, dict[str, Any]] = {
+    "dependencies": {"depends_on": ["a", "b:c"], "on_dependency_failure": "run", "run_id": "r"},
+    "a payload": {"payload": {"n": [1.5, None, "é"]}},
+    "parts of a microsecond": {"timeout": 1 / 3, "sla": 2 / 3, "execute_after": NOW + 1 / 3, "expires_at": NOW + 2 / 3},
+    "a time from now": {"execute_after": timedelta(seconds=1 / 3)},
+}
+
+
+@pytest.mark.parametrize("options", [*DIFFERENT.values(), *MORE.values()], ids=[*DIFFERENT, *MORE])
+def test_a_task_comes_back_from_its_record(options: dict[str, Any]) -> None:
+    given = task("ann", **options)
     again = Task.from_redis_dict(given.to_redis_dict())
-    names = ("task_id", "user_id", "priority", "payload", "state", *ALL)
-    assert [getattr(again, name) for name in names] == [getattr(given, name) for name in names]
+    assert again == given
+    assert (again.form, again.has_chosen_id) == (given.form, given.has_chosen_id)
+    texts = {
+        name: value.decode() if isinstance(value, bytes) else value for name, value in given.to_redis_dict().items()
+    }
+    assert Task.from_redis_dict(texts) == given
+
+
+def test_a_task_that_was_read_comes_back_too(queue: FairQueue, redis: Redis) -> None:
+    dependency, ended = task("ann"), task("ann", **ALL | {"execute_after": None})
+    waits = task("ann", depends_on=[dependency.task_id], on_dependency_failure="cancel")
+    queue.push_graph([dependency, ended, waits], "r", now=NOW)
+    for lease in queue.pop_batch(2, "w", now=NOW + 1):
+        queue.finish(lease, {"of": lease.task_id}, now=NOW + 2)
+    found = [queue.get_task(each.task_id) for each in (dependency, ended, waits)]
+    assert found[1].result == {"of": ended.task_id}
+    assert (found[2].depends_on, found[2].on_dependency_failure) == ((dependency.task_id,), "cancel")
+    for each in found:
+        assert Task.from_redis_dict(each.to_redis_dict()) == each
 
 
 def test_a_task_comes_from_a_pop_s_reply() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.engine.errors import TaskValidationError
 from tests.counting import commands
 
 from .conftest import NOW, task
@@ -60,6 +61,28 @@ def test_a_page_costs_the_same_whatever_the_queue_holds(queue: FairQueue, redis:
 def test_a_cursor_of_another_page_is_refused(queue: FairQueue) -> None:
     with pytest.raises(ValueError, match="earlier page"):
         queue.users("1:0", busy_first=True)
+
+
+def test_the_sizes_of_many_are_those_of_each(mixed: FairQueue, redis: Redis) -> None:
+    blocker = task("c", 6)
+    mixed.push_graph([blocker, task("c", depends_on=[blocker.task_id])], now=NOW + 9)
+    mixed.push_batch([task("c", 6), task("c", 1), task("c", execute_after=NOW + 60)], now=NOW + 9)
+    assert mixed.pop("w", ["c"], now=NOW + 9) is not None
+    users = ["c", "nobody", "b", "c"]
+    sizes = mixed.get_queue_sizes_batch(users)
+    assert sizes == {user: mixed.get_queue_sizes(user) for user in users}
+    of_c = sizes["c"]
+    assert (of_c.critical, of_c.normal, of_c.scheduled, of_c.deferred, of_c.running) == (1, 2, 1, 1, 1)
+    assert {name: size for name, size in of_c.by_priority.items() if size} == {
+        "CRITICAL": 1,
+        "NORMAL": 1,
+        "VERY_LOW": 1,
+    }
+    assert [sizes[user].total for user in ("c", "b", "nobody")] == [6, 1, 0]
+    assert commands(redis, lambda: mixed.get_queue_sizes_batch(["c", "b"])) == 2
+    assert mixed.get_queue_sizes_batch([]) == {}
+    with pytest.raises(TaskValidationError, match="user_id must be a non-empty string"):
+        mixed.get_queue_sizes_batch(["c", ""])
 
 
 def test_the_figures_of_many_are_those_of_each(mixed: FairQueue) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import leasing
-from django_fairque.engine.dlq import KEEP
 from django_fairque.engine.errors import FairQueueError, StaleLeaseError, TaskNotFoundError
 from django_fairque.engine.models import Task
 from django_fairque.engine.outcomes import Outcome
@@ -248,7 +247,7 @@ class Walk:
 
     def _do_requeue(self) -> Callable[[FairQueue], Any] | None:
         entries, now = self._letters(), self.now
-        payload = self.random.choice([KEEP, {"other": 1}])
+        payload = self.random.choice([None, {"other": 1}])
         return (lambda queue: queue.dlq.requeue_many(entries, payload, now=now)) if entries else None
 
     def _do_discard(self) -> Callable[[FairQueue], Any] | None:

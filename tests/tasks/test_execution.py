@@ -80,16 +80,28 @@ def test_a_traceback_begins_in_the_task(queue: FairQueue, services: Services) ->
 
 
 @pytest.mark.parametrize(
-    ("own", "given", "expected"), [(None, None, 300), (None, 5, 5), (60, None, 60), (60, 5, 5), (None, 0.5, 0.5)]
+    ("own", "given", "of_queue", "expected"),
+    [
+        (None, None, None, 300),
+        (None, 5, None, 5),
+        (60, None, None, 60),
+        (60, 5, None, 5),
+        (None, 0.5, None, 0.5),
+        (None, None, 900, 900),
+        (None, None, 7, 7),
+        (60, None, 7, 60),
+        (None, 900, 7, 900),
+    ],
 )
 def test_the_nearest_time_limit_counts(
-    queue: FairQueue, own: float | None, given: float | None, expected: float
+    queue: FairQueue, own: float | None, given: float | None, of_queue: float | None, expected: float
 ) -> None:
     @task(name="work", timeout=own)
     def work() -> None: ...
 
     (work if given is None else work.using(timeout=given)).enqueue()
-    assert run_of(queue, Services(queue.name, queue.config, print, timeout=300)).timeout == expected
+    config = queue.config.model_copy(update={"default_task_timeout": of_queue})
+    assert run_of(queue, Services(queue.name, config, print, timeout=300)).timeout == expected
 
 
 def test_a_task_pushed_without_a_limit_has_its_functions(queue: FairQueue) -> None:

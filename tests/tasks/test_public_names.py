@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import django_fairque
 from django_fairque.engine import errors as engine_errors
+from django_fairque.engine.records import PushResult
 from django_fairque.tasks import errors as task_errors
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,6 +37,37 @@ def test_every_error_can_be_caught_by_its_public_name() -> None:
     ]
     assert len(kinds) > 20
     assert {kind.__name__ for kind in kinds} - set(django_fairque.__all__) == set()
+
+
+PUBLIC = {name: getattr(django_fairque, name) for name in django_fairque.__all__}
+ERRORS = [kind for kind in PUBLIC.values() if isinstance(kind, type) and issubclass(kind, Exception)]
+TOLD: dict[type[Exception], tuple[tuple[Any, ...], dict[str, Any]]] = {
+    django_fairque.BacklogFullError: (("why",), {"refused": ["a"], "results": [PushResult("a", "backlog_full")]}),
+    django_fairque.Discard: (("why",), {}),
+    django_fairque.DependencyCycleError: (("why", ["a", "b", "a"]), {}),
+    django_fairque.LuaScriptError: (("push", "why"), {}),
+    django_fairque.NotPermittedError: (("why", "fcall"), {}),
+    django_fairque.NotReplicatedError: (("why", 1, 2), {}),
+    django_fairque.Retry: ((1.5, "why"), {}),
+    django_fairque.ShardsAwayError: (("why", [1, 2], ["a"]), {}),
+    django_fairque.TaskFailedError: (("a", "why"), {}),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_error_crosses_processes(kind: type[Exception], protocol: int) -> None:
+    args, options = TOLD.get(kind, (("why",), {}))
+    error = kind(*args, **options)
+    for again in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
+        assert type(again) is kind
+        assert (str(again), repr(again), vars(again)) == (str(error), repr(error), vars(error))
+
+
+def test_whoever_takes_more_than_a_text_is_tried_with_it() -> None:
+    own = {kind for kind in ERRORS if inspect.isfunction(kind.__init__)}
+    more = {kind for kind in own if len(inspect.signature(kind).parameters) > 1}
+    assert more - TOLD.keys() == set()
 
 
 def modules_after(program: str) -> set[str]:

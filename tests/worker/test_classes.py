@@ -208,9 +208,8 @@ def test_a_worker_that_was_stopped_is_handed_nothing(
     lease = queue.pop("another")
     assert lease is not None
     (puller,) = worker._core._pullers
-    assert not puller.take(Call(fetch=1, is_ahead=True), Settled([], [lease], 0.0, None)), (
-        "it came as all else had ended"
-    )
+    puller.lane.ahead = Call(fetch=1, is_ahead=True)
+    assert not puller.hear(Settled([], [lease], 0.0, None), woken=True), "it came as all else had ended"
     assert not puller.lane.buffer
     queue.release(lease)
 
@@ -248,6 +247,40 @@ async def test_time_limits_of_an_async_worker(
     for task_id in ids:
         assert queue.get_task(task_id).state is TaskState.FAILED
         assert "SoftTimeLimitExceeded" in queue.history(task_id)[-1].error
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+async def test_the_time_limit_of_a_queue_is_for_tasks_that_bring_none(
+    kind: type[Worker | AsyncWorker], settings: Settings, push: Push, tasks: dict[str, list[int]]
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {"DEFAULT_TASK_TIMEOUT": 0.2}}}
+    mail = get_queue("mail")
+    limited = [push(name, 1, into=mail, max_retries=0) for name in ("long", "long_awaited")]
+    worker = kind(["default", "mail"], burst=True, timeout=60)
+    await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 20)
+    for task_id in limited:
+        assert mail.get_task(task_id).state is TaskState.FAILED
+        assert "SoftTimeLimitExceeded" in mail.history(task_id)[-1].error
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+async def test_a_coroutine_may_raise_a_cancellation_of_its_own(
+    kind: type[Worker | AsyncWorker], queue: FairQueue, push: Push
+) -> None:
+    @task(name="canceled")
+    async def canceled(number: int) -> None:
+        raise asyncio.CancelledError
+
+    @task(name="canceled_together", batch=5)
+    async def canceled_together(items: list[int]) -> None:
+        raise asyncio.CancelledError
+
+    ids = [push(name, 1, max_retries=0) for name in ("canceled", "canceled_together")]
+    worker = kind(burst=True)
+    await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 20)
+    for task_id in ids:
+        assert queue.get_task(task_id).state is TaskState.FAILED
+        assert "CancelledError" in queue.history(task_id)[-1].error
 
 
 def test_max_tasks(push: Push, queue: FairQueue, tasks: dict[str, list[int]]) -> None:

@@ -41,6 +41,25 @@ def test_a_task_can_tidy_up_at_its_soft_limit(
     assert told(redis, ENDED) == []
 
 
+def test_a_queue_has_a_limit_for_tasks_that_bring_none(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    limited = [push(name, 60.0, max_retries=0) for name in ("nap", "nap_async", "nap_together", "deaf")]
+    own = push("nap", 1.0, timeout=60.0)
+    start_worker(
+        FAIRQUE_QUEUE__DEFAULT_TASK_TIMEOUT="0.3",
+        FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.3",
+        FAIRQUE_WORKER__LEASE_SECONDS="5",
+    )
+    for task_id in limited:
+        eventually(lambda task_id=task_id: queue.get_task(task_id).state is TaskState.FAILED)  # type: ignore[misc]
+    errors = [queue.dlq.get(f"{task_id}~1").reason for task_id in limited]
+    assert all("SoftTimeLimitExceeded" in each for each in errors[:3]), errors
+    assert "did not end at its time limit of 0.3 s" in errors[3]
+    eventually(lambda: queue.get_task(own).state is TaskState.FINISHED)
+    assert [ended for ended, _ in told(redis, ENDED)] == [own]
+
+
 @pytest.mark.parametrize(("name", "argument"), [("deaf", 60.0), ("hog", 30_000_000)])
 def test_a_task_that_does_not_listen_ends_with_its_process(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, name: str, argument: float

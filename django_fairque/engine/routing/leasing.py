@@ -33,6 +33,7 @@ def pop_batch(shards: Shards, turns: Turns, fetch: Fetch, now: float | None) -> 
 def settle(
     shards: Shards, turns: Turns, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
 ) -> Steps[Settled]:
+    fetch = leasing.for_whom(fetch, outcomes)
     if len(shards) == 1:
         return (yield from leasing.settle(shards.home, outcomes, fetch, now))
     return (yield from _settle_all(shards, turns, outcomes, fetch, now))

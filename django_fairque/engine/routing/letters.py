@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import dlq, dlq_looking
-from django_fairque.engine.dlq import KEEP
 from django_fairque.engine.listing import check_limit
 from django_fairque.engine.records import DLQCounts, DLQGroups, DLQMatching
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.records import DLQEntry, DLQGroup
     from django_fairque.engine.shards import Shards
     from django_fairque.engine.steps import Steps
-
-__all__ = ["KEEP"]
 
 
 def page(shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None) -> Steps[Page[DLQEntry]]:

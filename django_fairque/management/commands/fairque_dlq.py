@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import payload as json_payload
-from django_fairque.engine.dlq import KEEP, MOST_LOOKED_AT, SLICE
+from django_fairque.engine.dlq import MOST_LOOKED_AT, SLICE
 from django_fairque.engine.dlq_filter import Filters
 from django_fairque.engine.records import FailureType
 from django_fairque.management.base import QueueCommand, plain
@@ -62,22 +62,22 @@ class Command(QueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="the oldest first")
+        add_action = self.add_actions(parser)
+        listing = add_action("list", "the oldest first")
         listing.add_argument(
             "--limit", type=positive, metavar="N", default=50, help="at most so many (default: %(default)s)"
         )
         listing.add_argument("--json", action="store_true", help="as one JSON object per line")
-        show = actions.add_parser("show", help="one entry with its payload and history")
+        show = add_action("show", "one entry with its payload and history")
         show.add_argument("entry", help="the entry's id")
         self.add_unredacted(show)
         self.add_unredacted(listing)
-        groups = actions.add_parser("groups", help="what they died of: letters with the same error together")
+        groups = add_action("groups", "what they died of: letters with the same error together")
         self.add_unredacted(groups)
-        actions.add_parser("count", help="how many there are, by type")
-        requeue = actions.add_parser("requeue", help="another chance with a fresh retry budget")
+        add_action("count", "how many there are, by type")
+        requeue = add_action("requeue", "another chance with a fresh retry budget")
         requeue.add_argument("--payload", metavar="JSON", help="run it with this payload instead")
-        discard = actions.add_parser("discard", help="give up: the tasks are canceled, and what waits for them")
+        discard = add_action("discard", "give up: the tasks are canceled, and what waits for them")
         for moving in (requeue, discard):
             moving.add_argument("entries", nargs="*", metavar="ENTRY", help="ids of entries")
             moving.add_argument("--all", action="store_true", help="every entry that matches the filters")
@@ -87,7 +87,7 @@ class Command(QueueCommand):
             moving.add_argument("--yes", action="store_true", help="with --all: don't ask")
         for filtered in (listing, groups, requeue, discard):
             _add_filters(filtered)
-        cleanup = actions.add_parser("cleanup", help="forget entries of some age")
+        cleanup = add_action("cleanup", "forget entries of some age")
         cleanup.add_argument("--older-than", type=age, required=True, metavar="AGE", help="such as 12h or 7d")
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class Command(QueueCommand):
         self.stdout.write("  ".join(f"{kind} {number:,}" for kind, number in counts.items()))
 
     def _requeue(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        payload = KEEP if options["payload"] is None else _json(options["payload"])
+        payload = None if options["payload"] is None else _json(options["payload"])
         if self._means_all(queue, options, "requeue"):
             count = queue.dlq.requeue_all(payload, limit=options["limit"], **_filters(options))
         elif len(options["entries"]) == 1:
@@ -241,10 +241,11 @@ def _fields(entry: DLQEntry, said: Callable[[str], str]) -> dict[str, Any]:
     }
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> bytes:
     if HIDDEN in text:
         raise ValueError(f"--payload has {HIDDEN} in it, where a secret was hidden: copy what show --unredacted prints")
     try:
-        return json_payload.loads(text.encode(), what="it")
+        json_payload.loads(text.encode(), what="it")
     except ValueError as error:
         raise ValueError(f"--payload must be JSON, got {text!r:.80}: {error}") from error
+    return text.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import django_fairque
@@ -62,6 +63,13 @@ async def describe_async(context: TaskContext[..., Any], wanted: int = 1) -> lis
     if context.attempt < wanted:
         raise LookupError(f"attempt {context.attempt}")
     return [context.attempt, len(context.task_result.errors)]
+
+
+@task
+def linger() -> None:
+    """Never ends by itself."""
+    while True:
+        time.sleep(0.005)
 
 
 waiting = asyncio.Event()

@@ -29,6 +29,12 @@ class TestLeases:
         assert queue.settle(outcomes, now=NOW).statuses == ["finished", "dead", "released"]
         assert [letter.user_id for letter in queue.dlq.letters().items] == [leases[1].user_id]
 
+    def test_who_reports_fetches_for_the_worker_that_had_the_leases(self, queue: FairQueue) -> None:
+        queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
+        leases = queue.pop_batch(2, "w", now=NOW)
+        settled = queue.settle([Outcome.finish(lease) for lease in leases], fetch=3, now=NOW)
+        assert [lease.worker for lease in settled.leases] == ["w"]
+
     def test_a_worker_is_known_on_all_shards(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)
         leases = queue.pop_batch(2, "w", now=NOW)
@@ -38,8 +44,13 @@ class TestLeases:
         queue.cancel(leases[0].task_id, now=NOW)
         assert queue.tell_worker("w", "quiet", now=NOW)
         beat = queue.heartbeat("w", {}, now=NOW)
-        assert (beat.revoked, beat.wish and beat.wish.kind) == ([leases[0].task_id], "quiet")
+        assert (beat.revoked, beat.wish and beat.wish.kind) == ([leases[0].key], "quiet")
         assert queue.release_worker("w", now=NOW) == 1
+
+    def test_the_sizes_of_many_users_come_from_everywhere(self, queue: FairQueue) -> None:
+        queue.push_batch([task(user) for user in (ONE, TWO, TWO, THREE)], now=NOW)
+        sizes = queue.get_queue_sizes_batch([THREE, TWO, "nobody", ONE])
+        assert {user: each.total for user, each in sizes.items()} == {THREE: 1, TWO: 2, "nobody": 0, ONE: 1}
 
     def test_pausing_holds_everywhere(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)
