@@ -9,12 +9,13 @@ from typing import Any
 from django_fairque.engine.options import Mistake, shown
 
 from . import urls
+from .models import FairQueueConfig, Switches
 from .redis import ADDRESSES, RedisConfig
 
 Path = tuple[str, ...]
 
-SECTIONS = ("redis", "worker", "workers", "queue", "queues", "schedules", "monitor")
-SCALARS = ("enqueue_on_commit", "outbox", "redact", "signing", "config_file")
+SECTIONS = tuple(name for name in FairQueueConfig.model_fields if name not in Switches.model_fields)
+SCALARS = (*Switches.model_fields, "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
 ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("ssl")}

@@ -46,7 +46,9 @@ def _switched(value: Any) -> Any:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
-class _Switches(Options):
+class Switches(Options):
+    """What stands at the top, in no section."""
+
     enqueue_on_commit: bool = Field(default=True, description="true or false")
     outbox: bool = Field(default=False, description="true or false")
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
@@ -77,7 +79,7 @@ def _has_opentelemetry() -> bool:
         return False
 
 
-class FairQueueConfig(_Switches):
+class FairQueueConfig(Switches):
     """Everything that can be configured. Made from settings, files and the environment by `get_config`.
 
     ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is always among them.
@@ -187,7 +189,7 @@ class _Builder:
 
     def build(self, data: Mapping[str, Any]) -> dict[str, Any]:
         self._mistakes += [unknown((str(name),), self._fields) for name in data if name not in self._fields]
-        switches = self._make(_Switches, (), {name: data[name] for name in _Switches.model_fields if name in data})
+        switches = self._make(Switches, (), {name: data[name] for name in Switches.model_fields if name in data})
         built = {
             **(switches.model_dump() if switches else {}),
             "redis": self._make(RedisConfig, ("redis",), data.get("redis")),

@@ -124,7 +124,7 @@ class _Batch:
 
     def returned(self, value: Any) -> None:
         self._took = perf_counter() - self._started
-        self._said = _by_item(value, len(self._runs))
+        self._said = by_item(value, len(self._runs))
 
     def raised(self, error: BaseException) -> None:
         self._took = self._took or perf_counter() - self._started
@@ -140,7 +140,7 @@ def _outcome(run: Run, said: Any, took: float) -> Outcome:
     return failed(run, said, took) if isinstance(said, BaseException) else finished(run, said, took)
 
 
-def _by_item(value: Any, size: int) -> Sequence[Any]:
+def by_item(value: Any, size: int) -> Sequence[Any]:
     """What the function said of each item: a result, or an exception."""
     if value is None:
         return [None] * size

@@ -8,23 +8,21 @@ Each `enqueue` is a new run with new tasks, so one pipeline may run many times a
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.graphs import check_graph, cycle_error, find_cycle
 from django_fairque.engine.ids import new_task_id
-from django_fairque.engine.units import duration
 
 from . import sending
 from .attribution import as_user, knowing_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
+from .handles import Handle
 from .options import SENDABLE, changed
-from .queues import aget_queue, get_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from typing_extensions import Unpack
@@ -174,12 +172,12 @@ class Step(Pipeline):
         return copy.carrying(task.payload_bytes, self.options.task_id)
 
 
-class PipelineResult:
+class PipelineResult(Handle):
     """A run that was sent: ``id``, a `TaskResult` for each step (``run[step]``), and the run as a whole."""
 
     def __init__(self, run_id: str, queue: str, results: Mapping[Step, TaskResult]) -> None:
+        super().__init__(queue)
         self.id = run_id
-        self.queue = queue
         self._results = dict(results)
 
     def __repr__(self) -> str:
@@ -198,7 +196,7 @@ class PipelineResult:
 
     def view(self) -> RunView:
         """The run's tasks at this moment; `TaskNotFoundError` before the commit, and when all are forgotten."""
-        return get_queue(self.queue).run(self.id)
+        return self._asked().run(self.id)
 
     @property
     def state(self) -> str:
@@ -207,11 +205,11 @@ class PipelineResult:
 
     def cancel(self) -> int:
         """Cancel what has not ended; returns how many tasks."""
-        return get_queue(self.queue).cancel_run(self.id)
+        return self._asked().cancel_run(self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
         """Wait until nothing of it can go on by itself; returns its `state`."""
-        for pause in self._pauses(timeout):
+        for pause in self._pauses(timeout, PAUSE, PAUSE):
             if (state := self.state) != "running":
                 return state
             time.sleep(pause)
@@ -219,7 +217,7 @@ class PipelineResult:
 
     async def aview(self) -> RunView:
         """As `view`."""
-        return await (await aget_queue(self.queue)).run(self.id)
+        return await (await self._aasked()).run(self.id)
 
     async def astate(self) -> str:
         """As `state`."""
@@ -227,21 +225,15 @@ class PipelineResult:
 
     async def acancel(self) -> int:
         """As `cancel`."""
-        return await (await aget_queue(self.queue)).cancel_run(self.id)
+        return await (await self._aasked()).cancel_run(self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """As `wait`."""
-        for pause in self._pauses(timeout):
+        for pause in self._pauses(timeout, PAUSE, PAUSE):
             if (state := await self.astate()) != "running":
                 return state
             await asyncio.sleep(pause)
         raise self._too_late(timeout)
-
-    def _pauses(self, timeout: float | timedelta | None) -> Iterator[float]:
-        end = math.inf if timeout is None else time.monotonic() + duration(timeout, "timeout")
-        while time.monotonic() < end:
-            yield PAUSE
-        yield 0.0
 
     def _too_late(self, timeout: float | timedelta | None) -> TaskWaitTimeoutError:
         return TaskWaitTimeoutError(f"run {self.id!r} of {len(self)} tasks had not ended after {timeout} s")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +10,13 @@ from asgiref.sync import sync_to_async
 
 from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.records import TaskState
-from django_fairque.engine.units import duration
 
 from . import lifecycle
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
-from .queues import aget_queue, get_queue
+from .handles import Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from django_fairque.engine.errors import FairQueueError
@@ -32,7 +30,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two looks of `TaskResult.wait`: doubling from the first to the longest."""
 
 
-class TaskResult:
+class TaskResult(Handle):
     """A handle on a task, by its ``id`` and the name of its ``queue``.
 
     ``state``, ``progress``, ``errors`` and ``position`` ask the queue each time; ``task`` is the whole record as of
@@ -42,8 +40,8 @@ class TaskResult:
     """
 
     def __init__(self, task_id: str, queue: str = "default", *, waiting: Waiting | None = None) -> None:
+        super().__init__(queue)
         self.id = task_id
-        self.queue = queue
         self._waiting = waiting
         self._task: Task | None = None
 
@@ -75,7 +73,7 @@ class TaskResult:
     def refresh(self) -> TaskResult:
         """Look again."""
         try:
-            self._task = get_queue(self.queue).get_task(self.id)
+            self._task = self._asked().get_task(self.id)
         except TaskNotFoundError:
             self._task = None
         return self
@@ -96,7 +94,7 @@ class TaskResult:
 
         A task that is not sent (its transaction has not committed) is not waited for.
         """
-        for pause in _pauses(timeout):
+        for pause in self._pauses(timeout, FIRST_PAUSE, LONGEST_PAUSE):
             self.refresh()
             if not self._is_under_way:
                 return self._value(self.errors if self._state is TaskState.FAILED else [])
@@ -107,7 +105,7 @@ class TaskResult:
         """Cancel the task, or not send it when its transaction has not committed; False if it had ended."""
         if self._waiting is not None and self._waiting.drop(self):
             return True
-        is_canceled = get_queue(self.queue).cancel(self.id)
+        is_canceled = self._asked().cancel(self.id)
         if is_canceled:
             lifecycle.canceled(self.queue, self.id)
         return is_canceled
@@ -115,17 +113,17 @@ class TaskResult:
     @property
     def progress(self) -> Progress | None:
         """How far the task says it is; None when it said nothing, or is not known."""
-        return get_queue(self.queue).get_progress(self.id)
+        return self._asked().get_progress(self.id)
 
     @property
     def errors(self) -> list[Attempt]:
         """The attempts that did not finish it, and what brought it back, oldest first."""
-        return get_queue(self.queue).history(self.id)
+        return self._asked().history(self.id)
 
     @property
     def position(self) -> int | None:
         """How many tasks of the same user are before it; None unless it is QUEUED."""
-        return get_queue(self.queue).position(self.id)
+        return self._asked().position(self.id)
 
     async def astate(self) -> TaskState | None:
         """As `state`."""
@@ -134,7 +132,7 @@ class TaskResult:
 
     async def arefresh(self) -> TaskResult:
         """As `refresh`."""
-        queue = await aget_queue(self.queue)
+        queue = await self._aasked()
         try:
             self._task = await queue.get_task(self.id)
         except TaskNotFoundError:
@@ -148,7 +146,7 @@ class TaskResult:
 
     async def await_(self, timeout: float | timedelta | None = None) -> Any:
         """As `wait`."""
-        for pause in _pauses(timeout):
+        for pause in self._pauses(timeout, FIRST_PAUSE, LONGEST_PAUSE):
             await self.arefresh()
             if not self._is_under_way:
                 return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
@@ -159,22 +157,22 @@ class TaskResult:
         """As `cancel`."""
         if self._waiting is not None and await sync_to_async(self._waiting.drop)(self):
             return True
-        is_canceled = await (await aget_queue(self.queue)).cancel(self.id)
+        is_canceled = await (await self._aasked()).cancel(self.id)
         if is_canceled:
             lifecycle.canceled(self.queue, self.id)
         return is_canceled
 
     async def aprogress(self) -> Progress | None:
         """As `progress`."""
-        return await (await aget_queue(self.queue)).get_progress(self.id)
+        return await (await self._aasked()).get_progress(self.id)
 
     async def aerrors(self) -> list[Attempt]:
         """As `errors`."""
-        return await (await aget_queue(self.queue)).history(self.id)
+        return await (await self._aasked()).history(self.id)
 
     async def aposition(self) -> int | None:
         """As `position`."""
-        return await (await aget_queue(self.queue)).position(self.id)
+        return await (await self._aasked()).position(self.id)
 
     @property
     def _state(self) -> TaskState | None:
@@ -208,13 +206,3 @@ class TaskResult:
     def _too_late(self, timeout: float | timedelta | None) -> TaskWaitTimeoutError:
         state = "not known" if self._state is None else self._state.value
         return TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}")
-
-
-def _pauses(timeout: float | timedelta | None) -> Iterator[float]:
-    """How long to sleep after each look; ends when the time is over and there was a last look."""
-    end = math.inf if timeout is None else time.monotonic() + duration(timeout, "timeout")
-    pause = FIRST_PAUSE
-    while (left := end - time.monotonic()) > 0:
-        yield min(pause, left)
-        pause = min(2 * pause, LONGEST_PAUSE)
-    yield 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
@@ -11,6 +11,7 @@ from django_fairque.engine.records import EventCount
 
 from . import delivery, lifecycle, waiting
 from .errors import TaskUsageError
+from .handles import outlets
 from .queues import aget_queue, get_config, get_queue
 from .results import TaskResult
 from .tracing import around_sending
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
 
     from .options import TaskOptions
     from .waiting import Waiting
-
-
-class Outlet(Protocol):
-    """Where tasks go instead of to their queue: tests put one here (`django_fairque.testing`)."""
-
-    def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]: ...
-
-
-outlets: list[Outlet] = []
-"""The last one counts."""
 
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .assertions import assert_enqueued, assert_fair
-    from .capture import Capture, Captured, capture_tasks, eager
+    from .capture import Capture, capture_tasks, eager
+    from .captured import Captured
     from .mixins import FairqueTestMixin
     from .servers import private_server, run_tasks
 
@@ -28,7 +29,7 @@ __all__ = [
 
 _HOMES = {
     "Capture": "capture",
-    "Captured": "capture",
+    "Captured": "captured",
     "FairqueTestMixin": "mixins",
     "assert_enqueued": "assertions",
     "assert_fair": "assertions",

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import payload as json_payload
 
-from .capture import Captured, active
+from .capture import active
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from django_fairque.engine.priority import Priority
+
+    from .captured import Captured
 
 
 def assert_enqueued(

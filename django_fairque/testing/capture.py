@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS
 
 from django_fairque.conf.current import needing_no_server
-from django_fairque.engine import payload as json_payload
 from django_fairque.engine.records import TaskState
-from django_fairque.tasks import sending
+from django_fairque.tasks import registry, sending
+from django_fairque.tasks.handles import outlets
+from django_fairque.tasks.queues import get_config
 from django_fairque.tasks.results import TaskResult
+
+from .answering import AsyncCapturedQueue, CapturedQueue
+from .captured import Captured, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django_fairque.engine.models import Task
-    from django_fairque.engine.priority import Priority
     from django_fairque.tasks.options import TaskOptions
     from django_fairque.tasks.waiting import Waiting
 
@@ -26,91 +28,12 @@ MOST_RUN = 10_000
 """Tasks in one `Capture.run`: tasks that enqueue each other for ever end in an error."""
 
 
-@dataclass(eq=False)
-class Captured:
-    """One enqueued call. ``args`` and ``kwargs`` are as a worker would get them: JSON, so tuples are lists."""
-
-    task: Task
-    queue: str
-    hook: Waiting | None = None
-    state: TaskState = TaskState.QUEUED
-    result: Any = None
-    error: BaseException | None = None
-    progress: tuple[float, float, str] | None = None
-    args: list[Any] = field(init=False)
-    kwargs: dict[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        payload = json_payload.loads(self.task.payload_bytes)
-        self.args, self.kwargs = payload["args"], payload["kwargs"]
-
-    def __repr__(self) -> str:
-        given = [*map(repr, self.args), *(f"{key}={value!r}" for key, value in self.kwargs.items())]
-        return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {self.priority.name}, queue {self.queue}>"
-
-    @property
-    def id(self) -> str:
-        return self.task.task_id
-
-    @property
-    def name(self) -> str:
-        return self.task.name
-
-    @property
-    def user_id(self) -> str:
-        return self.task.user_id
-
-    @property
-    def priority(self) -> Priority:
-        return self.task.priority
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether it would be sent: neither canceled nor rolled back."""
-        return self.state is not TaskState.CANCELED and (self.hook is None or self.hook.is_alive)
-
-
-class CapturedResult(TaskResult):
-    """The handle of a captured task: asks the capture instead of a queue."""
-
-    def __init__(self, captured: Captured) -> None:
-        super().__init__(captured.id, captured.queue)
-        self._captured = captured
-
-    def refresh(self) -> TaskResult:
-        captured = self._captured
-        self._task = captured.task.model_copy(update={"state": captured.state, "result": captured.result})
-        return self
-
-    async def arefresh(self) -> TaskResult:
-        return self.refresh()
-
-    def cancel(self) -> bool:
-        ended = self._captured.state.is_ended
-        if not ended:
-            self._captured.state = TaskState.CANCELED
-        return not ended
-
-    async def acancel(self) -> bool:
-        return self.cancel()
-
-    @property
-    def errors(self) -> list[Any]:
-        return []
-
-    async def aerrors(self) -> list[Any]:
-        return []
-
-    @property
-    def position(self) -> int | None:
-        return None
-
-
 class Capture:
     """What was enqueued; list-like over the tasks that would be sent, in their order."""
 
     def __init__(self, *, runs_at_once: bool = False) -> None:
-        self._all: list[Captured] = []
+        around = innermost()
+        self._store: Store = Store(None if around is None else around._store)  # noqa: SLF001 - of its own kind
         self._runs_at_once = runs_at_once
         self.xcom: dict[str, dict[str, Any]] = {}
         """Values that tasks have passed on, by namespace (a run's id)."""
@@ -130,7 +53,7 @@ class Capture:
     @property
     def tasks(self) -> list[Captured]:
         """What was enqueued, in its order, without what was canceled or rolled back."""
-        return [each for each in self._all if each.is_kept]
+        return [each for each in self._store.tasks if each.is_kept]
 
     def of(self, task: Any) -> list[Captured]:
         """Those of one task, given itself or its name."""
@@ -139,17 +62,25 @@ class Capture:
 
     def clear(self) -> None:
         """Forget what was enqueued so far."""
-        self._all.clear()
+        self._store.tasks.clear()
 
     def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         """Take these in place of the queue (for `enqueue`)."""
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
             hook = sending.hook_in(options.database or DEFAULT_DB_ALIAS)
-        results: list[TaskResult] = [CapturedResult(self._keep(options, task, hook)) for task in tasks]
+        results = [TaskResult(self._keep(options, task, hook).id, options.queue) for task in tasks]
         if self._runs_at_once:
             self.run()
         return results
+
+    def queue(self, name: str) -> Any:
+        """What handles ask in place of the queue of this name."""
+        return CapturedQueue(self._store, name)
+
+    def aqueue(self, name: str) -> Any:
+        """As `queue`, for coroutines."""
+        return AsyncCapturedQueue(self.queue(name))
 
     def _keep(self, options: TaskOptions, task: Task, hook: Waiting | None) -> Captured:
         made = Captured(task, options.queue, hook)
@@ -161,40 +92,62 @@ class Capture:
                     known.task = known.task.model_copy().carrying(task.payload_bytes)
                     known.args, known.kwargs = made.args, made.kwargs
                 return known
-        self._all.append(made)
+        self._store.add(made)
         return made
 
-    def run(self, *, raise_errors: bool = True) -> int:
-        """Run what was captured, and what that enqueues, here and now; returns how many tasks ran.
+    def run(self, *queues: str, raise_errors: bool = True) -> int:
+        """Run what was captured (in these queues only, if any are named), and what that enqueues, here and now.
 
-        A task runs when those that it depends on have. An error of a task is raised (``raise_errors=False`` keeps it
-        in ``Captured.error``); nothing is tried again.
+        A task runs when those that it depends on have, and a batch task is called with what a worker would give it at
+        once. An error of a task is raised (``raise_errors=False`` keeps it in ``Captured.error``); nothing is tried
+        again. Returns how many tasks ran.
         """
         from .running import run_captured
 
+        for name in queues:
+            get_config().queue_config(name)
         count = 0
-        while ready := [each for each in self if each.state is TaskState.QUEUED and self._is_ready(each)]:
-            for each in ready:
-                count += 1
+        while ready := self._ready(queues):
+            for batch in _batches(ready):
+                together = [each for each in batch if _is_waiting(each)]  # not if one before it has run or canceled it
+                count += len(together)
                 if count > MOST_RUN:
                     raise RuntimeError(f"{MOST_RUN} tasks have run and there are more: do they enqueue each other?")
-                run_captured(self, each, raise_errors=raise_errors)
+                if together:
+                    run_captured(self, together, raise_errors=raise_errors)
         return count
 
-    def _is_ready(self, captured: Captured) -> bool:
-        by_id = {each.id: each for each in self._all}
-        parents = [by_id[parent] for parent in captured.task.depends_on if parent in by_id]
-        runs_anyhow = captured.task.on_dependency_failure == "run"
-        return all(each.state is TaskState.FINISHED or (runs_anyhow and each.state.is_ended) for each in parents)
+    def _ready(self, queues: Sequence[str]) -> list[Captured]:
+        found = self._store.states().items()
+        ready = [each for each, state in found if state is TaskState.QUEUED and (not queues or each.queue in queues)]
+        return [each for each in ready if _is_waiting(each)]
 
     def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
         """What those of these that have finished returned."""
-        by_id = {each.id: each for each in self._all}
+        by_id = {each.id: each for each in self._store.tasks}
         return {
             task_id: by_id[task_id].result
             for task_id in ids
             if task_id in by_id and by_id[task_id].state is TaskState.FINISHED
         }
+
+
+def _is_waiting(captured: Captured) -> bool:
+    return captured.state is TaskState.QUEUED and captured.is_kept
+
+
+def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
+    """What one call runs: tasks of one batch task up to its size, where the first of them stands; others by themselves."""
+    batches: list[list[Captured]] = []
+    newest: dict[tuple[str, str], list[Captured]] = {}
+    for each in ready:
+        definition, key = registry.find(each.name), (each.queue, each.name)
+        size = (definition.options.batch if definition else None) or 1
+        if key not in newest or len(newest[key]) == size:
+            newest[key] = []
+            batches.append(newest[key])
+        newest[key].append(each)
+    return batches
 
 
 @contextmanager
@@ -217,19 +170,24 @@ def eager() -> Iterator[Capture]:
 
 @contextmanager
 def _outlet(capture: Capture) -> Iterator[Capture]:
-    sending.outlets.append(capture)
+    outlets.append(capture)
     try:
         with needing_no_server():
             yield capture
     finally:
-        sending.outlets.remove(capture)
+        outlets.remove(capture)
+
+
+def innermost() -> Capture | None:
+    """The innermost capture that is open."""
+    return next((outlet for outlet in reversed(outlets) if isinstance(outlet, Capture)), None)
 
 
 def active() -> Capture:
-    """The innermost capture that is open."""
-    for outlet in reversed(sending.outlets):
-        if isinstance(outlet, Capture):
-            return outlet
-    raise AssertionError(
-        "no tasks are captured here: use capture_tasks(), eager(), FairqueTestMixin or the fixture `fairque`"
-    )
+    """As `innermost`, and an error where none is."""
+    capture = innermost()
+    if capture is None:
+        raise AssertionError(
+            "no tasks are captured here: use capture_tasks(), eager(), FairqueTestMixin or the fixture `fairque`"
+        )
+    return capture

@@ -9,7 +9,8 @@ from .assertions import assert_enqueued
 from .capture import capture_tasks
 
 if TYPE_CHECKING:
-    from .capture import Capture, Captured
+    from .capture import Capture
+    from .captured import Captured
 
 
 class FairqueTestMixin:

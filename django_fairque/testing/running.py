@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import async_to_sync
 
 from django_fairque.engine.lease import Lease
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.outcomes import describe
+from django_fairque.engine.records import Attempt, TaskState
 from django_fairque.engine.units import to_us
 from django_fairque.engine.xcom import ABSENT
 from django_fairque.tasks import registry
+from django_fairque.tasks.batches import by_item
 from django_fairque.tasks.context import RunningTask, running
 from django_fairque.tasks.control import Discard, Retry
 from django_fairque.tasks.queues import get_config
@@ -21,9 +23,12 @@ from django_fairque.tasks.services import Services
 from django_fairque.tasks.tracing import around_running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from .capture import Capture, Captured
+    from django_fairque.tasks.definition import AnyDefinition
+
+    from .capture import Capture
+    from .captured import Captured
 
 
 class Values:
@@ -65,48 +70,73 @@ class CapturedServices(Services):
         return Values(self.capture.xcom.setdefault(namespace, {}), namespace)
 
 
-def run_captured(capture: Capture, captured: Captured, *, raise_errors: bool) -> None:
-    definition = registry.find(captured.name)
+def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool) -> None:
+    """Call the function once, for one task or for several of a batch task; the first error of theirs is raised."""
+    definition = registry.find(together[0].name)
     if definition is None:
-        raise registry.not_registered(captured.name)
-    config = get_config().queue_config(captured.queue)
+        raise registry.not_registered(together[0].name)
+    runs = [_run_of(capture, captured, definition) for captured in together]
+    said = _called(together, runs)
+    for captured, run, value in zip(together, runs, said, strict=True):
+        _end(captured, run, value)
+    errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
+    if raise_errors and errors and errors[0] is not None:
+        raise errors[0]
 
+
+def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> Run:
     def progress(_: Lease, current: float, total: float, message: str) -> None:
         captured.progress = (current, total, message)
 
+    config = get_config()
     services = CapturedServices(
-        captured.queue, config, progress, tracing=get_config().tracing, capture=capture, captured=captured
+        captured.queue,
+        config.queue_config(captured.queue),
+        progress,
+        tracing=config.tracing,
+        capture=capture,
+        captured=captured,
     )
     timeout = captured.task.timeout or definition.options.timeout
-    run = Run(lease_of(captured), definition, services, captured.args, captured.kwargs, timeout)
-    context = RunningTask(run.lease, services, timeout)
-    token = running.set(context)
-    captured.state = TaskState.STARTED
+    return Run(lease_of(captured), definition, services, captured.args, captured.kwargs, timeout)
+
+
+def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
+    """What the function says of each: a result, or an exception."""
+    definition, contexts = runs[0].definition, tuple(RunningTask(run.lease, run.services, run.timeout) for run in runs)
+    function = async_to_sync(definition.function) if definition.is_async else definition.function
+    for captured in together:
+        captured.state = TaskState.STARTED
+    token = running.set(contexts[0])
     try:
-        function = async_to_sync(definition.function) if definition.is_async else definition.function
-        with around_running([run]):
-            if definition.options.batch:
-                context.lead((context,))
-                captured.result = _of_batch(function(captured.args))
-            else:
-                captured.result = function(*captured.args, **captured.kwargs)
-        captured.state = TaskState.FINISHED
-    except Retry:
-        captured.state = TaskState.SCHEDULED
-    except Discard:
-        captured.state = TaskState.CANCELED
-    except Exception as error:
-        captured.state, captured.error = TaskState.FAILED, error
-        if raise_errors:
-            raise
+        with around_running(runs):
+            if not definition.options.batch:
+                return [function(*runs[0].args, **runs[0].kwargs)]
+            contexts[0].lead(contexts)
+            return by_item(function([run.args[0] for run in runs]), len(runs))
+    except Exception as error:  # noqa: BLE001 - whatever a task raises is its failure
+        return [error] * len(runs)
     finally:
         running.reset(token)
-        context.flush()
+        for context in contexts:
+            context.flush()
 
 
-def _of_batch(returned: Any) -> Any:
-    outcomes = getattr(returned, "outcomes", returned)
-    return outcomes[0] if isinstance(outcomes, list) and outcomes else None
+def _end(captured: Captured, run: Run, said: Any) -> None:
+    if captured.state is not TaskState.STARTED:
+        return  # canceled while it ran: its outcome does not count
+    if not isinstance(said, Exception):
+        captured.state, captured.result = TaskState.FINISHED, said
+        return
+    kind = "failed"
+    if isinstance(said, Retry):
+        captured.state = TaskState.SCHEDULED
+    elif isinstance(said, Discard):
+        captured.state, kind = TaskState.CANCELED, "discarded"
+    else:
+        captured.state, captured.error = TaskState.FAILED, said
+    text, trace = (part.decode() for part in describe(said if captured.error is said else str(said)))
+    captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, text, trace))
 
 
 def lease_of(captured: Captured) -> Lease:

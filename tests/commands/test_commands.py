@@ -7,11 +7,12 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, get_commands, load_command_class
 
 from django_fairque.engine.records import TaskState
 
 if TYPE_CHECKING:
+    from pytest_django import Settings
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
@@ -38,6 +39,45 @@ def test_check_names_each_violation_and_exits_1(push: Push, redis: Redis, run: R
 def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Run) -> None:
     with pytest.raises(CommandError, match="did you mean 'default'"):
         run("fairque_check", "--queue", "defualt")
+
+
+WITH_ACTIONS = {
+    "fairque_dlq": ["count"],
+    "fairque_group": ["list"],
+    "fairque_schedule": ["list"],
+    "fairque_task": ["list"],
+    "fairque_user": ["list"],
+}
+
+
+def test_all_that_have_actions_are_tried() -> None:
+    mine = [name for name, app in get_commands().items() if app == "django_fairque"]
+    parsers = {name: load_command_class("django_fairque", name).create_parser("manage.py", name) for name in mine}
+    assert {name for name, parser in parsers.items() if "ACTION ..." in parser.format_usage()} == WITH_ACTIONS.keys()
+
+
+@pytest.mark.parametrize(("command", "action"), WITH_ACTIONS.items())
+def test_the_queue_stands_before_or_after_the_action(
+    command: str, action: list[str], queue: FairQueue, run: Run
+) -> None:
+    for words in (["--queue", "nixda", *action], [*action, "--queue", "nixda"]):
+        with pytest.raises(CommandError, match="queue 'nixda' is not declared"):
+            run(command, *words)
+    run(command, *action)
+
+
+def test_every_action_takes_the_queue(queue: FairQueue, run: Run, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
+    run("fairque_user", "pause", "ann", "--queue", "mail")
+    run("fairque_user", "--queue", "mail", "weight", "ann", "2")
+    assert "paused" in run("fairque_user", "list", "--queue", "mail")
+    assert "ann" not in run("fairque_user", "list")
+    for command in WITH_ACTIONS:
+        parser = load_command_class("django_fairque", command).create_parser("manage.py", command)
+        (actions,) = (each.choices for each in parser._actions if each.dest == "action")
+        assert isinstance(actions, dict)
+        for name, action in actions.items():
+            assert "--queue NAME" in action.format_usage(), f"{command} {name}"
 
 
 def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:

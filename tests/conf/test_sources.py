@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_fairque.conf import FairQueueConfig, get_config
+from django_fairque.conf.layers import SECTIONS
 from django_fairque.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -150,6 +152,37 @@ class TestEnvironment:
     def test_other_variables_are_left_alone(self, configure: Configure) -> None:
         others = {"FAIRQUE_SERVER_BIN": "/bin/x", "FAIRQUE_REDIS_PORT": "tcp://10.0.0.1:6379", "FAIRQUEUE__X__Y": "1"}
         assert configure({"REDIS": ELSEWHERE}, **others).redis.host == "nowhere"
+
+
+SWITCHED: dict[str, tuple[str, object]] = {
+    "enqueue_on_commit": ("false", False),
+    "outbox": ("true", True),
+    "request_user": ("shop.users.of", "shop.users.of"),
+    "tracing": ("true", True),
+    "signing": ("verify-only", "verify-only"),
+    "redact": ("secret,pin", ["secret", "pin"]),
+}
+"""By name, another value than the default, as text and as it is."""
+
+
+class TestTopLevel:
+    """What is no section stands at the top of every source."""
+
+    def test_all_of_it_is_tried(self) -> None:
+        assert {*SWITCHED, *SECTIONS} == {*FairQueueConfig.model_fields}
+
+    @pytest.mark.parametrize("name", SWITCHED)
+    def test_in_every_source(self, configure: Configure, tmp_path: Path, name: str) -> None:
+        text, value = SWITCHED[name]
+        assert getattr(configure({"REDIS": ELSEWHERE}), name) != value
+        assert getattr(configure({"REDIS": ELSEWHERE, name.upper(): value}), name) == value
+        assert getattr(configure(with_file(tmp_path, f"{name}: {json.dumps(value)}")), name) == value
+        assert getattr(configure({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": text}), name) == value
+
+    @pytest.mark.parametrize("name", SWITCHED.keys() - {"redact", "request_user"})
+    def test_nonsense_in_the_environment(self, configure: Configure, name: str) -> None:
+        message = configure.error({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": "nonsense"})
+        assert message.startswith(f"environment variable FAIRQUE_{name.upper()}: expected ")
 
 
 class TestQueues:

@@ -20,7 +20,6 @@ from django_fairque import (
     group,
     task,
 )
-from django_fairque.tasks import registry
 from django_fairque.testing import FairqueTestMixin, assert_enqueued, assert_fair, capture_tasks, eager
 
 if TYPE_CHECKING:
@@ -34,10 +33,7 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 
-@pytest.fixture(autouse=True)
-def nobody_answers(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUES": {"mail": {}}}
-    monkeypatch.setattr(registry, "_tasks", {})
+pytestmark = pytest.mark.usefixtures("nobody_answers")
 
 
 @pytest.fixture

@@ -82,13 +82,14 @@ def test_a_burst_ends_when_nothing_is_left_to_do_now(queue: FairQueue, push: Pus
     assert queue.workers() == []
 
 
+@pytest.mark.parametrize("named", [["--queue", "default", "mail"], ["--queue", "default", "--queue", "mail"]])
 def test_it_serves_the_queues_and_users_it_is_given(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, named: list[str]
 ) -> None:
     mail = FairQueue(redis, "mail")
     other = push("noop", user="cid")
     mine, stolen, letter = push("noop", user="ann"), push("noop", user="bob"), push("noop", user="ann", into=mail)
-    worker = start_worker("--burst", "--queue", "default", "--queue", "mail", "--users", "ann", "--steal", "bob")
+    worker = start_worker("--burst", *named, "--users", "ann", "--steal", "bob")
     assert worker.wait() == 0, worker.log
     assert queue.get_task(mine).state is queue.get_task(stolen).state is TaskState.FINISHED
     assert mail.get_task(letter).state is TaskState.FINISHED

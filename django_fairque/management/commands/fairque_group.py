@@ -24,14 +24,14 @@ class Command(QueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        actions.add_parser("list", help="every group with its members, running tasks, weight and limit")
+        add_action = self.add_actions(parser)
+        add_action("list", "every group with its members, running tasks, weight and limit")
         for name, text in (("pause", "start none of its members' tasks any more"), ("resume", "start them again")):
-            actions.add_parser(name, help=text).add_argument("group", help="the group's name")
-        weight = actions.add_parser("weight", help="set the share: 2 is twice that of a user of weight 1")
+            add_action(name, text).add_argument("group", help="the group's name")
+        weight = add_action("weight", "set the share: 2 is twice that of a user of weight 1")
         weight.add_argument("group", help="the group's name")
         weight.add_argument("weight", type=float, help="0.001 to 1000")
-        limit = actions.add_parser("limit", help="set how many tasks of all members may run at once, on each shard")
+        limit = add_action("limit", "set how many tasks of all members may run at once, on each shard")
         limit.add_argument("group", help="the group's name")
         limit.add_argument("running", metavar="N", help="tasks at once; 'none' for no limit")
 

@@ -27,10 +27,10 @@ class Command(QueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="every schedule: when, what, next and last")
+        add_action = self.add_actions(parser)
+        listing = add_action("list", "every schedule: when, what, next and last")
         listing.add_argument("--json", action="store_true", help="as one JSON object per line")
-        adding = actions.add_parser("add", help="add a schedule, or change the one of this name")
+        adding = add_action("add", "add a schedule, or change the one of this name")
         adding.add_argument("name", help="what the schedule is called")
         adding.add_argument("--task", required=True, help="the name of a registered task")
         adding.add_argument("--cron", help="minute hour day-of-month month day-of-week")
@@ -55,8 +55,8 @@ class Command(QueueCommand):
             ("run", "send its task now, beside its instants"),
             ("sign", "sign what it sends, as it is now: look at it first"),
         ):
-            actions.add_parser(name, help=text).add_argument("name", help="what the schedule is called")
-        following = actions.add_parser("next", help="when it is due next")
+            add_action(name, text).add_argument("name", help="what the schedule is called")
+        following = add_action("next", "when it is due next")
         following.add_argument("name", help="what the schedule is called")
         following.add_argument("-n", type=int, default=5, metavar="N", help="how many instants (default: %(default)s)")
 

@@ -27,8 +27,8 @@ class Command(QueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="tasks of one state, or of all")
+        add_action = self.add_actions(parser)
+        listing = add_action("list", "tasks of one state, or of all")
         listing.add_argument("--state", choices=[state.value for state in TaskState], help="only in this state")
         listing.add_argument("--user", metavar="ID", help="only of this user")
         listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
@@ -39,7 +39,7 @@ class Command(QueueCommand):
             ("cancel-run", "cancel what has not ended of a run"),
             ("xcom", "the values that the tasks of a run have passed on"),
         ):
-            action = actions.add_parser(name, help=text)
+            action = add_action(name, text)
             action.add_argument("id", help="its id")
             if name in ("show", "xcom"):
                 self.add_unredacted(action)

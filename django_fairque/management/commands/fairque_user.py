@@ -20,24 +20,22 @@ class Command(QueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="every user with its backlog, running tasks, weight and limits")
+        add_action = self.add_actions(parser)
+        listing = add_action("list", "every user with its backlog, running tasks, weight and limits")
         listing.add_argument("--group", metavar="NAME", help="the members of this group only")
         for name, text in (
             ("pause", "start none of the user's tasks any more"),
             ("resume", "start them again"),
             ("purge", "cancel everything that waits"),
         ):
-            actions.add_parser(name, help=text).add_argument("user", help="the user's id")
-        weight = actions.add_parser("weight", help="set the share: 2 is twice that of a user of weight 1")
+            add_action(name, text).add_argument("user", help="the user's id")
+        weight = add_action("weight", "set the share: 2 is twice that of a user of weight 1")
         weight.add_argument("user", help="the user's id")
         weight.add_argument("weight", type=float, help="0.001 to 1000")
-        group = actions.add_parser(
-            "group", help="make it a member of a group, whose members share what one user would get"
-        )
+        group = add_action("group", "make it a member of a group, whose members share what one user would get")
         group.add_argument("user", help="the user's id")
         group.add_argument("group", nargs="?", help="the group's name; without one it leaves the group that it is in")
-        limit = actions.add_parser("limit", help="set limits; 'none' removes one")
+        limit = add_action("limit", "set limits; 'none' removes one")
         limit.add_argument("user", help="the user's id")
         limit.add_argument("--running", metavar="N", help="tasks at once")
         limit.add_argument("--rate", metavar="N/UNIT", help="starts per s, m, h or d, such as 100/m")

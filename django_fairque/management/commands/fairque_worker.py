@@ -35,7 +35,9 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--worker", metavar="ID", help="which of the configuration's workers to be, or a name of one's own")
         add("--config", metavar="FILE", help="a YAML file with the sections redis, worker, workers, queue, queues")
-        add("--queue", metavar="NAME", action="append", help="serve this queue; may be given several times")
+        add(
+            "--queue", metavar="NAME", nargs="+", action="extend", help="serve these queues; may be given several times"
+        )
         add("--users", metavar="A,B|*", help="serve these users only, * for everyone")
         add("--steal", metavar="C,D|*", help="serve these users while the others have nothing")
         add("--processes", metavar="N", type=int, help="how many processes run tasks")

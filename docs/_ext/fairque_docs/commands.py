@@ -39,11 +39,13 @@ def options(parser: ArgumentParser) -> str:
 
 
 def arguments(parser: ArgumentParser) -> list[Action]:
-    """The command's own options and arguments."""
+    """The command's own options and arguments; an action's without those that the command has as well (they have no default)."""
     return [
         each
         for each in parser._actions
-        if not EVERYWHERE & set(each.option_strings) and not isinstance(each, argparse._SubParsersAction)
+        if not EVERYWHERE & set(each.option_strings)
+        and not isinstance(each, argparse._SubParsersAction)
+        and each.default is not argparse.SUPPRESS
     ]
 
 

@@ -1,0 +1,139 @@
+"""What was captured, and where each of it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine import payload as json_payload
+from django_fairque.engine.records import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django_fairque.engine.models import Task
+    from django_fairque.engine.priority import Priority
+    from django_fairque.engine.records import Attempt
+    from django_fairque.tasks.waiting import Waiting
+
+
+@dataclass(eq=False)
+class Captured:
+    """One enqueued call. ``args`` and ``kwargs`` are as a worker would get them: JSON, so tuples are lists.
+
+    ``attempts`` is its history, as `TaskResult.errors` tells it; ``error`` what it raised at last.
+    """
+
+    task: Task
+    queue: str
+    hook: Waiting | None = None
+    state: TaskState = TaskState.QUEUED
+    result: Any = None
+    error: BaseException | None = None
+    progress: tuple[float, float, str] | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    args: list[Any] = field(init=False)
+    kwargs: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        payload = json_payload.loads(self.task.payload_bytes)
+        self.args, self.kwargs = payload["args"], payload["kwargs"]
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.args), *(f"{key}={value!r}" for key, value in self.kwargs.items())]
+        return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {self.priority.name}, queue {self.queue}>"
+
+    @property
+    def id(self) -> str:
+        return self.task.task_id
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    @property
+    def user_id(self) -> str:
+        return self.task.user_id
+
+    @property
+    def priority(self) -> Priority:
+        return self.task.priority
+
+    @property
+    def is_rolled_back(self) -> bool:
+        """Whether the transaction that it was enqueued in was rolled back."""
+        return self.hook is not None and not self.hook.is_alive
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it would be sent: neither canceled nor rolled back."""
+        return self.state is not TaskState.CANCELED and not self.is_rolled_back
+
+
+class Store:
+    """What one capture has taken in. ``tasks`` are those not cleared since, in their order; handles know all of them."""
+
+    def __init__(self, around: Store | None = None) -> None:
+        self.tasks: list[Captured] = []
+        self._around = around
+        self._known: dict[tuple[str, str], Captured] = {}
+
+    def add(self, captured: Captured) -> None:
+        self.tasks.append(captured)
+        self._known[captured.queue, captured.id] = captured
+
+    def known(self, queue: str) -> Iterator[tuple[Store, Captured]]:
+        """What was captured of a queue, here and in the captures around this one, with where that was."""
+        for (name, _), captured in self._known.items():
+            if name == queue and not captured.is_rolled_back:
+                yield self, captured
+        if self._around is not None:
+            yield from self._around.known(queue)
+
+    def find(self, queue: str, task_id: str) -> tuple[Store, Captured] | None:
+        captured = self._known.get((queue, task_id))
+        if captured is not None and not captured.is_rolled_back:
+            return self, captured
+        return None if self._around is None else self._around.find(queue, task_id)
+
+    def states(self) -> dict[Captured, TaskState]:
+        """The state that a queue would tell of each: that of a task which waits depends on what it waits for."""
+        newest = {(each.queue, each.id): each for each in self.tasks}
+        graph = {key: [(each.queue, parent) for parent in each.task.depends_on] for key, each in newest.items()}
+        found = {each: each.state for each in self.tasks}
+        for key in TopologicalSorter(graph).static_order():
+            if key in newest:
+                parents = [found[newest[parent]] for parent in graph[key] if parent in newest]
+                found[newest[key]] = _state_after(newest[key], parents)
+        return found
+
+    def state_of(self, captured: Captured) -> TaskState:
+        if captured.state is not TaskState.QUEUED or not captured.task.depends_on:
+            return captured.state
+        return self.states().get(captured, captured.state)
+
+    def position_of(self, captured: Captured) -> int | None:
+        states = self.states()
+        if states.get(captured) is not TaskState.QUEUED:
+            return None
+        waiting = [
+            each
+            for each, state in states.items()
+            if state is TaskState.QUEUED
+            and (each.queue, each.user_id) == (captured.queue, captured.user_id)
+            and not each.is_rolled_back
+        ]
+        waiting.sort(key=lambda each: -each.priority)
+        return waiting.index(captured)
+
+
+def _state_after(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
+    """Of a task, given the states of those that it depends on (not of what was enqueued before the capture)."""
+    policy = captured.task.on_dependency_failure
+    if captured.state is not TaskState.QUEUED:
+        return captured.state
+    if policy != "run" and (TaskState.CANCELED in parents or (policy == "cancel" and TaskState.FAILED in parents)):
+        return TaskState.CANCELED
+    is_free = all(parent.is_ended if policy == "run" else parent is TaskState.FINISHED for parent in parents)
+    return TaskState.QUEUED if is_free else TaskState.DEFERRED

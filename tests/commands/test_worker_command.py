@@ -1,0 +1,81 @@
+"""What `manage.py fairque_worker` makes of its options; tests/worker has what it does then."""
+
+from __future__ import annotations
+
+import sys
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import get_config, set_overrides
+from django_fairque.management.commands import fairque_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django import Settings
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, Any]]]:
+    """What a supervisor would be made with."""
+    settings.FAIRQUE = {"REDIS": {"HOST": "nowhere"}, "QUEUES": {"mail": {}, "sms": {}}}
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(fairque_worker, "Supervisor", lambda options, **more: made.update(more, options=options))
+
+    def start(*words: str) -> dict[str, Any]:
+        parser = fairque_worker.Command().create_parser("manage.py", "fairque_worker")
+        fairque_worker._supervisor(vars(parser.parse_args(words)), copied=False)
+        return made
+
+    yield start
+    set_overrides({})
+
+
+@pytest.mark.parametrize(
+    ("words", "queues"),
+    [
+        ("", ["default"]),
+        ("--queue mail", ["mail"]),
+        ("--queue default mail", ["default", "mail"]),
+        ("--queue mail --queue sms", ["mail", "sms"]),
+        ("--queue default mail --burst --queue sms", ["default", "mail", "sms"]),
+    ],
+)
+def test_it_takes_several_queues_at_once_or_one_by_one(
+    start: Callable[..., dict[str, Any]], words: str, queues: list[str]
+) -> None:
+    assert list(start(*words.split())["options"].queues) == queues
+    assert get_config().worker.queues == queues
+
+
+@pytest.mark.parametrize(
+    ("words", "debug", "stderr", "watches"),
+    [
+        ([], True, Terminal(), True),
+        ([], True, StringIO(), False),
+        ([], False, Terminal(), False),
+        (["--burst"], True, Terminal(), False),
+        (["--no-reload"], True, Terminal(), False),
+        (["--reload", "--no-reload"], True, Terminal(), False),
+        (["--reload"], False, StringIO(), True),
+    ],
+)
+def test_it_watches_the_code_when_a_person_would_want_that_unless_told(
+    start: Callable[..., dict[str, Any]],
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    debug: bool,
+    stderr: StringIO,
+    watches: bool,
+) -> None:
+    settings.DEBUG = debug
+    monkeypatch.setattr(sys, "stderr", stderr)
+    assert start(*words)["reload"] is watches

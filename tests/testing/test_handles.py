@@ -1,0 +1,327 @@
+"""What was captured answers every question of its handles: no server is asked, because there is none."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import transaction
+
+from django_fairque import (
+    Discard,
+    FairQueueError,
+    Priority,
+    Retry,
+    Task,
+    TaskCanceledError,
+    TaskFailedError,
+    TaskNotFinishedError,
+    TaskNotFoundError,
+    TaskResult,
+    TaskState,
+    TaskWaitTimeoutError,
+    current_task,
+    task,
+)
+from django_fairque.engine.lookup import Progress
+from django_fairque.engine.records import Attempt
+from django_fairque.engine.runs import RunView
+from django_fairque.tasks.pipelines import PipelineResult
+from django_fairque.testing import capture_tasks, eager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from django_fairque.testing import Capture
+
+pytestmark = pytest.mark.usefixtures("nobody_answers")
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"sent_as": ("another",), "wait": (0.001,), "await_": (0.001,)}
+TWINS = {"wait": "await_"}
+"""The asynchronous names that are not an "a" before the synchronous one."""
+ENDS: dict[str, Exception | None] = {
+    "returns": None,
+    "raises": ValueError("no"),
+    "retries": Retry(5, "not yet"),
+    "discards": Discard("unwanted"),
+}
+
+
+@pytest.fixture
+def work() -> Any:
+    @task(name="work")
+    def work(how: str) -> str:
+        current_task().progress(1, 2, "half")
+        if error := ENDS[how]:
+            raise error
+        return how
+
+    return work
+
+
+async def awaited(value: Coroutine[Any, Any, Any]) -> Any:
+    return await value
+
+
+def answer(handle: Any, name: str) -> Any:
+    """What a public name of a handle says, such that it can be compared; an error's class if it raises one."""
+    try:
+        value = getattr(handle, name)
+        if callable(value):
+            value = value(*ARGUMENTS.get(name, ()))
+        if hasattr(value, "__await__"):
+            value = async_to_sync(awaited)(value)
+    except FairQueueError as error:
+        return type(error)
+    return "itself" if value is handle else comparable(value)
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [comparable(each) for each in value]
+    if isinstance(value, TaskResult):
+        return value.id
+    if isinstance(value, Task):
+        return (value.task_id, value.state)
+    if isinstance(value, Attempt):
+        return (value.kind, value.error)
+    if isinstance(value, RunView):
+        return (value.run_id, value.state)
+    return value
+
+
+def answers(make: Callable[[], Any]) -> dict[str, Any]:
+    """By each public name there is, what a new handle says."""
+    return {name: answer(make(), name) for name in dir(make()) if not name.startswith("_")}
+
+
+def expected(always: dict[str, Any], **asked: Any) -> dict[str, Any]:
+    """Coroutines say the same."""
+    return {**always, **asked, **{TWINS.get(name, f"a{name}"): value for name, value in asked.items()}}
+
+
+def of_a_task(state: TaskState | None, **asked: Any) -> dict[str, Any]:
+    asked = {"state": state, "progress": None, "position": None, "errors": [], "refresh": "itself", **asked}
+    asked.setdefault("wait", asked["result"])
+    seen = None if state is None else ("w", state)
+    return expected({"id": "w", "queue": "mail", "is_waiting": False, "sent_as": None, "task": seen}, **asked)
+
+
+HALF = Progress(1, 2, "half")
+ENDED = {
+    "returns": of_a_task(TaskState.FINISHED, result="returns", progress=HALF, cancel=False),
+    "raises": of_a_task(
+        TaskState.FAILED, result=TaskFailedError, progress=HALF, cancel=False, errors=[("failed", "ValueError: no")]
+    ),
+    "retries": of_a_task(
+        TaskState.SCHEDULED,
+        result=TaskNotFinishedError,
+        wait=TaskWaitTimeoutError,
+        progress=HALF,
+        cancel=True,
+        errors=[("failed", "not yet")],
+    ),
+    "discards": of_a_task(
+        TaskState.CANCELED, result=TaskCanceledError, progress=HALF, cancel=False, errors=[("discarded", "unwanted")]
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_task_that_has_run(work: Any, how: str) -> None:
+    def make() -> TaskResult:
+        with capture_tasks() as capture:
+            result: TaskResult = work.using(queue="mail", task_id="w").enqueue(how)
+            capture.run(raise_errors=False)
+        return result
+
+    assert answers(make) == ENDED[how]
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_one_that_has_run_at_once_by_its_id(work: Any, how: str) -> None:
+    def make() -> TaskResult:
+        with eager():
+            with contextlib.suppress(ValueError):
+                work.using(queue="mail", task_id="w").enqueue(how)
+            return TaskResult("w", "mail")
+
+    assert answers(make) == ENDED[how]
+
+
+def test_one_that_has_not_run(work: Any) -> None:
+    def make() -> TaskResult:
+        with capture_tasks():
+            for user, priority in (("acme", 3), ("acme", 2), ("other", 3)):
+                work.using(queue="mail", user_id=user, priority=Priority(priority)).enqueue("returns")
+            work.using(user_id="acme").enqueue("returns")  # in another queue
+            result: TaskResult = work.using(queue="mail", task_id="w", user_id="acme").enqueue("returns")
+            for priority in (3, 4):
+                work.using(queue="mail", user_id="acme", priority=Priority(priority)).enqueue("returns")
+        return result
+
+    assert answers(make) == of_a_task(
+        TaskState.QUEUED, result=TaskNotFinishedError, wait=TaskWaitTimeoutError, cancel=True, position=2
+    )
+
+
+def test_one_that_was_canceled(work: Any) -> None:
+    def make() -> TaskResult:
+        with capture_tasks():
+            result: TaskResult = work.using(queue="mail", task_id="w").enqueue("returns")
+            result.cancel()
+        return result
+
+    assert answers(make) == of_a_task(
+        TaskState.CANCELED, result=TaskCanceledError, cancel=False, errors=[("canceled", "")]
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_that_was_rolled_back(work: Any) -> None:
+    def make() -> TaskResult:
+        with capture_tasks(), contextlib.suppress(ZeroDivisionError), transaction.atomic():
+            result: TaskResult = work.using(queue="mail", task_id="w").enqueue("returns")
+            raise ZeroDivisionError
+        return result
+
+    unknown = {"result": TaskNotFoundError, "cancel": TaskNotFoundError, "position": TaskNotFoundError}
+    assert answers(make) == of_a_task(None, **unknown)
+
+
+def test_one_that_nobody_knows() -> None:
+    def make() -> TaskResult:
+        with capture_tasks():
+            return TaskResult("w", "mail")
+
+    unknown = {"result": TaskNotFoundError, "cancel": TaskNotFoundError, "position": TaskNotFoundError}
+    assert answers(make) == of_a_task(None, **unknown)
+
+
+def of_a_run(state: str, **asked: Any) -> dict[str, Any]:
+    asked = {"state": state, "view": ("r", state), "wait": state, **asked}
+    return expected({"id": "r", "queue": "mail", "results": ["first", "second"]}, **asked)
+
+
+def sent(work: Any, how: str) -> PipelineResult:
+    first, second = (work.using(queue="mail", task_id=name) for name in ("first", "second"))
+    run: PipelineResult = (first.s(how) >> second.s("returns")).enqueue(run_id="r")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "canceled"),
+    [("returns", "finished", 0), ("raises", "failed", 1), ("discards", "canceled", 0)],
+)
+def test_a_pipeline_that_has_run(work: Any, how: str, state: str, canceled: int) -> None:
+    def make() -> PipelineResult:
+        with capture_tasks() as capture:
+            run = sent(work, how)
+            capture.run(raise_errors=False)
+        return run
+
+    assert answers(make) == of_a_run(state, cancel=canceled)
+
+
+def test_one_that_has_run_at_once(work: Any) -> None:
+    def make() -> PipelineResult:
+        with eager():
+            return sent(work, "returns")
+
+    assert answers(make) == of_a_run("finished", cancel=0)
+
+
+def test_a_pipeline_that_has_not_run(work: Any) -> None:
+    def make() -> PipelineResult:
+        with capture_tasks():
+            return sent(work, "returns")
+
+    assert answers(make) == of_a_run("running", wait=TaskWaitTimeoutError, cancel=2)
+
+
+def test_a_canceled_pipeline_does_not_run(fairque: Capture, work: Any) -> None:
+    run = sent(work, "returns")
+    assert run.cancel() == 2
+    assert run.state == "canceled"
+    assert fairque.run() == len(fairque) == 0
+
+
+def test_what_cancels_itself_stays_canceled(fairque: Capture) -> None:
+    @task(name="gives_up")
+    def gives_up() -> None:
+        assert TaskResult(current_task().id).cancel()
+        raise ValueError("no")
+
+    result = gives_up.enqueue()
+    assert fairque.run() == 1
+    assert result.state is TaskState.CANCELED
+
+
+def test_a_step_waits_for_the_one_before(fairque: Capture, work: Any) -> None:
+    first, second = sent(work, "returns").results
+    assert (first.state, second.state, second.position) == (TaskState.QUEUED, TaskState.DEFERRED, None)
+    assert first.cancel()
+    assert second.state is TaskState.CANCELED  # as in a queue: what depends on it is canceled with it
+    assert fairque.run() == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [("wait", TaskState.DEFERRED), ("cancel", TaskState.CANCELED), ("run", TaskState.FINISHED)],
+)
+def test_a_failure_does_to_the_next_what_that_says(fairque: Capture, work: Any, policy: Any, state: TaskState) -> None:
+    failing = work.enqueue("raises")
+    after = work.using(depends_on=[failing], on_dependency_failure=policy).enqueue("returns")
+    last = work.using(depends_on=[after], on_dependency_failure="run").enqueue("returns")
+    fairque.run(raise_errors=False)
+    assert after.state is state
+    assert last.state is (TaskState.DEFERRED if policy == "wait" else TaskState.FINISHED)
+
+
+def test_a_failure_is_told_by_its_text(fairque: Capture, work: Any) -> None:
+    result = work.enqueue("raises")
+    fairque.run(raise_errors=False)
+    with pytest.raises(TaskFailedError, match="ValueError: no"):
+        result.result()
+    (attempt,) = result.errors
+    assert "raise error" in attempt.traceback
+    assert fairque[0].attempts == [attempt]
+
+
+@pytest.fixture(params=["task", "pipeline"])
+def unended(request: pytest.FixtureRequest, work: Any) -> Iterator[Any]:
+    with capture_tasks():
+        yield work.enqueue("returns") if request.param == "task" else sent(work, "returns")
+
+
+def test_nobody_waits_for_ever_for_what_nothing_runs(unended: Any) -> None:
+    with pytest.raises(
+        TaskWaitTimeoutError, match=r"has not ended, and nothing runs it while tasks are captured.*run\(\)"
+    ):
+        unended.wait()
+
+
+async def test_nor_in_a_coroutine(unended: Any) -> None:
+    with pytest.raises(TaskWaitTimeoutError, match=r"nothing runs it while tasks are captured.*run\(\)"):
+        await unended.await_()
+
+
+async def test_one_waits_while_another_runs_it(fairque: Capture, work: Any) -> None:
+    import asyncio
+
+    result = await work.aenqueue("returns")
+    waiting = asyncio.create_task(result.await_(timeout=30))
+    await sync_to_async(fairque.run)()
+    assert await waiting == "returns"
+
+
+def test_handles_outlive_what_they_were_made_in(work: Any) -> None:
+    with capture_tasks() as capture:
+        result, run = work.enqueue("returns"), sent(work, "returns")
+        capture.clear()
+        with capture_tasks():
+            again, run_again = TaskResult(result.id), PipelineResult(run.id, run.queue, {})
+    assert result.state is again.state is TaskState.QUEUED
+    assert run.state == run_again.state == "running"

@@ -1,0 +1,186 @@
+"""Running what was captured: batches as a worker makes them, and `run_tasks` where tasks are captured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import (
+    BatchResult,
+    ConfigurationError,
+    Discard,
+    Retry,
+    TaskState,
+    TaskUsageError,
+    current_task,
+    task,
+)
+from django_fairque.testing import capture_tasks, eager, private_server, run_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.testing import Capture
+
+pytestmark = pytest.mark.usefixtures("nobody_answers")
+
+
+@pytest.fixture
+def calls() -> list[list[int]]:
+    """The items of each call of `index`."""
+    return []
+
+
+@pytest.fixture
+def index(calls: list[list[int]]) -> Any:
+    @task(name="index", batch=3)
+    def index(items: list[int]) -> list[str]:
+        calls.append(items)
+        for item, context in zip(items, current_task().batch, strict=True):
+            context.progress(item, 9)
+        return [f"{context.id} {item}" for item, context in zip(items, current_task().batch, strict=True)]
+
+    return index
+
+
+def many(task: Any, *items: int) -> list[Any]:
+    results: list[Any] = task.enqueue_many([((item,), {}) for item in items])
+    return results
+
+
+def test_a_batch_task_is_called_with_what_a_worker_would_give_it(
+    fairque: Capture, index: Any, calls: list[list[int]]
+) -> None:
+    @task(name="other")
+    def other() -> None:
+        calls.append([])
+
+    results = many(index, 1, 2)
+    other.enqueue()
+    results += many(index, 3, 4)
+    elsewhere = many(index.using(queue="mail"), 5)
+    assert fairque.run() == 6
+    assert calls == [[1, 2, 3], [], [4], [5]]
+    assert [each.result() for each in results] == [f"{each.id} {n}" for n, each in enumerate(results, 1)]
+    assert [each.progress.current for each in results + elsewhere] == [1, 2, 3, 4, 5]
+
+
+def test_at_once_too(index: Any, calls: list[list[int]]) -> None:
+    with eager():
+        assert [each.state for each in many(index, 1, 2, 3, 4)] == [TaskState.FINISHED] * 4
+    assert calls == [[1, 2, 3], [4]]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_each_item_has_its_own_outcome(fairque: Capture, is_async: bool) -> None:
+    def answer(items: list[str]) -> BatchResult:
+        said = BatchResult(items)
+        said.ok(items.index("ok"), "boom")
+        said.fail(items.index("fail"), "boom")
+        said.retry(items.index("retry"))
+        said.discard(items.index("discard"))
+        return said
+
+    async def answer_later(items: list[str]) -> BatchResult:
+        return answer(items)
+
+    function: Any = answer_later if is_async else answer
+    mixed: Any = task(name="mixed", batch=10)(function)
+    results = mixed.enqueue_many([((item,), {}) for item in ("ok", "fail", "retry", "discard", "forgotten")])
+    with pytest.raises(RuntimeError, match="boom"):
+        fairque.run()
+    states = [TaskState.FINISHED, TaskState.FAILED, TaskState.SCHEDULED, TaskState.CANCELED, TaskState.FAILED]
+    assert [each.state for each in results] == states
+    assert results[0].result() == "boom"
+    assert "says nothing of this item" in results[4].errors[0].error
+
+
+@pytest.mark.parametrize(
+    ("answer", "states"),
+    [
+        (lambda _: None, [TaskState.FINISHED] * 4),
+        (lambda items: [ValueError("no"), Retry(1), Discard(), 1][: len(items)], None),
+        (lambda _: [1], [TaskState.FAILED] * 4),
+        (lambda _: 1 / 0, [TaskState.FAILED] * 4),
+    ],
+)
+def test_whatever_it_answers(fairque: Capture, answer: Callable[..., Any], states: list[TaskState] | None) -> None:
+    whole: Any = task(name="whole", batch=4)(answer)
+    results = many(whole, 1, 2, 3, 4)
+    assert fairque.run(raise_errors=False) == 4
+    assert [each.state for each in results] == states or [
+        TaskState.FAILED,
+        TaskState.SCHEDULED,
+        TaskState.CANCELED,
+        TaskState.FINISHED,
+    ]
+
+
+def test_a_wrong_answer_is_raised(fairque: Capture) -> None:
+    short: Any = task(name="short", batch=4)(lambda _: [1])
+    many(short, 1, 2)
+    with pytest.raises(TaskUsageError, match="called with 2 items"):
+        fairque.run()
+
+
+def test_one_that_another_has_canceled_or_run_does_not_run_again(calls: list[list[int]]) -> None:
+    @task(name="note")
+    def note(number: int) -> None:
+        calls.append([number])
+
+    @task(name="last", batch=2)
+    def last(items: list[int]) -> None:
+        calls.append(items)
+        note.enqueue(5)
+
+    with eager():
+        many(last, 1, 2, 3, 4)
+    assert sorted(map(tuple, calls)) == [(1, 2), (3, 4), (5,), (5,)]
+
+    with capture_tasks() as capture:
+
+        @task(name="cancels")
+        def cancels() -> None:
+            capture[1].state = TaskState.CANCELED
+
+        cancels.enqueue()
+        note.enqueue(6)
+        assert capture.run() == 1
+
+
+class TestRunTasks:
+    """Where tasks are captured there is nothing in a queue: it runs what was captured."""
+
+    def test_it_runs_what_was_captured(self, fairque: Capture, index: Any, calls: list[list[int]]) -> None:
+        many(index, 1, 2)
+        many(index.using(queue="mail"), 3)
+        assert run_tasks("mail") == 1
+        assert run_tasks() == 2
+        assert calls == [[3], [1, 2]]
+        assert [each.state for each in fairque] == [TaskState.FINISHED] * 3
+
+    def test_errors_are_raised(self, fairque: Capture) -> None:
+        @task(name="bad")
+        def bad() -> None:
+            raise ValueError("no")
+
+        bad.enqueue()
+        with pytest.raises(ValueError, match="no"):
+            run_tasks()
+
+    def test_a_queue_that_is_not_declared(self, fairque: Capture) -> None:
+        with pytest.raises(ConfigurationError, match="did you mean 'mail'"):
+            run_tasks("mial")
+
+    def test_of_a_server_of_the_tests_own_it_runs_what_is_there(self, index: Any, calls: list[list[int]]) -> None:
+        @task(name="sends")
+        def sends() -> None:
+            many(index, 1)
+
+        with private_server():
+            sends.enqueue()
+            with capture_tasks() as capture:
+                assert run_tasks() == 1
+                assert [each.args for each in capture] == [[1]]
+        assert calls == []
