@@ -163,10 +163,9 @@ class TestDeaths:
 
     def test_not_of_what_a_worker_reports(self, make_queue: MakeQueue) -> None:
         queue = make_queue(max_deliveries=1)
-        for report in (Outcome.fail, Outcome.crash, Outcome.poison):
+        for kind in ("fail", "crash", "poison"):
             queue.push(task(), now=NOW)
             lease = queue.pop("w", now=NOW)
             assert lease is not None
-            outcome = report(lease, "x", delay=None) if report == Outcome.fail else report(lease, "x")
-            assert queue.settle([outcome], worker="w", now=NOW).statuses == ["dead"]
+            assert queue.settle([Outcome(lease, kind, b"x")], worker="w", now=NOW).statuses == ["dead"]
         assert told(queue, NOW) == []

@@ -79,3 +79,6 @@ class Labelled(models.Model):
 
 class Album(Labelled):
     title = models.CharField(max_length=50, default="")
+
+    def __str__(self) -> str:
+        return self.title

@@ -90,9 +90,9 @@ def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], capl
     assert "the schedule 'b' can't be used" in error.msg
 
 
-@pytest.mark.parametrize("option", ["delay", "expires"])
-def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue], option: str) -> None:
-    @task(name="shop.timed", **{option: 60})
+@pytest.mark.parametrize("times", [{"delay": 60.0}, {"expires": 60.0}])
+def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue], times: dict[str, float]) -> None:
+    @task(name="shop.timed", delay=times.get("delay"), expires=times.get("expires"))
     def timed() -> None: ...
 
     good = {"task": "shop.report", "every": 60, "args": ["x"]}

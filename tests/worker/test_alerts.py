@@ -58,7 +58,9 @@ def test_receivers_hear_of_a_task_that_is_ended_with_its_process(
         return [line.decode() for line in lines]
 
     eventually(lambda: len(heard()) == len(expected))
-    assert [line.partition(" django_fairque.tasks.errors.TaskTimeoutError: it ran for")[0] for line in heard()] == expected
+    assert [
+        line.partition(" django_fairque.tasks.errors.TaskTimeoutError: it ran for")[0] for line in heard()
+    ] == expected
 
 
 def test_a_schedule_fires_by_itself(queue: FairQueue, start_worker: StartWorker) -> None:
