@@ -6,7 +6,7 @@ receiver can be for one kind of task.
 ===================  ======================================================================  ==============================
 signal               when, and where it is sent                                              keyword arguments
 ===================  ======================================================================  ==============================
-``task_pushed``      the queue has accepted it; in the process that enqueued it              ``task``, ``queue``
+``task_pushed``      the queue has accepted it; in the process that sent it there            ``task``, ``queue``
 ``task_started``     right before it runs; in its own thread, or awaited on its loop         ``task``, ``queue``
 ``task_finished``    its result is stored                                                    ``task``, ``queue``, ``took``
 ``task_failed``      an attempt failed, whatever follows                                     ... and ``error``

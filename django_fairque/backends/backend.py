@@ -94,7 +94,7 @@ class FairqueBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """The result of that id, looked for in ``QUEUES``.
+        """The result of that id, looked for in ``QUEUES`` first.
 
         Raises:
             TaskResultDoesNotExist: no queue knows it (any more), or its function is not declared in this process.
@@ -159,16 +159,18 @@ class FairqueBackend(BaseTaskBackend):
         return self.settings.user(task, args, kwargs)
 
     def _queues_of(self, result_id: object) -> Sequence[str]:
-        """Where it may be: an id doesn't say. Nothing is in a queue that is not declared."""
+        """Where it may be: an id doesn't say. Schedules send to any queue; nothing is in one that is not declared."""
         try:
             check_id(result_id, "result_id")
         except TaskValidationError:
             raise TaskResultDoesNotExist(result_id) from None
-        declared = get_config().queues
-        return sorted(set(declared) & (self.queues or set(declared)), key=lambda name: (name != "default", name))
+        return sorted(get_config().queues, key=lambda name: (not self._is_ours(name), name != "default", name))
+
+    def _is_ours(self, queue: str) -> bool:
+        return not self.queues or queue in self.queues
 
     def _stored(self, record: Record, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
         known = definition.find(record.name)
-        if known is None:
+        if known is None or not (self._is_ours(queue) or results.alias_of(known.task, record) == self.alias):
             raise TaskResultDoesNotExist(record.task_id)
         return results.stored(known.task, record, queue, attempts, self.alias)

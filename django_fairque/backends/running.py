@@ -19,13 +19,15 @@ from django.utils import timezone
 from django_fairque.engine.errors import RedisConnectionError
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.control import Discard, Retry
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.tasks.queues import aget_queue, get_queue
+from django_fairque.tasks.stopping import TaskRevoked, stopped
 
 from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from django_fairque.engine.records import Attempt
 
@@ -71,9 +73,7 @@ def _async_runner(task: AnyTask) -> Callable[..., Any]:
         attempt = _Attempt(task, await _aearlier())
         await task_started.asend_robust(sender=attempt.sender, task_result=attempt.result)
         try:
-            value = attempt.returned(await task.func(*attempt.before(args), **kwargs))
-        except asyncio.CancelledError:
-            raise
+            value = attempt.returned(await _limited(task.func(*attempt.before(args), **kwargs)))
         except BaseException as error:
             if attempt.ended_with(error):
                 # Not asend_robust: the tasks that it makes for receivers don't know of the error that is handled here.
@@ -84,6 +84,16 @@ def _async_runner(task: AnyTask) -> Callable[..., Any]:
         return value
 
     return run
+
+
+async def _limited(call: Awaitable[Any]) -> Any:
+    """The call's value. A time limit cancels coroutines; here it is raised where they were, as it is in threads."""
+    try:
+        return await call
+    except asyncio.CancelledError as canceled:
+        if stopped.get().kind is not SoftTimeLimitExceeded:
+            raise
+        raise SoftTimeLimitExceeded().with_traceback(canceled.__traceback__) from None
 
 
 class _Attempt:
@@ -105,8 +115,10 @@ class _Attempt:
         return value
 
     def ended_with(self, error: BaseException) -> bool:
-        """Whether the error ends the task: not if it will be tried again."""
+        """Whether the error ends the task: not if it will be tried again, or is not this worker's any more."""
         if isinstance(error, Retry) or (not isinstance(error, Discard) and _running().retries_left):
+            return False
+        if _is_given_up(error):
             return False
         kind = type(error)
         described = TaskError(
@@ -117,6 +129,13 @@ class _Attempt:
 
     def _end(self, status: Any, **fields: Any) -> None:
         results.update(self.result, status=status, finished_at=timezone.now(), **fields)
+
+
+def _is_given_up(error: BaseException) -> bool:
+    """Whether the worker has stopped it because it was canceled or lost, or is given back."""
+    return isinstance(error, TaskRevoked) or (
+        isinstance(error, asyncio.CancelledError) and stopped.get().kind is not None
+    )
 
 
 def _running() -> RunningTask:

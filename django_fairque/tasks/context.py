@@ -182,7 +182,7 @@ class RunningTask(TaskContext):
     def cancelled(self) -> bool:
         if self._reports is not None and self._reports.lease_lost:
             return True
-        return self._lease.task_id in self._services.revoked
+        return self._lease.key in self._services.revoked
 
     @property
     def batch(self) -> tuple[TaskContext, ...]:

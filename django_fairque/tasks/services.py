@@ -12,9 +12,10 @@ from .queues import get_queue
 from .unknown import UnknownTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
 
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.lease import Lease, LeaseKey
     from django_fairque.engine.options import QueueConfig
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.xcom import XCom
@@ -32,11 +33,11 @@ class Services:
         send_progress: writes ``(lease, current, total, message)``. It may block; it is never called from an event
             loop's thread and may raise any error of the engine.
         handler: called with the payload of tasks that are bare payloads (``WorkerConfig.handler``).
-        timeout: seconds a task may run that has no limit of its own.
+        timeout: seconds a task may run when neither it nor its queue says.
         own_queue: the queue to read from; by default the configured one of this name.
         tracing: whether each run has a span of OpenTelemetry.
         signing: what is asked of signatures: on, off or verify-only.
-        revoked: the ids of tasks canceled under this worker; may change at any time, from any thread.
+        revoked: the leases of tasks canceled under this worker; may change at any time, from any thread.
     """
 
     queue: str
@@ -44,7 +45,7 @@ class Services:
     send_progress: Callable[[Lease, float, float, str], object]
     handler: Callable[[Any], Any] | None = None
     timeout: float | None = None
-    revoked: Container[str] = frozenset()
+    revoked: AbstractSet[LeaseKey] = frozenset()
     own_queue: FairQueue | None = None
     tracing: bool = False
     signing: str = field(default_factory=signing.mode)

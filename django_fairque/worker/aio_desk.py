@@ -8,30 +8,31 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
-
 from django_fairque.engine.errors import FairQueueError, ServerRefusedError
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.tasks.execution import aexecute, arun_batch, execute, prepare, run_batch
+from django_fairque.tasks.execution import aexecute, arun_batch, run_batch
+from django_fairque.tasks.stopping import TaskRevoked
 
 from . import database
+from .coroutines import Stoppable
 from .epochs import Epochs
 from .keeper import MOST_ALERTS, RECORD_TTL, pause_after
 from .lane import Lane
-from .limits import Guard, TaskRevoked, guarded
+from .limits import Guard, guarded
 from .log import Reporter, logger
 from .outage import Outage
 from .puller import PATIENCE
-from .setting import all_failed, batch_of, imported, services, timeout_of
+from .revoked import Revoked
+from .setting import all_failed, batch_of, imported, prepare_all, run_one, services, timeout_of
 from .wishes import Wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import ThreadPoolExecutor
 
     from django_fairque.engine.aio import AsyncFairQueue
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.lease import Lease, LeaseKey
     from django_fairque.tasks.execution import Run
     from django_fairque.tasks.services import Services
 
@@ -58,6 +59,8 @@ class Desk:
         )
         self.called = asyncio.Event()
         self.running: dict[asyncio.Task[None], Work] = {}
+        self._coroutines: set[Stoppable] = set()
+        """Those of `running`."""
         self._worker = worker
         self._options = options
         self._patient = queue.repeating_for(PATIENCE)
@@ -66,7 +69,9 @@ class Desk:
         self._wishes = Wishes()
         self._epochs = Epochs()
         self._reporter = Reporter()
-        self._revoked: set[str] = set()
+        self._revoked = Revoked()
+        self._stops: dict[LeaseKey, Callable[[type[BaseException]], object]] = {}
+        """How to interrupt what runs. Not of batches: their other tasks are still wanted."""
         self.watcher: asyncio.Task[None] | None = None
         """Waits for news, and ends with them."""
         self._services = self._made_services()
@@ -82,6 +87,13 @@ class Desk:
     # --- talking to the server ---
 
     async def pull(self) -> None:
+        try:
+            await self._pull()
+        finally:
+            for coroutine in self._coroutines:  # to be given back: nobody asks for its outcome any more
+                coroutine.kind = coroutine.kind or TaskRevoked
+
+    async def _pull(self) -> None:
         lane = self.lane
         while not lane.is_done:
             now = monotonic()
@@ -159,7 +171,7 @@ class Desk:
             if loss := self._epochs.heard(self.queue.label, beat):
                 self._worker.herald.announce([loss])
                 if loss.kind == "emptied":
-                    self._revoke([each.task_id for each in self.running.values() if not isinstance(each, list)])
+                    self._revoke([each.key for each in self.running.values() if not isinstance(each, list)])
             if wish := self._wishes.heard(self.queue.label, beat.wish):
                 self._worker.follow(wish)
             await asyncio.sleep(self._options.renew_every)
@@ -206,41 +218,43 @@ class Desk:
         leases = work if isinstance(work, list) else [work]
         try:
             outcomes = await self._outcomes(leases)
+        except asyncio.CancelledError:  # the worker ends
+            self.lane.outcomes.extend(map(Outcome.release, leases))
+            raise
         except Exception:  # noqa: BLE001 - a fault of ours must not leave a lease without an outcome
             logger.exception("the worker itself failed while it ran a task; the task is given back as crashed")
             outcomes = [Outcome.crash(lease, "the worker failed while it ran this task") for lease in leases]
-        self.lane.outcomes.extend(self._still_ours(outcome) for outcome in outcomes)
+        self.lane.outcomes.extend(map(self._revoked.settle, outcomes))
 
     async def _outcomes(self, leases: list[Lease]) -> list[Outcome]:
-        prepared = [prepare(lease, self._services) for lease in leases]
-        outcomes = [each for each in prepared if isinstance(each, Outcome)]
-        runs = [each for each in prepared if not isinstance(each, Outcome)]
+        runs, outcomes = prepare_all(leases, self._services)
         return outcomes + (await self._run(runs) if runs else [])
-
-    def _still_ours(self, outcome: Outcome) -> Outcome:
-        if outcome.lease.task_id in self._revoked:
-            self._revoked.discard(outcome.lease.task_id)
-            return Outcome.release(outcome.lease)
-        return outcome
 
     async def _run(self, runs: list[Run]) -> list[Outcome]:
         started, timeout = monotonic(), max(map(timeout_of, runs))
-        if not runs[0].definition.is_async:
-            return await self._in_thread(runs, started, timeout)
         try:
-            return await asyncio.wait_for(self._coroutine(runs), timeout)
-        except asyncio.TimeoutError:
-            return all_failed(runs, SoftTimeLimitExceeded(), started)
-        except asyncio.CancelledError:
-            if self._all_revoked(runs):
-                return [Outcome.release(run.lease) for run in runs]
-            raise
+            if runs[0].definition.is_async:
+                return await self._on_loop(runs, started, timeout)
+            return await self._in_thread(runs, started, timeout)
         finally:
-            if database.is_open_elsewhere():
-                await sync_to_async(database.tidy)()
+            self._stops.pop(runs[0].lease.key, None)
 
-    def _all_revoked(self, runs: list[Run]) -> bool:
-        return all(run.lease.task_id in self._revoked for run in runs)
+    def _let_stop(self, runs: list[Run], stop: Callable[[type[BaseException]], object]) -> None:
+        if not runs[0].definition.options.batch:
+            self._stops[runs[0].lease.key] = stop
+
+    async def _on_loop(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
+        coroutine = Stoppable(partial(self._coroutine, runs), timeout, SoftTimeLimitExceeded)
+        self._coroutines.add(coroutine)
+        self._let_stop(runs, coroutine.stop)
+        try:
+            outcomes: list[Outcome] = await coroutine.run()
+        except asyncio.CancelledError:
+            # Without a kind nobody has canceled it: the task itself has raised this.
+            return all_failed(runs, (coroutine.kind or asyncio.CancelledError)(), started)
+        finally:
+            self._coroutines.discard(coroutine)
+        return outcomes
 
     async def _coroutine(self, runs: list[Run]) -> list[Outcome]:
         if runs[0].definition.options.batch:
@@ -249,30 +263,29 @@ class Desk:
 
     async def _in_thread(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
         loop, guard = asyncio.get_running_loop(), Guard()
-        timer = loop.call_later(timeout, partial(guard.interrupt, SoftTimeLimitExceeded, started=started))
+        stop = partial(guard.interrupt, started=started)
+        timer = loop.call_later(timeout, stop, SoftTimeLimitExceeded)
+        self._let_stop(runs, stop)
         work = loop.run_in_executor(self._threads, _run_in_thread, runs, guard, started, timeout)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            guard.interrupt(TaskRevoked, started=started)
-            if not self._all_revoked(runs):
-                raise
-            return await asyncio.shield(work)  # the thread is busy until it is over
+            stop(TaskRevoked)
+            raise
         finally:
             timer.cancel()
 
-    def _revoke(self, task_ids: Sequence[str]) -> None:
-        if not task_ids:
-            return
-        self._revoked.update(task_ids)
-        for task, work in list(self.running.items()):
-            if not isinstance(work, list) and work.task_id in self._revoked:
-                task.cancel()
+    def _revoke(self, leases: Sequence[LeaseKey]) -> None:
+        """Stop the tasks of these leases if they run here; those that have not begun won't."""
+        self._revoked.hear(leases)
+        for lease in leases:
+            if stop := self._stops.get(lease):
+                stop(TaskRevoked)
 
 
 def _run_in_thread(runs: list[Run], guard: Guard, started: float, timeout: float) -> list[Outcome]:
     def body() -> list[Outcome]:
-        return run_batch(runs) if runs[0].definition.options.batch else [execute(runs[0])]
+        return run_batch(runs) if runs[0].definition.options.batch else [run_one(runs[0])]
 
     try:
         return guarded(guard, started, timeout, body, lambda error: all_failed(runs, error, started))

@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.lease import LeaseKey
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.context import SpawnContext
@@ -43,6 +45,10 @@ class Running:
     @property
     def tokens(self) -> list[int]:
         return [token for token, _, _ in self.tasks]
+
+    @property
+    def keys(self) -> list[LeaseKey]:
+        return [LeaseKey(name, token) for token, _, name in self.tasks]
 
 
 class Board:

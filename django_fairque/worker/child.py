@@ -26,7 +26,8 @@ server waits longer for its turn than for the server."""
 
 READY, RETIRING, DONE = "ready", "retiring", "done"
 """What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(DONE,)`` when all that is left is to exit. It is told
-``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", ids)`` and ``("news", alerts and endings)``."""
+``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", lane, leases)`` and
+``("news", alerts and endings)``."""
 
 UNUSABLE = 3
 """Exit code of a child that could not begin, and said why."""
@@ -90,7 +91,7 @@ def _listen(line: Connection, core: Core) -> None:
         elif message[0] == "news":
             core.herald.announce(message[1])
         else:
-            core.revoke(message[1])
+            core.revoke(*message[1:])
 
 
 def _say(line: Connection, *message: str) -> None:

@@ -6,7 +6,7 @@ A queue of several shards has a puller for each.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
 
@@ -22,17 +22,19 @@ from .memory import resident_mb
 from .outage import Outages
 from .places import places_of
 from .puller import Puller
+from .revoked import Revoked
 from .setting import batch_of, imported, services
 from .slots import Crew, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from django_fairque.engine.lease import LeaseKey
     from django_fairque.engine.queue import FairQueue
 
     from .board import Board
     from .options import WorkerOptions
-    from .places import Turn
+    from .places import Place, Turn
 
 LOOK_AT_MEMORY = 1.0
 """Seconds between looks at the memory limit."""
@@ -60,22 +62,13 @@ class Core:
         self._on_retire = on_retire
         self._reporter = Reporter()
         self._memory_due = 0.0
-        revoked: set[str] = set()
         handler = imported(options.handler)
         places = [place for queue in queues for place in places_of(queue)]
         self.outages = Outages([place.queue for place in places])
-        desks = [
-            Desk(
-                self._lane(index, place.turn),
-                services(place.queue, options, revoked, handler, place.queue.set_progress),
-                Bell(),
-                Bell(),
-            )
-            for index, place in enumerate(places)
-        ]
+        desks = [self._desk(index, place, handler) for index, place in enumerate(places)]
         self.herald = Herald(options, finder(queues))
         self._courier = Courier()
-        self._crew = Crew(desks, options.slots, board, revoked)
+        self._crew = Crew(desks, options.slots, board)
         self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)
         self._pullers = [
             Puller(
@@ -94,6 +87,11 @@ class Core:
             )
             for place, desk in zip(places, desks, strict=True)
         ]
+
+    def _desk(self, index: int, place: Place[FairQueue], handler: Callable[[Any], Any] | None) -> Desk:
+        revoked = Revoked()
+        around = services(place.queue, self.options, revoked, handler, place.queue.set_progress)
+        return Desk(self._lane(index, place.turn), around, revoked, Bell(), Bell())
 
     def _lane(self, index: int, turn: Turn) -> Lane:
         return Lane(
@@ -127,9 +125,9 @@ class Core:
             puller.lane.be_quiet(is_quiet=is_quiet)
             puller.bell.ring()
 
-    def revoke(self, task_ids: Sequence[str]) -> None:
-        """Stop these tasks if they run here: they were canceled."""
-        self._crew.revoke(task_ids)
+    def revoke(self, lane: int, leases: Sequence[LeaseKey]) -> None:
+        """Stop the tasks of these leases if they run here: they were canceled."""
+        self._crew.revoke(lane, leases)
 
     def suspect(self, lane: int) -> None:
         """Another server answers there: as soon as nothing is held, give back what it thinks this worker has."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 
 from django_fairque.conf import aclose_queues
+from django_fairque.tasks.stopping import Stop, stopped
 
 from . import database
 
@@ -44,46 +45,54 @@ class Interrupted(Exception):  # noqa: N818 - says what was done to it
         self.kind = kind
 
 
-class Job:
-    """One coroutine and the slot that waits for it."""
+class Stoppable(Stop):
+    """A coroutine, in an `asyncio.Task` of its own, with a time limit. ``kind`` says with what it was stopped."""
 
-    def __init__(self, begin: Callable[[], Awaitable[Any]], timeout: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, begin: Callable[[], Awaitable[Any]], timeout: float, on_timeout: type[BaseException]) -> None:
+        super().__init__()
         self._begin = begin
         self._timeout = timeout
-        self._loop = loop
-        self._ended = _thread.allocate_lock()
-        self._ended.acquire()
-        self._task: asyncio.Future[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._kind: type[BaseException] | None = None
+        self._on_timeout = on_timeout
+        self._task: asyncio.Task[Any] | None = None
 
-    def start(self, on_timeout: type[BaseException]) -> None:
-        """On the loop."""
-        self._timer = self._loop.call_later(self._timeout, self.stop, on_timeout)
-        self._task = self._loop.create_task(self._run())
-        self._task.add_done_callback(lambda _: self._ended.release())
-
-    async def _run(self) -> Any:
+    async def run(self) -> Any:
+        """What the coroutine returns."""
+        stopped.set(self)
+        self._task = asyncio.current_task()
+        timer = asyncio.get_running_loop().call_later(self._timeout, self.stop, self._on_timeout)
         try:
             return await self._begin()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            timer.cancel()
             if database.is_open_elsewhere():
                 await sync_to_async(database.tidy)()
 
     def stop(self, kind: type[BaseException]) -> None:
         """On the loop: cancel the coroutine, once."""
-        if self._kind is None and self._task is not None and not self._task.done():
-            self._kind = kind
+        if self.kind is None and self._task is not None and not self._task.done():
+            self.kind = kind
             self._task.cancel()
+
+
+class Job(Stoppable):
+    """One coroutine and the slot that waits for it."""
+
+    def __init__(self, begin: Callable[[], Awaitable[Any]], timeout: float, on_timeout: type[BaseException]) -> None:
+        super().__init__(begin, timeout, on_timeout)
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+
+    def start(self) -> None:
+        """On the loop."""
+        self._task = asyncio.get_running_loop().create_task(self.run())
+        self._task.add_done_callback(lambda _: self._ended.release())
 
     def wait(self) -> Any:
         """The slot's side; raises `Interrupted` if it was stopped and did not come to an end of its own."""
         self._ended.acquire()
         assert self._task is not None  # noqa: S101 - its end released the lock
         if self._task.cancelled():
-            raise Interrupted(self._kind or asyncio.CancelledError)
+            raise Interrupted(self.kind or asyncio.CancelledError)
         return self._task.result()
 
 
@@ -96,8 +105,8 @@ class EventLoop:
 
     def submit(self, begin: Callable[[], Awaitable[Any]], timeout: float, *, on_timeout: type[BaseException]) -> Job:
         loop = self._loop or self._start()
-        job = Job(begin, timeout, loop)
-        loop.call_soon_threadsafe(job.start, on_timeout)
+        job = Job(begin, timeout, on_timeout)
+        loop.call_soon_threadsafe(job.start)
         return job
 
     def interrupt(self, job: Job, kind: type[BaseException]) -> None:

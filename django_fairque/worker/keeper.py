@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from django_fairque.engine.alerts import Alert
+    from django_fairque.engine.lease import LeaseKey
     from django_fairque.engine.maintenance import Sweep
     from django_fairque.engine.outcomes import Outcome
     from django_fairque.engine.queue import FairQueue
@@ -55,7 +56,8 @@ class Member:
 
     worker_id: str
     info: Callable[[], Mapping[str, str]]
-    on_revoked: Callable[[Sequence[str]], object]
+    on_revoked: Callable[[int, Sequence[LeaseKey]], object]
+    """Called with the lane and its leases of which nothing is wanted any more."""
     running: Callable[[], Sequence[Running]] = tuple
     """What it runs."""
     on_moved: Callable[[int], object] = lambda _: None
@@ -230,7 +232,7 @@ class Keeper(threading.Thread):
         member.confirmed[name] = sent
         member.due[name] = monotonic() + self._every
         if beat.revoked:
-            member.on_revoked(beat.revoked)
+            member.on_revoked(list(self._queues).index(name), beat.revoked)
         if wish := member.wishes.heard(name, beat.wish):
             self._on_wish(wish)
         if self._epochs.has_moved(name, beat):
@@ -249,10 +251,10 @@ class Keeper(threading.Thread):
             return
         lane = list(self._queues).index(loss.queue)
         for member in list(self._members.values()):
-            dropped = [name for each in member.running() if each.lane == lane for _, _, name in each.tasks]
+            dropped = [key for each in member.running() if each.lane == lane for key in each.keys]
             if dropped:
                 logger.critical("queue %s: %d running tasks are given up", loss.queue, len(dropped))
-                member.on_revoked(dropped)
+                member.on_revoked(lane, dropped)
 
     def _sweep(self, name: str) -> None:
         queue = self._place(name)

@@ -21,6 +21,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.stopping import TaskRevoked
 
 from .bell import Bell
 
@@ -37,10 +38,6 @@ _set_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _clear_exception = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )
-
-
-class TaskRevoked(BaseException):
-    """Raised inside a task that was canceled while it ran. Not an `Exception`: the task's own handlers let it pass."""
 
 
 INTERRUPTIONS = (SoftTimeLimitExceeded, TaskRevoked)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django_fairque.engine.alerts import Alert
+    from django_fairque.engine.lease import LeaseKey
 
     from .board import Running
     from .endings import Ending
@@ -98,10 +99,10 @@ class ChildProcess:
             while self._unsaid and select.select([], [self.line], [], 0)[1]:
                 self.line.send(self._unsaid.popleft())
 
-    def revoke(self, task_ids: Sequence[str]) -> None:
-        """Have it stop these tasks. In portions that fit into the line whole."""
-        for first in range(0, len(task_ids), 100):
-            self.tell("revoked", list(task_ids[first : first + 100]))
+    def revoke(self, lane: int, leases: Sequence[LeaseKey]) -> None:
+        """Have it stop the tasks of these leases. In portions that fit into the line whole."""
+        for first in range(0, len(leases), 100):
+            self.tell("revoked", lane, list(leases[first : first + 100]))
 
     def suspect(self, lane: int) -> None:
         """Have it compare what it holds with what the server thinks it does."""

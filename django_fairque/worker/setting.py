@@ -7,25 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
 from django_fairque.tasks import registry
-from django_fairque.tasks.execution import failed
+from django_fairque.tasks.execution import execute, failed, prepare
 from django_fairque.tasks.services import Services
+from django_fairque.tasks.stopping import TaskRevoked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Sequence
 
     from django_fairque.engine.aio import AsyncFairQueue
-    from django_fairque.engine.outcomes import Outcome
+    from django_fairque.engine.lease import Lease
     from django_fairque.tasks.execution import Run
 
     from .options import WorkerOptions
+    from .revoked import Revoked
 
 
 def services(
     queue: FairQueue | AsyncFairQueue,
     options: WorkerOptions,
-    revoked: Container[str],
+    revoked: Revoked,
     handler: Callable[[Any], Any] | None,
     send_progress: Callable[..., object],
 ) -> Services:
@@ -46,8 +49,36 @@ def timeout_of(run: Run) -> float:
     return 1e9 if run.timeout is None else run.timeout
 
 
+def is_revoked(run: Run) -> bool:
+    """Whether it is not to begin: who was told of it before it could be interrupted has let it be."""
+    revoked = run.services.revoked
+    return bool(revoked) and run.lease.key in revoked
+
+
+def run_one(run: Run) -> Outcome:
+    """Run it in this thread, unless it is not to begin."""
+    return Outcome.release(run.lease) if is_revoked(run) else execute(run)
+
+
+def prepare_all(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
+    """The runs that are to begin, and the outcomes of those that won't."""
+    runs: list[Run] = []
+    outcomes: list[Outcome] = []
+    for lease in leases:
+        run = prepare(lease, services)
+        if isinstance(run, Outcome):
+            outcomes.append(run)
+        elif is_revoked(run):
+            outcomes.append(Outcome.release(lease))
+        else:
+            runs.append(run)
+    return runs, outcomes
+
+
 def all_failed(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
-    """What was stopped from outside has failed with ``error``, each of a batch."""
+    """What was stopped from outside has failed with ``error``, each of a batch; what is not wanted any more is given back."""
+    if isinstance(error, TaskRevoked):
+        return [Outcome.release(run.lease) for run in runs]
     took = (monotonic() - started) / len(runs)
     return [failed(run, error, took) for run in runs]
 

@@ -15,27 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.tasks.execution import aexecute, arun_batch, execute, failed, prepare, run_batch
+from django_fairque.tasks.execution import aexecute, arun_batch, failed, prepare, run_batch
+from django_fairque.tasks.stopping import TaskRevoked
 
 from . import database
 from .bell import Parking
 from .coroutines import EventLoop, Interrupted, Job
-from .limits import Guard, TaskRevoked, guarded
+from .limits import Guard, guarded
 from .log import logger
-from .setting import all_failed, timeout_of
+from .setting import all_failed, is_revoked, prepare_all, run_one, timeout_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.lease import Lease, LeaseKey
     from django_fairque.tasks.execution import Run
     from django_fairque.tasks.services import Services
 
     from .bell import Bell
     from .board import Board
     from .lane import Lane, Work
-
-MOST_REVOKED = 10_000
+    from .revoked import Revoked
 
 SHORT_RUN = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
@@ -44,11 +45,12 @@ SHORT_RUN = 0.0002
 class Desk:
     """One queue as the slots see it."""
 
-    __slots__ = ("bell", "lane", "second", "services")
+    __slots__ = ("bell", "lane", "revoked", "second", "services")
 
-    def __init__(self, lane: Lane, services: Services, bell: Bell, second: Bell) -> None:
+    def __init__(self, lane: Lane, services: Services, revoked: Revoked, bell: Bell, second: Bell) -> None:
         self.lane = lane
         self.services = services
+        self.revoked = revoked
         self.bell = bell
         """Wakes the thread that talks to the server."""
         self.second = second
@@ -58,10 +60,9 @@ class Desk:
 class Crew:
     """All slots of a worker."""
 
-    def __init__(self, desks: Sequence[Desk], slots: int, board: Board, revoked: set[str]) -> None:
+    def __init__(self, desks: Sequence[Desk], slots: int, board: Board) -> None:
         self.desks = desks
         self.board = board
-        self.revoked = revoked
         self.loop = EventLoop()
         self.parking = Parking()
         self.ended = False
@@ -89,13 +90,12 @@ class Crew:
         if len(self.parking) and self.has_work():
             self.parking.wake(1)
 
-    def revoke(self, task_ids: Sequence[str]) -> None:
-        """Stop these tasks if they run here; those that have not begun won't."""
-        if len(self.revoked) > MOST_REVOKED:  # of tasks that had just ended: nobody asks for them any more
-            self.revoked.clear()
-        self.revoked.update(task_ids)
+    def revoke(self, lane: int, leases: Sequence[LeaseKey]) -> None:
+        """Stop the tasks of these leases of the lane if they run here; those that have not begun won't."""
+        desk, keys = self.desks[lane], frozenset(leases)
+        desk.revoked.hear(keys)
         for slot in self.slots:
-            slot.revoke(task_ids)
+            slot.revoke(desk, keys)
 
 
 class Slot(threading.Thread):
@@ -109,6 +109,7 @@ class Slot(threading.Thread):
         self._board = crew.board
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
+        self._desk: Desk | None = None
         self._work: Work | None = None
         self._job: Job | None = None
         self._turn = index
@@ -130,7 +131,7 @@ class Slot(threading.Thread):
         while True:
             for _ in desks:
                 self._turn += 1
-                desk = desks[self._turn % len(desks)]
+                self._desk = desk = desks[self._turn % len(desks)]
                 try:
                     self._work = desk.lane.buffer.popleft()
                 except IndexError:
@@ -145,9 +146,9 @@ class Slot(threading.Thread):
         assert work is not None  # noqa: S101 - just taken
         try:
             if isinstance(work, list):
-                lane.outcomes.extend(self._batch(desk, work))
+                lane.outcomes.extend(map(desk.revoked.settle, self._batch(desk, work)))
             else:
-                lane.outcomes.append(self._one(desk, work))
+                lane.outcomes.append(desk.revoked.settle(self._one(desk, work)))
         except Exception:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
             logger.exception("the worker itself failed while it ran a task; the task is given back as crashed")
             leases = work if isinstance(work, list) else [work]
@@ -163,10 +164,6 @@ class Slot(threading.Thread):
         run = prepare(lease, desk.services)
         if isinstance(run, Outcome):
             return run
-        revoked = self._crew.revoked
-        if revoked and lease.task_id in revoked:
-            revoked.discard(lease.task_id)
-            return Outcome.release(lease)
         started, timeout = monotonic(), timeout_of(run)
         self._board.begin(self.index, desk.lane.index, lease, started, timeout)
         if run.definition.is_async:
@@ -174,9 +171,6 @@ class Slot(threading.Thread):
         else:
             outcome = self._execute(run, started, timeout)
         self._board.end(self.index)
-        if revoked and lease.task_id in revoked:
-            revoked.discard(lease.task_id)
-            return Outcome.release(lease)  # the lease is not ours any more: the server will say so
         return outcome
 
     def _execute(self, run: Run, started: float, timeout: float) -> Outcome:
@@ -185,7 +179,7 @@ class Slot(threading.Thread):
             self.guard,
             started,
             timeout,
-            partial(execute, run),
+            partial(run_one, run),
             lambda error: failed(run, error, monotonic() - started),
         )
         database.tidy()
@@ -194,9 +188,7 @@ class Slot(threading.Thread):
     # --- a batch ---
 
     def _batch(self, desk: Desk, leases: list[Lease]) -> list[Outcome]:
-        prepared = [prepare(lease, desk.services) for lease in leases]
-        outcomes = [each for each in prepared if isinstance(each, Outcome)]
-        runs = [each for each in prepared if not isinstance(each, Outcome)]
+        runs, outcomes = prepare_all(leases, desk.services)
         if not runs:
             return outcomes
         started, timeout = monotonic(), max(map(timeout_of, runs))
@@ -224,21 +216,25 @@ class Slot(threading.Thread):
         async def begin() -> Any:
             return await arun_batch(runs) if is_batch else [await aexecute(runs[0])]
 
-        self._job = self._crew.loop.submit(begin, timeout, on_timeout=SoftTimeLimitExceeded)
+        self._job = job = self._crew.loop.submit(begin, timeout, on_timeout=SoftTimeLimitExceeded)
+        if not is_batch and is_revoked(runs[0]):
+            self._crew.loop.interrupt(job, TaskRevoked)
         try:
-            outcomes: list[Outcome] = self._job.wait()
+            outcomes: list[Outcome] = job.wait()
         except Interrupted as stopped:
             return all_failed(runs, stopped.kind(), started)
         finally:
             self._job = None
         return outcomes
 
-    def revoke(self, task_ids: Sequence[str]) -> None:
+    def revoke(self, desk: Desk, leases: AbstractSet[LeaseKey]) -> None:
         """Interrupt what runs if it is one of these. A batch goes on: its other tasks are still wanted."""
-        work, started, job = self._work, self.guard.started, self._job
-        if work is None or isinstance(work, list) or work.task_id not in task_ids:
+        # In this order: what is interrupted is the work that is looked at, or has ended; never the next one.
+        started, job = self.guard.started, self._job
+        work = self._work
+        if work is None or isinstance(work, list) or self._desk is not desk or work.key not in leases:
             return
         if job is not None:
             self._crew.loop.interrupt(job, TaskRevoked)
-        elif self._work is work:
+        else:
             self.guard.interrupt(TaskRevoked, started=started)

@@ -12,9 +12,15 @@ import pytest
 
 import django_fairque
 from django_fairque.backends import FairqueTask
-from django_fairque.backends.compat import InvalidTask, InvalidTaskBackend, default_task_backend, task
+from django_fairque.backends.compat import (
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultStatus,
+    default_task_backend,
+    task,
+)
 from django_fairque.tasks.schedules import sync_schedules
-from django_fairque.testing import assert_enqueued, capture_tasks, eager
+from django_fairque.testing import assert_enqueued, capture_tasks, eager, run_tasks
 
 from .project import tasks
 
@@ -131,6 +137,23 @@ def test_schedules_send_tasks_of_django_too(
     (sent,) = queue.tasks("queued").items
     result = tasks.add.get_result(sent.task_id)
     assert (sent.user_id, result.args, result.task) == (user, [5], tasks.add)
+
+
+@pytest.mark.parametrize("work", [tasks.add, tasks.add_async], ids=lambda work: work.name)
+def test_a_schedule_may_name_a_queue_that_is_not_for_enqueue(queue: FairQueue, settings: Settings, work: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": settings.TASKS["default"]["BACKEND"]}}
+    schedule = {"TASK": work.module_path, "ARGS": [5, 1], "EVERY": 60, "QUEUE": "mail"}
+    settings.FAIRQUE = {**settings.FAIRQUE, "SCHEDULES": {"adding": schedule}}
+    sync_schedules()
+    mail = django_fairque.get_queue("mail")
+    mail.schedules.run_now("adding")
+    (sent,) = mail.tasks("queued").items
+    assert work.get_result(sent.task_id).task.queue_name == "mail"
+    assert run_tasks("mail") == 1
+    result = work.get_result(sent.task_id)
+    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 6)
+    with pytest.raises(InvalidTask, match="mail"):
+        work.using(queue_name="mail")
 
 
 def test_captured_tasks_can_be_asserted_and_run(queue: FairQueue) -> None:

@@ -51,6 +51,20 @@ def test_a_queue_that_is_not_declared_holds_nothing(queue: FairQueue, settings: 
         default_task_backend.get_result("123")
 
 
+async def test_what_was_sent_with_another_backend_is_looked_for_there(queue: FairQueue, settings: Settings) -> None:
+    settings.TASKS = {
+        "default": {**settings.TASKS["default"], "QUEUES": ["default"]},
+        "mails": {**settings.TASKS["default"], "QUEUES": ["mail"]},
+    }
+    result = tasks.add.using(backend="mails", queue_name="mail").enqueue(1)
+    assert task_backends["mails"].get_result(result.id) == result
+    with pytest.raises(TaskResultDoesNotExist):
+        default_task_backend.get_result(result.id)
+    with pytest.raises(TaskResultDoesNotExist):
+        await default_task_backend.aget_result(result.id)
+    await aclose_queues()
+
+
 async def test_another_tasks_result(queue: FairQueue) -> None:
     result = await tasks.add.aenqueue(1)
     with pytest.raises(TaskResultMismatch):

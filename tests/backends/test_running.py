@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque import TaskCanceledError
+from django_fairque import SoftTimeLimitExceeded, TaskCanceledError
 from django_fairque.backends.compat import TaskResultStatus
 from django_fairque.conf import aclose_queues
 from django_fairque.testing import run_tasks
@@ -14,6 +15,8 @@ from django_fairque.testing import run_tasks
 from .project import tasks
 
 if TYPE_CHECKING:
+    from pytest_django import Settings
+
     from django_fairque.engine.queue import FairQueue
 
     from .conftest import Configure
@@ -67,6 +70,16 @@ def test_a_task_that_raises_has_failed(queue: FairQueue, work: Any, name: str, p
     assert ("raise error" if kind else "not wanted") in error.traceback
     with pytest.raises(ValueError, match="Task failed"):
         _ = result.return_value
+
+
+@pytest.mark.parametrize("work", [tasks.linger, tasks.wait_for_ever], ids=lambda work: work.name)
+def test_the_time_limit_is_the_queues(queue: FairQueue, settings: Settings, work: Any) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"default": {"DEFAULT_TASK_TIMEOUT": 0.2}, "mail": {}}}
+    result = work.enqueue()
+    assert run_tasks() == 1
+    result.refresh()
+    assert [error.exception_class for error in result.errors] == [SoftTimeLimitExceeded]
+    assert result.finished_at - result.started_at < timedelta(seconds=60)
 
 
 def test_a_result_that_is_no_json_is_a_failure(queue: FairQueue) -> None:

@@ -13,6 +13,8 @@ from django.core.management import get_commands, load_command_class
 from django_fairque import Priority, Task, signals
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.alerts import Alert
+from django_fairque.engine.errors import BacklogFullError
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.testing import run_tasks
 from tests.docs.blocks import DOCS
 from tests.docs.examples import command_lines, examples
@@ -85,9 +87,17 @@ def test_pipelines(reader: Reader) -> None:
 def test_schedules(reader: Reader) -> None:
     names = reader.read("schedules")
     assert names["reminder"].state == "canceled"
-    assert get_queue().schedules.list() == []
+    (schedule,) = get_queue().schedules.list()
+    get_queue().schedules.run_now(schedule.name)
+    first = get_queue().pop("w", users=["refresh"])
+    assert first is not None
+    get_queue().schedules.run_now(schedule.name)  # one runs, one waits
+    assert get_queue().pop("w", users=["refresh"]) is None
+    with pytest.raises(BacklogFullError):
+        get_queue().schedules.run_now(schedule.name)
+    get_queue().settle([Outcome.finish(first, None)])
     drain()
-    assert states() == {"canceled": 1, "finished": 1}
+    assert states() == {"canceled": 1, "finished": 3}
 
 
 def test_priorities(reader: Reader) -> None:

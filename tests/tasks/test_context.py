@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import FairQueueError, StaleLeaseError, TaskUsageError, current_task, task
+from django_fairque.engine.lease import LeaseKey
+from django_fairque.tasks.context import RunningTask
 from django_fairque.tasks.execution import Run, aexecute, execute, prepare, run_batch
 from django_fairque.tasks.progress import INTERVAL
 from django_fairque.tasks.services import Services
@@ -192,12 +194,15 @@ def test_a_report_for_a_lost_lease_tells_the_task(queue: FairQueue) -> None:
 
 
 def test_a_task_canceled_under_its_worker_is_told(queue: FairQueue) -> None:
-    revoked: set[str] = set()
+    revoked: set[LeaseKey] = set()
 
     def work() -> None:
         me = current_task()
         assert not me.cancelled
-        revoked.add(me.id)
+        assert isinstance(me, RunningTask)
+        revoked.add(LeaseKey(me.id, me.lease.token - 1))
+        assert not me.cancelled, "that was an earlier run"
+        revoked.add(me.lease.key)
         assert me.cancelled
         me.raise_if_cancelled()
 

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- A worker lives: lengthen all its leases, record it, and tell it what is wished of it and which of its tasks were canceled.
 --
--- The canceled ids of a call are kept: told once only, they would be lost with a lost reply, and their tasks run on.
+-- What a call tells of canceled tasks is kept: told once only, they would be lost with a lost reply, and their tasks run on.
 --
 -- KEYS    base reply workers worker leases revoked
 -- ARGV    options, worker, lease (us), how long its record is kept (us), n, then n × (field, value)
 -- REPLY   leases renewed, the last wish ('' for none) and when it was told (us), the shard's epoch (us: when its first
---         heartbeat was), the last token, now (us), the server's run id, then the canceled ids (at most 1000 a call)
+--         heartbeat was), the last token, now (us), the server's run id, then `token:id` of the canceled leases (at most 1000
+--         a call)
 -- COST    12 commands, 2 more when tasks were canceled; its leases are as many as the worker asked for
 -- include base
 local worker, lease, ttl = ARGV[A], tonumber(ARGV[A + 1]), tonumber(ARGV[A + 2])

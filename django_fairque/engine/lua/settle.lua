@@ -44,8 +44,8 @@ for i = 1, size do
   local id, token, kind = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local is_finish = kind == 'finish'
   local t = not seen[id] and (is_finish and read_run or read_task)(id)
-  seen[id] = true
   if t and t.state == 'started' and t.token == token then
+    seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
     t.u, t.index, t.took, t.body = load_user(t.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if is_finish then
       touch_lease(t)

@@ -1,11 +1,12 @@
 -- Ending a task from outside: cancel, discard, forget.
 
--- A task that waits or runs becomes CANCELED. A running one loses its lease; its worker is told to stop it.
+-- A task that waits or runs becomes CANCELED. A running one loses its lease, and its worker is told which: the id is free
+-- again, and the next task of that id may run under the same worker before that hears of it.
 local function cancel(t, reason)
   if t.state == 'started' then
     local worker = t.worker
     end_lease(t.u, t, nil, true)
-    redis.call('SADD', revoked_key(worker), t.id)
+    redis.call('SADD', revoked_key(worker), exact(t.token) .. ':' .. t.id)
     redis.call('PEXPIRE', revoked_key(worker), 3600000)
   else
     leave_waiting(t.u, t)
