@@ -31,12 +31,11 @@ class Buffer:
         """Those that are not full yet."""
         self._came = 0
         self._arrivals: deque[tuple[int, float]] = deque()
-        """When leases came, and how many had come by then."""
+        """When leases came into `works`, and how many had come by then: those of a batch when it is full or has waited."""
 
     def add(self, leases: list[Lease], now: float) -> None:
-        self._came += len(leases)
-        self._arrivals.append((self._came, now))
         singles = self.batches.add(leases, now)
+        self._note(len(singles), now)
         if self.works:
             self._put_newcomers_first(singles)
         else:
@@ -54,13 +53,20 @@ class Buffer:
     def add_batches(self, now: float, *, all_of_them: bool) -> None:
         """Those that are full or have waited long enough."""
         if self.batches.size:
-            self.works.extend(self.batches.take(now, all_of_them=all_of_them))
+            batches = self.batches.take(now, all_of_them=all_of_them)
+            self._note(sum(map(len, batches)), now)
+            self.works.extend(batches)
+
+    def _note(self, count: int, now: float) -> None:
+        if count:
+            self._came += count
+            self._arrivals.append((self._came, now))
 
     def has_waited(self, seconds: float, now: float) -> bool:
         """Whether the eldest that no slot has taken came longer ago than that."""
         if not self._arrivals or now - self._arrivals[0][1] <= seconds:
             return False
-        taken = self._came - self.batches.size - sum(len(w) if isinstance(w, list) else 1 for w in self._seen())
+        taken = self._came - sum(len(work) if isinstance(work, list) else 1 for work in self._seen())
         while self._arrivals and self._arrivals[0][0] <= taken:
             self._arrivals.popleft()
         return bool(self._arrivals and self.works) and now - self._arrivals[0][1] > seconds

@@ -184,6 +184,15 @@ def test_a_letter_named_twice_is_one(queue: FairQueue, letters: dict[str, str]) 
     assert queue.dlq.counts()["failed"] == 1
 
 
+@pytest.mark.parametrize("action", ["requeue_many", "discard_many"])
+def test_an_old_letter_does_not_stand_in_the_way_of_the_present_one(queue: FairQueue, action: str) -> None:
+    first = bury(queue)
+    queue.dlq.requeue(first, now=NOW)
+    (lease,) = queue.pop_batch(1, "w", now=NOW)
+    queue.fail(lease, "again", retry=False, now=NOW)
+    assert getattr(queue.dlq, action)([first, first[:-1] + "2"], now=NOW) == 1
+
+
 def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks", max_payload_bytes=2_000_000)
     entries = [bury(queue) for _ in range(9)]

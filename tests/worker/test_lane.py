@@ -242,6 +242,16 @@ def test_a_batch_waits_until_it_is_full_or_time_is_up() -> None:
     assert len(lane.buffer) == 3
 
 
+def test_a_batch_may_gather_for_longer_than_a_lease_may_lie_in_the_buffer() -> None:
+    lane = lane_of(2, batch_of=lambda name: (3, 3 * STALE) if name == "b" else None)
+    answer(lane, planned(lane, 0.0), [lease("b"), lease("b")], 0.0)
+    answer(lane, planned(lane, 0.0), [], 0.0)
+    assert lane.plan(2 * STALE) is None
+    assert lane.plan(3 * STALE) is None
+    assert [len(work) for work in lane.buffer if isinstance(work, list)] == [2]
+    assert len(planned(lane, 4 * STALE + 0.01).outcomes) == 2, "from then on it lies there as any other"
+
+
 def test_a_failed_call_is_made_again_and_nothing_fetched_until_it_is_known_what_was() -> None:
     lane = lane_of(2)
     answer(lane, planned(lane, 0.0), [lease()], 0.0)

@@ -12,9 +12,9 @@ local size, codes, tasks, seen = tonumber(ARGV[A]), {}, {}, {}
 for i = 1, size do
   local id = ARGV[A + 2 * i - 1]
   local t = not seen[id] and read_task(id)
-  seen[id] = true
   codes[i] = t and t.state == 'failed' and t.died == tonumber(ARGV[A + 2 * i]) and 1 or 0
   if codes[i] == 1 then
+    seen[id] = true -- not of an old letter: it may stand before the present one
     touch(history_key(t.id))
     tasks[#tasks + 1] = t
   end

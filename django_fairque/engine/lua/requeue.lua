@@ -12,9 +12,9 @@ local size, codes, tasks, seen = tonumber(ARGV[A]), {}, {}, {}
 for i = 1, size do
   local at = A + 1 + (i - 1) * 4
   local t = not seen[ARGV[at]] and read_task(ARGV[at])
-  seen[ARGV[at]] = true
   codes[i] = t and t.state == 'failed' and t.died == tonumber(ARGV[at + 1]) and 1 or 0
   if codes[i] == 1 then
+    seen[ARGV[at]] = true -- not of an old letter: it may stand before the present one
     t.u = load_user(t.user)
     if ARGV[at + 2] == '1' then t.payload = ARGV[at + 3] end
     touch(payload_key(t.id))
