@@ -10,6 +10,7 @@ from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.wait import Wait
 
 from .bell import Bell
+from .log import logger
 
 if TYPE_CHECKING:
     from django_fairque.engine.leasing import Fetch
@@ -79,3 +80,5 @@ class Watcher(threading.Thread):
             self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
         except FairQueueError as error:  # others notice at their next poll
             self._outage.met(error)
+        except Exception:  # noqa: BLE001 - what has ended this worker may be closing its client just now
+            logger.debug("queue %s: what a wait brought was not passed on", self._queue.label, exc_info=True)

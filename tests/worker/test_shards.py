@@ -67,7 +67,7 @@ def test_users_of_a_full_shard_are_served_like_others(
     start_worker: StartWorker, queue: FairQueue, redis: Redis
 ) -> None:
     users = [*users_of(0, 10), *users_of(1, 1), *users_of(2, 3)]
-    tasks = [call(user, "count_me", number) for number in range(60) for user in users]
+    tasks = [call(user, "count_me", number) for number in range(150) for user in users]
     owner = {task.task_id: task.user_id for task in tasks}
     queue.push_batch(tasks)
     start_worker("--burst", "--concurrency", "2", TEST_FAIR_BY="tasks", **ENVIRONMENT).wait(60)
