@@ -76,7 +76,7 @@ def test_ten_users_on_one_shard_and_one_on_another_get_the_same(
     run_worker: RunWorker, queue: FairQueue, redis: Any, url: str
 ) -> None:
     users = [*users_of(0, 10), *(user for shard in range(1, SHARDS) for user in users_of(shard, 1))]
-    tasks = [call(user, "count_me", number) for number in range(100) for user in users]
+    tasks = [call(user, "count_me", number) for number in range(250) for user in users]
     owner = {task.task_id: task.user_id for task in tasks}
     queue.push_batch(tasks)
     with run_worker(url, "--burst", "--concurrency", "2", TEST_FAIR_BY="tasks") as worker:
