@@ -35,7 +35,9 @@ class Relation(NamedTuple):
         """Those that are objects of the model: an inherited field's rows belong to parents that are none, too."""
         if self.model._meta.concrete_model is self.field.model._meta.concrete_model:
             return sorted(pks)
-        found = self.model._base_manager.using(using).filter(pk__in=list(pks))
+        # The rows name the parent by its key, which is another one than the model's own if that has several parents.
+        parents = {f"{self.field.m2m_target_field_name()}__in": list(pks)}
+        found = self.model._base_manager.using(using).filter(**parents)
         return list(found.order_by("pk").values_list("pk", flat=True))
 
 

@@ -96,10 +96,10 @@ def _rules(relation: Relation, action: str) -> list[Rule]:
 
 def _related(field: Any, instance: Model, using: str, *, reverse: bool) -> list[Any]:
     """The other side's primary keys, before they are cleared."""
-    here, there = field.m2m_field_name(), field.m2m_reverse_field_name()
+    here, there, key = field.m2m_field_name(), field.m2m_reverse_field_name(), field.m2m_target_field_name()
     if reverse:
-        here, there = there, here
-    rows = field.remote_field.through._base_manager.using(using).filter(**{here: instance.pk})
+        here, there, key = there, here, field.m2m_reverse_target_field_name()
+    rows = field.remote_field.through._base_manager.using(using).filter(**{here: getattr(instance, key)})
     return list(rows.values_list(f"{there}_id", flat=True))
 
 

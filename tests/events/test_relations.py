@@ -9,7 +9,7 @@ from django.db import transaction
 
 from django_fairque.events import Event, on_m2m
 from django_fairque.tasks.errors import TaskUsageError
-from tests.shop.models import Album, Customer, GiftOrder, Help, Labelled, Order, RushOrder, Tag
+from tests.shop.models import Album, Customer, GiftOrder, Help, Labelled, Letter, Order, RushOrder, Signed, Tag
 
 from .conftest import arrived
 
@@ -153,6 +153,19 @@ class TestInheritance:
         row = Help.objects.create(order=GiftOrder.objects.create(pk=2, card="red"), customer=ann)
         row.delete()
         assert arrived(queue) == [[["add", 2, [21]], "red"], [["remove", 2, [21]], "red"]]
+
+    def test_of_several_parents_each_has_a_key_of_its_own(
+        self, queue: FairQueue, work: AnyDefinition, tag: Tag
+    ) -> None:
+        on_m2m(Letter, "signers").enqueue(work, told)
+        for key in (5, 7):
+            Signed.objects.create(signed_id=key).signers.add(tag)
+        letter = Letter.objects.create(printed_id=5, signed_id=9)
+        tag.signed.add(letter.signed_ptr)
+        tag.signed.remove(letter.signed_ptr)
+        letter.signers.add(tag)
+        letter.signers.clear()
+        assert arrived(queue) == [[[each, 5, [11]]] for each in ("add", "remove", "add", "clear")]
 
     def test_each_rule_hears_of_it_once(self, queue: FairQueue, work: AnyDefinition, tag: Tag) -> None:
         for model in (Order, GiftOrder):

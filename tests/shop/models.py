@@ -77,6 +77,28 @@ class Labelled(models.Model):
         abstract = True
 
 
+class Printed(models.Model):
+    printed_id = models.AutoField(primary_key=True)
+
+    def __str__(self) -> str:
+        return f"printed {self.printed_id}"
+
+
+class Signed(models.Model):
+    signed_id = models.AutoField(primary_key=True)
+    signers = models.ManyToManyField(Tag, related_name="signed")
+
+    def __str__(self) -> str:
+        return f"signed {self.signed_id}"
+
+
+class Letter(Printed, Signed):
+    """It has a key of either parent; its own is the first's."""
+
+    def __str__(self) -> str:
+        return f"letter {self.pk}"
+
+
 class Album(Labelled):
     title = models.CharField(max_length=50, default="")
 
