@@ -50,8 +50,13 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
         timeout = lease.timeout
     except (TaskSerializationError, TaskSignatureError, ValueError) as error:  # a damaged record: see Lease
         return Outcome.poison(lease, error.with_traceback(None))
-    limits = (timeout, definition.options.timeout, services.config.default_task_timeout, services.timeout)
-    return Run(lease, definition, services, args, kwargs, next((each for each in limits if each is not None), None))
+    return Run(lease, definition, services, args, kwargs, limit_of(timeout, definition, services))
+
+
+def limit_of(own: float | None, definition: AnyDefinition, services: Services) -> float | None:
+    """Seconds a task may run that brings ``own``: else what its function says, or its queue, or the worker; None: no limit."""
+    limits = (own, definition.options.timeout, services.config.default_task_timeout, services.timeout)
+    return next((each for each in limits if each is not None), None)
 
 
 def execute(run: Run) -> Outcome:

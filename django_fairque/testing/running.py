@@ -17,6 +17,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.batches import by_item
 from django_fairque.tasks.context import RunningTask, running
 from django_fairque.tasks.control import Discard, Retry
+from django_fairque.tasks.execution import limit_of
 from django_fairque.tasks.queues import get_config
 from django_fairque.tasks.run import Run
 from django_fairque.tasks.services import Services
@@ -97,8 +98,8 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
         capture=capture,
         captured=captured,
     )
-    timeout = captured.task.timeout or definition.options.timeout
-    return Run(lease_of(captured), definition, services, captured.args, captured.kwargs, timeout)
+    limit = limit_of(captured.task.timeout, definition, services)
+    return Run(lease_of(captured), definition, services, captured.args, captured.kwargs, limit)
 
 
 def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
