@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from .options import WorkerArguments
 
+FIND_WITHIN = 30.0
+"""Seconds for looking at a task on the loop: it may have ended meanwhile, and then nothing answers any more."""
 CANCEL_LOOPS_AGAIN = 0.5
 CANCEL_TASKS_AGAIN = 5.0
 """Seconds after which what was canceled and has not ended is canceled again; tasks may have something to tidy up."""
@@ -102,7 +104,7 @@ class AsyncWorker:
         assert self._loop is not None  # noqa: S101 - news come from what runs on it
         place = next(desk.queue for desk in self._desks if desk.queue.name == queue)
         try:
-            return asyncio.run_coroutine_threadsafe(place.whole.get_task(task_id), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(place.whole.get_task(task_id), self._loop).result(FIND_WITHIN)
         except TaskNotFoundError:
             return None
 

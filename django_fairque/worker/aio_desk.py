@@ -74,6 +74,8 @@ class Desk:
         """How to interrupt what runs. Not of batches: their other tasks are still wanted."""
         self.watcher: asyncio.Task[None] | None = None
         """Waits for news, and ends with them."""
+        self._taking: asyncio.Task[None] | None = None
+        """Alerts that are just fetched. Nobody else gets them, so that goes on when the worker ends."""
         self._services = self._made_services()
 
     def _made_services(self) -> Services:
@@ -181,7 +183,8 @@ class Desk:
             try:
                 sweep = await self.queue.sweep()
                 if sweep.alerts:
-                    self._worker.herald.announce(await self.queue.take_alerts(MOST_ALERTS))
+                    self._taking = asyncio.ensure_future(self._take_alerts())
+                    await asyncio.shield(self._taking)
                 if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
                     await self.queue.schedules.fire_due()
                 if sweep.messages:
@@ -191,7 +194,12 @@ class Desk:
                 continue
             await asyncio.sleep(pause_after(sweep, self.queue.config.queue_cleanup_interval))
 
+    async def _take_alerts(self) -> None:
+        self._worker.herald.announce(await self.queue.take_alerts(MOST_ALERTS))
+
     async def leave(self) -> None:
+        if self._taking is not None:
+            await asyncio.gather(self._taking, return_exceptions=True)
         self._reporter.flush()
         try:
             await self.queue.release_worker(self._options.worker_id, reason="worker stopped", forget=True)

@@ -55,6 +55,7 @@ def live(
     _say(line, READY)
     core.start()
     core.join()
+    core.say_goodbye()
     _say(line, DONE)
 
 

@@ -144,6 +144,9 @@ class Core:
         self._courier.end(5.0)
         self._crew.end()
         self._reporter.flush()
+
+    def say_goodbye(self) -> None:
+        """Tell what is still to be told, and that it has stopped: when nobody brings news any more."""
         self.herald.worker(signals.worker_stopped)
         self.herald.end(5.0)
 

@@ -69,7 +69,8 @@ class Herald:
             self._put([partial(tell, alerts, options.alert_handler, options.alert_email)])
         if endings.is_heard():
             ends = [each if isinstance(each, Ending) else endings.of_alert(each) for each in news if _is_end(each)]
-            self._put(partial(endings.tell, each, self._find) for each in ends)
+            if ends:
+                self._put(partial(endings.tell, each, self._find) for each in ends)
 
     def report(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
         """What became of tasks, if anyone listens."""
@@ -88,12 +89,13 @@ class Herald:
             self._put([partial(send, signal, self._options.worker_id, **about)])
 
     def end(self, seconds: float) -> None:
-        """Send what is waiting, for at most so long."""
+        """Send what is waiting, for at most so long. What comes later is sent too, if the process lives long enough."""
         with self._changed:
             self._ended = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(seconds)
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
 
     def _put(self, news: Any) -> None:
         with self._changed:
@@ -112,8 +114,9 @@ class Herald:
                         self._changed.wait()
                     some = list(self._waiting)
                     self._waiting.clear()
-                if not some:
-                    return
+                    if not some:
+                        self._thread = None
+                        return
                 for one in some:
                     attempt("a piece of news", one)
                     database.tidy()

@@ -12,7 +12,7 @@ import math
 import random
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from time import monotonic
@@ -86,7 +86,7 @@ class Return:
 
 
 class Keeper(threading.Thread):
-    """See the module."""
+    """See the module. ``can_tell`` says whether alerts that are fetched now would be announced."""
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class Keeper(threading.Thread):
         outages: Outages,
         on_news: Callable[[Sequence[Alert | Ending]], object],
         on_wish: Callable[[str], object],
+        can_tell: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(name="fairque-keeper", daemon=True)
         self._queues = {place.label: place.repeating_for(PATIENCE) for queue in queues for place in queue.shards}
@@ -104,6 +105,7 @@ class Keeper(threading.Thread):
         self._outages = outages
         self._on_news = on_news
         self._on_wish = on_wish
+        self._can_tell = can_tell
         self._changed = threading.Condition()
         self._members: dict[str, Member] = {}
         self._returns: deque[Return] = deque()
@@ -259,6 +261,8 @@ class Keeper(threading.Thread):
     def _sweep(self, name: str) -> None:
         queue = self._place(name)
         sweep = queue.sweep()
+        if not self._can_tell():
+            sweep = replace(sweep, alerts=0)  # they stay for another worker, or the next
         if sweep.alerts:
             self._on_news(queue.take_alerts(MOST_ALERTS))
         if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:

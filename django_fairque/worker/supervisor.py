@@ -79,7 +79,9 @@ class Supervisor:
         self._news: deque[Alert | Ending] = deque(maxlen=MOST_WAITING)
         """To be announced by a child, as soon as one is ready."""
         self._wishes: deque[str] = deque()
-        self._keeper = Keeper(self._queues, options, self._outages, self._news.extend, self._hear)
+        self._keeper = Keeper(
+            self._queues, options, self._outages, self._news.extend, self._hear, lambda: not self.is_stopping
+        )
         self._police = Police(options, self._outages)
         self._notices = Notices()
         self._health = HealthFile(health_file)
@@ -166,7 +168,9 @@ class Supervisor:
                 self._let_go(child)
 
     def _pass_news_on(self) -> None:
-        child = next((child for child in self._children if child.is_ready and not child.is_leaving), None)
+        """To one that stays. Who leaves may have ended before it hears of them, so only if no other will come."""
+        ready = (child for child in self._children if child.is_ready)
+        child = next((child for child in ready if self.is_stopping or not child.is_leaving), None)
         if self._news and child is not None:
             child.announce([self._news.popleft() for _ in range(len(self._news))])
 

@@ -100,6 +100,7 @@ class Worker:
         self._keeper.settle_down(1.0)
         for queue in self.queues:
             _give_back_all(queue, self.options.worker_id)
+        self._core.say_goodbye()
 
     def _info(self) -> dict[str, str]:
         core = self._core

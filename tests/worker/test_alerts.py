@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +13,13 @@ from django.core import mail
 from django_fairque.engine.alerts import Alert
 from django_fairque.engine.models import Task
 from django_fairque.engine.priority import Priority
+from django_fairque.engine.records import TaskState
 from django_fairque.signals import sla_at_risk
 from django_fairque.worker.herald import MOST_LINES, Herald, tell
 from django_fairque.worker.options import WorkerOptions
 
-from .conftest import Push, StartWorker, eventually
+from .conftest import Push, StartWorker, eventually, told
+from .project.tasks import STARTED
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -112,6 +116,43 @@ def test_what_fails_is_logged_and_the_rest_goes_on(
     assert heard == [ALERT, ALERT]
     for words in ("alert handler", "e-mail to a@example.com failed", "receiver"):
         assert words in caplog.text
+
+
+def test_what_comes_after_the_end_is_told() -> None:
+    """Whoever fetched an alert has taken it from the server: it is told now, or never."""
+    heard: list[Alert] = []
+
+    def receiver(alert: Alert, **_: Any) -> None:
+        heard.append(alert)
+
+    sla_at_risk.connect(receiver, sender="app.report")
+    try:
+        herald = Herald(WorkerOptions("w"), lambda *_: None)
+        for _ in range(3):
+            herald.announce([ALERT])
+            herald.end(10)
+    finally:
+        sla_at_risk.disconnect(receiver, sender="app.report")
+    assert heard == [ALERT] * 3
+
+
+def test_who_is_stopping_leaves_alerts_to_the_next(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    """Its children are leaving: nobody would tell of them."""
+    worker = start_worker(FAIRQUE_QUEUE__QUEUE_CLEANUP_INTERVAL="0.05", FAIRQUE_WORKER__GRACEFUL_SHUTDOWN_TIMEOUT="60")
+    worker.wait_ready()
+    push("deaf", 60.0)
+    eventually(lambda: told(redis, STARTED))
+    worker.send(signal.SIGTERM)
+    eventually(lambda: "stopping: 1 running tasks" in worker.log)
+    late = push("noop", expires_at=time.time() - 1)
+    for _ in range(2):  # sweeps of the worker: whoever fetches alerts does it after the first
+        push("noop", execute_after=time.time() + 0.01)
+        eventually(lambda: not queue.get_stats().states[TaskState.SCHEDULED])
+    worker.send(signal.SIGTERM)
+    assert worker.wait(5) == 0
+    assert [(alert.kind, alert.task_id) for alert in queue.take_alerts()] == [("died", late)]
 
 
 def broken(alert: Alert) -> None:

@@ -11,6 +11,7 @@ import pytest
 from django_fairque import AsyncWorker, Discard, Retry, Worker, get_queue, signals, task
 from django_fairque.conf import close_queues
 from django_fairque.tasks import registry
+from django_fairque.worker.keeper import Keeper
 
 from .conftest import eventually
 
@@ -146,6 +147,24 @@ def test_a_death_that_nobody_reports(
     (dead,) = [about for signal, _, about in heard if signal == "task_dead"]
     assert (dead["task"].user_id, dead["queue"], dead["error"]) == ("acme", "default", "not started in time")
     assert dead["took"] == 0
+    close_queues()
+
+
+def test_what_the_keeper_brings_at_the_end_is_told(
+    heard: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_down = Keeper.settle_down
+
+    def sweep_once_more(keeper: Keeper, seconds: float) -> bool:
+        tasks["good"].using(user_id="acme", expires_at=time.time() + 0.001).enqueue()
+        eventually(lambda: get_queue().sweep().alerts)
+        keeper._sweep("default")
+        return settle_down(keeper, seconds)
+
+    monkeypatch.setattr(Keeper, "settle_down", sweep_once_more)
+    tasks["bad"].using(user_id="acme").enqueue()  # so that something was told before
+    Worker([get_queue()], burst=True, concurrency=2).run()
+    assert of(heard, "good") == ["dead", "pushed"]
     close_queues()
 
 
