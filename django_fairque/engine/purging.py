@@ -22,6 +22,7 @@ ready meanwhile."""
 
 
 def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:
+    """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `ValueError` for a limit below 1."""
     _check(limit)
     total = 0
     for state in (*NOT_READY, "queued"):

@@ -191,6 +191,9 @@ class FairQueue(Reading):
             worker: who fetches; by default the worker whose leases the outcomes are of.
             users, steal, lease: as of `pop_batch`.
             woken: `wait_for_work` has just returned True: the wake marker is passed on if there is more.
+
+        Raises:
+            TaskValidationError: something is to be fetched, and neither ``worker`` nor the outcomes say for whom.
         """
         return self._run(
             routed.settle(self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)

@@ -222,7 +222,10 @@ class UserQueue:
         self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
     def purge(self, limit: int | None = None, *, now: float | None = None) -> int:
-        """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on."""
+        """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on.
+
+        `ValueError` for a limit that is not a whole number from 1.
+        """
         return self._run(purge_user(self._commands, self.user_id, limit, now))
 
     def stats(self, *, now: float | None = None) -> UserStats:
