@@ -5,9 +5,10 @@ A command's file starts with ``#!lua`` and a comment that is its contract. Two o
     -- KEYS    base reply          the declared keys, in order (`keys.BASE` for ``base``)
     -- include base user task      files of lua/lib/ to put before the body, in this order
 
-Each is made into two sources of the same text: a *function*, which the server loads once and keeps, replicates and persists
-(making some hundred closures anew took half the time of a call), and a *script* for servers or users where functions
-are not to be had. What belongs to one call stands in ``each_call(function() ... end)``: run before the body, in order.
+Each comes in two forms of the same text: a *function* of the library (`library`), which the server loads once and keeps,
+replicates and persists (making some hundred closures anew took half the time of a call), and a *script* for servers or users
+where functions are not to be had. What belongs to one call stands in ``each_call(function() ... end)``: run before the body, in
+order.
 """
 
 from __future__ import annotations
@@ -19,37 +20,14 @@ from functools import cache
 from importlib.resources import files
 
 from .keys import BASE
+from .library import Command, assemble
 
 _ROOT = files(__package__) / "lua"
 _LINE = {word: re.compile(rf"^-- {word} +(.+)$", re.MULTILINE) for word in ("KEYS", "include")}
 
-_AS_FUNCTION = """#!lua name={name}
-local KEYS, ARGV, P
-local K, inits = {{}}, {{}}
-local function each_call(init) inits[#inits + 1] = init end
-each_call(function()
-  {table}
-  P = string.sub(KEYS[1], 1, -{cut})
-end)
-{libraries}
-local function main()
-{body}
-end
-redis.register_function{{
-  function_name = '{name}',
-  callback = function(keys, args)
-    KEYS, ARGV = keys, args
-    for i = 1, #inits do inits[i]() end
-    return main()
-  end,
-  flags = {{ {flags} }},
-}}
-"""
-
 _AS_SCRIPT = """{shebang}
 local K = {{}}
-{table}
-local P = string.sub(KEYS[1], 1, -{cut})
+{read_keys}
 local function each_call(init) init() end
 {libraries}
 local function main()
@@ -61,12 +39,11 @@ return main()
 
 @dataclass(frozen=True)
 class Script:
-    """One command: its source as a script with its SHA-1, as a function with its name, and the names of its declared keys."""
+    """One command: its source as a script with its SHA-1, its name as a function, and the names of its declared keys."""
 
     name: str
     source: str
     sha: str
-    library: str
     function: str
     keys: tuple[str, ...]
 
@@ -79,22 +56,60 @@ def names() -> list[str]:
 @cache
 def load(name: str) -> Script:
     """The command of that name, assembled."""
-    text = (_ROOT / f"{name}.lua").read_text(encoding="utf-8")
-    shebang, body = text.split("\n", 1)
-    keys = tuple(key for word in _words("KEYS", text) for key in (BASE if word == "base" else (word,)))
-    libraries = ((_ROOT / "lib" / f"{include}.lua").read_text(encoding="utf-8") for include in _words("include", text))
-    parts = {
-        "table": "; ".join(f"K[{key!r}] = KEYS[{index}]" for index, key in enumerate(keys, 1)),
-        "cut": str(len(keys[0]) + 1),
-        "libraries": "\n".join(libraries),
-        "body": body.rstrip("\n"),
-    }
-    source = _AS_SCRIPT.format(shebang=shebang, **parts)
-    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    # Named by its content: versions that run side by side don't take each other's place.
-    function = f"fairque_{name}_{sha[:16]}"
-    flags = ", ".join(repr(flag) for flag in shebang.partition("flags=")[2].split(",") if flag)
-    return Script(name, source, sha, _AS_FUNCTION.format(name=function, flags=flags, **parts), function, keys)
+    file = _files()[name]
+    return Script(name, file.source, _digest(file.source), f"fairque_{name}_{_version()}", file.keys)
+
+
+@cache
+def functions() -> str:
+    """The library of all commands, as ``FUNCTION LOAD`` takes it."""
+    files = _files().values()
+    includes = {name: _lib(name) for file in files for name in file.includes}
+    commands = [file.as_command(load(file.name).function) for file in files]
+    return assemble(f"fairque_{_version()}", commands, includes)
+
+
+@cache
+def _files() -> dict[str, _File]:
+    return {name: _File(name) for name in names()}
+
+
+@cache
+def _version() -> str:
+    """What the functions are named by: their text. Versions that run side by side don't take each other's place."""
+    return _digest("".join(file.source for file in _files().values()))[:16]
+
+
+class _File:
+    """A command's file, read."""
+
+    def __init__(self, name: str) -> None:
+        text = (_ROOT / f"{name}.lua").read_text(encoding="utf-8")
+        self.name = name
+        self.shebang, body = text.split("\n", 1)
+        self.body = body.rstrip("\n")
+        self.keys = tuple(key for word in _words("KEYS", text) for key in (BASE if word == "base" else (word,)))
+        self.includes = _words("include", text)
+        named = "; ".join(f"K[{key!r}] = KEYS[{index}]" for index, key in enumerate(self.keys, 1))
+        read_keys = f"{named}\n{{}}P = string.sub(KEYS[1], 1, -{len(self.keys[0]) + 1})"
+        self.read_keys = read_keys.format("  ")
+        libraries = "\n".join(map(_lib, self.includes))
+        self.source = _AS_SCRIPT.format(
+            shebang=self.shebang, read_keys=read_keys.format("local "), libraries=libraries, body=self.body
+        )
+
+    def as_command(self, function: str) -> Command:
+        flags = [flag for flag in self.shebang.partition("flags=")[2].split(",") if flag]
+        return Command(function, flags, self.read_keys, self.body, self.includes)
+
+
+@cache
+def _lib(name: str) -> str:
+    return (_ROOT / "lib" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _words(kind: str, text: str) -> list[str]:

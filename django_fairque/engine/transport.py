@@ -15,7 +15,7 @@ from redis import exceptions as redis_errors
 from . import clusters, nodes, replication
 from .calling import Calls
 from .patience import FAILURES, Patience
-from .scripts import Script, load
+from .scripts import Script, functions, load
 from .servers import check_server
 from .steps import Block, Call, Read, Request, Scan, Stream
 from .wire import Line, Wire
@@ -104,7 +104,7 @@ class Transport:
         calls, keys = self._calls, clusters.declared(self.client, request)
         if patience.loads_function and calls.use_functions(patience):
             try:
-                clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", script.library)
+                clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", functions())
             except redis_errors.ResponseError as error:
                 calls.not_loaded(error, patience)
         elif patience.loads and not calls.use_functions(patience):
@@ -210,7 +210,7 @@ class AsyncTransport:
         calls, keys = self._calls, clusters.declared(self.client, request)
         if patience.loads_function and calls.use_functions(patience):
             try:
-                await clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", script.library)
+                await clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", functions())
             except redis_errors.ResponseError as error:
                 calls.not_loaded(error, patience)
         elif patience.loads and not calls.use_functions(patience):

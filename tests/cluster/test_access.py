@@ -35,8 +35,7 @@ def queue_as(redis: Any, nodes: list[tuple[int, Server]], url: str) -> Iterator[
         opened.append(config.create_redis_client())
         return FairQueue(opened[-1], config=QueueConfig(shards=SHARDS))
 
-    for name in scripts.names():
-        redis.function_load(scripts.load(name).library, replace=True)
+    redis.function_load(scripts.functions(), replace=True)
     yield queue_as
     for client in opened:
         client.close()

@@ -37,8 +37,7 @@ def client(server: Server, redis: Redis) -> Iterator[Redis]:
         return
     redis.execute_command("ACL", "SETUSER", "w", "reset", "on", ">w", *rules("worker", cast("Mode", mode)))
     if mode == "functions":
-        for name in scripts.names():
-            redis.function_load(scripts.load(name).library, replace=True)
+        redis.function_load(scripts.functions(), replace=True)
     with server.client(username="w", password="w") as client:
         yield client
 

@@ -47,8 +47,7 @@ def become(server: Server, redis: Redis) -> Iterator[Callable[..., Redis]]:
 
 
 def load_functions(client: Redis) -> None:
-    for name in scripts.names():
-        client.function_load(scripts.load(name).library, replace=True)
+    client.function_load(scripts.functions(), replace=True)
 
 
 def denied(redis: Redis) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,20 +50,24 @@ def round_trip(queue: FairQueue) -> None:
 @pytest.mark.parametrize("name", scripts.names())
 def test_every_command_is_a_function_and_a_script(redis: Redis, name: str) -> None:
     script = scripts.load(name)
-    redis.function_load(script.library, replace=True)
+    redis.function_load(scripts.functions(), replace=True)
     assert redis.script_load(script.source) == script.sha
     flags = "allow-oom" in script.source.split("\n", 1)[0]
-    (library,) = redis.function_list(script.function)
-    assert ("allow-oom" in str(library)) == flags
+    (library,) = redis.function_list(f"fairque_{script.function.rpartition('_')[2]}")
+    assert bool(re.search(rf"{script.function}'.[^\]}}]*?flags'\W+b'allow-oom", str(library))) == flags
+    assert script.function in str(library)
 
 
-def test_a_function_is_loaded_once(redis: Redis) -> None:
+def test_functions_are_loaded_once_and_together(redis: Redis) -> None:
     redis.function_flush("SYNC")
     redis.config_resetstat()
     for _ in range(3):
         queue = FairQueue(redis)
         queue.push(task(), now=NOW)
     assert (called(redis, "function|load"), called(redis, "fcall")) == (1, 4)
+    round_trip(queue)
+    queue.sweep(now=NOW)
+    assert called(redis, "function|load") == 1
     assert called(redis, "evalsha") == called(redis, "eval") == 0
 
 

@@ -27,8 +27,7 @@ class Explorer:
     def __init__(self, redis: Redis, config: QueueConfig, policy: str) -> None:
         self.redis = redis
         self.queue = FairQueue(redis, config=config)
-        for name in scripts.names():
-            redis.function_load(scripts.load(name).library, replace=True)
+        redis.function_load(scripts.functions(), replace=True)
         self.moves = Moves(self.queue._shards.home, policy)
         self.dump, self.restore, self.outline = (redis.script_load(text) for text in (DUMP, RESTORE, OUTLINE))
         self.known: set[Any] = set()

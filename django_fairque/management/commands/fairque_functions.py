@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.patience import FAILURES, explained
-from django_fairque.engine.scripts import load, names
+from django_fairque.engine.scripts import functions, names
 
 
 class Command(BaseCommand):
@@ -22,8 +22,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             client = get_queue().client
-            for name in names():
-                client.function_load(load(name).library, replace=True)
+            client.function_load(functions(), replace=True)
         except FairQueueError as error:
             raise CommandError(str(error)) from error
         except FAILURES as error:

@@ -1,0 +1,57 @@
+"""Commands as one library: each sees what it includes, and nothing of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.exceptions import ResponseError
+
+from django_fairque.engine.library import Command, assemble
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+INCLUDES = {
+    "all": "local calls = 0\neach_call(function() calls = calls + 1 end)",
+    "some": "local here = 0\neach_call(function() here = here + 1 end)",
+    "others": "local here = 100\neach_call(function() here = here + 1 end)",
+}
+
+
+def command(name: str, body: str, *includes: str) -> Command:
+    return Command(name, ["no-writes"], f"K['{name}'] = KEYS[1]; P = string.sub(KEYS[1], 1, 1)", body, includes)
+
+
+@pytest.fixture
+def loaded(redis: Redis) -> Iterator[Redis]:
+    commands = [
+        command("one", "return { calls, here, K.one }", "all", "some"),
+        command("two", "return { calls, here, K.two }", "all", "others"),
+        command("plain", "return { calls, P, K.one or 'none' }", "all"),
+        command("late", "return { calls, here }", "all", "some"),
+        command("alone", "return KEYS"),
+        command("wrong", "return here", "all"),
+    ]
+    redis.function_load(assemble("tests", commands, INCLUDES), replace=True)
+    yield redis
+    redis.function_delete("tests")
+
+
+def test_what_is_included_is_there_once_and_run_for_those_who_include_it(loaded: Redis) -> None:
+    def call(name: str) -> object:
+        return loaded.fcall(name, 1, "key")
+
+    assert call("one") == [1, 1, b"key"]
+    assert call("two") == [2, 101, b"key"]
+    assert call("late") == [3, 2]
+    assert call("plain") == [4, b"k", b"none"]
+    assert call("alone") == [b"key"]
+    assert call("one") == [5, 3, b"key"]
+
+
+def test_a_branch_is_hidden_from_the_others(loaded: Redis) -> None:
+    with pytest.raises(ResponseError, match="here"):
+        loaded.fcall("wrong", 1, "key")
