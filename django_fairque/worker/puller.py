@@ -36,6 +36,10 @@ PATIENCE = 60.0
 """Seconds for which one settle call is repeated as it is. The server keeps the reply of a call for two minutes: as
 long, a repetition gets the very leases whose first reply was lost."""
 
+LET_BEGIN = 0.0002
+"""Seconds in which slots of a worker that had nothing to do begin, before it wakes more threads: those take the interpreter, and
+a processor, away from them."""
+
 
 class Puller(threading.Thread):
     """Makes the calls that its lane plans, until the lane is stopping and everything of it is settled.
@@ -193,6 +197,8 @@ class Puller(threading.Thread):
         self._board.polled(self.lane.index)
         if leases:
             self._crew.wake(self.lane)
+            if call.is_ahead:
+                time.sleep(LET_BEGIN)
             self._clock.begin()
         if reply.has_messages:
             self._carry()
