@@ -118,6 +118,12 @@ def test_pushing(queue: FairQueue, redis: Redis) -> None:
     assert commands(redis, lambda: queue.push_batch([task("a") for _ in range(300)])) / 300 <= 1.2
 
 
+def test_a_bulk_push_of_many_users_reads_and_writes_each_once_or_twice(queue: FairQueue, redis: Redis) -> None:
+    queue.push(task("a"))
+    tasks = [task(f"u{i % 100}") for i in range(2000)]  # as they came each of the seven calls would be of all users
+    assert commands(redis, lambda: queue.push_batch(tasks)) / 2000 <= 1.4
+
+
 def test_settling_a_batch(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 200)
     leases = queue.pop_batch(100, "w")
