@@ -65,5 +65,5 @@ def _overlooked_variables() -> Iterator[CheckMessage]:
         yield warning(
             "fairque.W001",
             f"the environment variable {name} is not read",
-            f"Two underscores part the levels: did you mean {meant}?",
+            f"Did you mean {meant}? Two underscores part the levels.",
         )

@@ -6,6 +6,7 @@ variables begin alike: Kubernetes sets ``FAIRQUE_REDIS_PORT`` for a service call
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.options import Options, QueueConfig
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 PREFIX = "FAIRQUE_"
 LEVEL = "__"
+ALIKE = 0.8
+"""How much a variable must be like an option to be called a mistake: others may begin alike."""
 
 _WHOLE = ("redis", *SCALARS)
 _SECTIONS: dict[str, type[Options]] = {
@@ -48,8 +51,12 @@ def overlooked(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     }
     for name, value in sorted(environ.items()):
         path = _path(name)
-        if len(path) == 1 and path[0] in meant and not value.startswith("tcp://"):  # the form of Kubernetes' own
+        if len(path) > 1 or path[0] in _WHOLE or value.startswith("tcp://"):  # the form of Kubernetes' own
+            continue
+        if path[0] in meant:
             yield name, meant[path[0]]
+        for near in get_close_matches(path[0], SCALARS, n=1, cutoff=ALIKE):
+            yield name, f"{PREFIX}{near}".upper()
 
 
 def _path(name: str) -> tuple[str, ...]:

@@ -103,8 +103,22 @@ class TestVariables:
         assert isinstance(message, checks.Warning)
         assert ids([message]) == ["W001"]
         assert "FAIRQUE_REDIS_URL" in message.msg
-        assert "did you mean FAIRQUE_REDIS__URL?" in str(message.hint)
+        assert "Did you mean FAIRQUE_REDIS__URL?" in str(message.hint)
         assert "hunter" not in str(message)
+
+    @pytest.mark.parametrize(("name", "meant"), [("TRACNG", "TRACING"), ("ENQUEUE_ONCOMMIT", "ENQUEUE_ON_COMMIT")])
+    def test_a_misspelt_one(self, check: Check, name: str, meant: str) -> None:
+        variables: dict[str, Any] = {f"FAIRQUE_{name}": "true", f"FAIRQUE_{meant}": "false"}
+        (message,) = check({"REDIS": HERE}, **variables)
+        assert ids([message]) == ["W001"]
+        assert f"Did you mean FAIRQUE_{meant}?" in str(message.hint)
+
+    @pytest.mark.parametrize(
+        "name", ["FAIRQUE_PORT", "FAIRQUE_SERVICE_HOST", "FAIRQUE_SETTINGS", "FAIRQUE_", "FAIRQUE"]
+    )
+    def test_what_others_call_theirs(self, check: Check, name: str) -> None:
+        variables: dict[str, Any] = {name: "1"}
+        assert ids(check({"REDIS": HERE}, **variables)) == []
 
     def test_it_may_be_why_something_else_is_missing(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(mail, "outbox")
