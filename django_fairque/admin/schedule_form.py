@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.schedule import Schedule
+    from django_fairque.tasks.pipelines import Step
 
 KEPT = {
     "args": gettext_lazy(
@@ -85,6 +86,12 @@ class ScheduleForm(forms.Form):
         ),
         help_text=gettext_lazy("what becomes of those at which no worker lived"),
     )
+    expires = forms.FloatField(
+        label=gettext_lazy("Expires after"),
+        required=False,
+        min_value=0.001,
+        help_text=gettext_lazy("seconds from each instant, if it has not started by then; empty: as the task says"),
+    )
     enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, known: Schedule | None = None) -> None:
@@ -143,17 +150,23 @@ class ScheduleForm(forms.Form):
         options["source"] = "admin"
         if self.known is not None:  # who is in charge of it stays so
             options |= {name: getattr(self.known, name) for name in ("grace", "source", "declared")}
+        if found["expires"] is not None or self._is_kept:
+            options["expires"] = found["expires"]
         try:
             return queue.schedules.add(found["name"], task=task, cron=found["cron"] or None, **options)
         except TaskValidationError as error:
             self.add_error("name", str(error))
             raise InvalidForm(self) from None
 
-    def _task(self, queue: FairQueue) -> Task:
+    @property
+    def _is_kept(self) -> bool:
+        """Whether nothing about the task was changed."""
+        return self.known is not None and not {"task", "args", "kwargs", "user", "priority"} & set(self.changed_data)
+
+    def _task(self, queue: FairQueue) -> Task | Step:
         """What is to be pushed: as it was, unless anything about it was changed."""
         found = self.cleaned_data
-        changed = {"task", "args", "kwargs", "user", "priority"} & set(self.changed_data)
-        if self.known is not None and not changed:
+        if self.known is not None and self._is_kept:
             return self.known.make_task(None)
         definition = registry.find(found["task"])
         if definition is None:
@@ -166,7 +179,9 @@ class ScheduleForm(forms.Form):
         args, kwargs = arguments_of(self.known) if self.known is not None else ([], {})
         args = args if found["args"] is None else found["args"]
         kwargs = kwargs if found["kwargs"] is None else found["kwargs"]
-        return definition.using(**using).s(*args, **kwargs).to_task()
+        step = definition.using(**using).s(*args, **kwargs)
+        step.to_task()  # says what is wrong with them
+        return step
 
 
 def arguments_of(schedule: Schedule) -> tuple[list[Any], dict[str, Any]]:
@@ -190,6 +205,7 @@ def _initial(known: Schedule | None) -> dict[str, Any]:
         "user": known.task["user_id"],
         "priority": Priority(known.task["priority"]).name,
         "missed": known.missed,
+        "expires": known.expires,
         "enabled": known.enabled,
     }
 

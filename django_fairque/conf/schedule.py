@@ -29,6 +29,7 @@ class ScheduleConfig(Options):
     queue: str | None = Field(default=None, pattern=QUEUE_NAME, description=f"a queue's name: {QUEUE_NAME_WORDS}")
     missed: Literal["skip", "one", "all"] = Field(default="skip", description='"skip", "one" or "all"')
     grace: Number = seconds(60, least=0)
+    expires: Number | None = seconds(None)
     enabled: bool = Field(default=True, description="true or false")
 
     def contradictions(self) -> Iterator[Mistake]:

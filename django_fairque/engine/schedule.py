@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from . import payload as json_payload
@@ -12,6 +12,7 @@ from .ids import check_id
 from .instants import Timing
 from .models import Task
 from .sealing import Envelope
+from .units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,10 @@ MAX_NAME = 200
 
 class Template(Protocol):
     """What makes a task: a call that was not sent, such as ``send_receipt.s("acme", 42)``."""
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds from its instant until it is dead if it has not started."""
 
     def to_task(self) -> Task: ...
 
@@ -56,6 +61,8 @@ class Schedule:
     start: float = 0.0
     missed: str = "skip"
     grace: float = GRACE
+    expires: float | None = None
+    """Seconds from an instant until its task is dead if it has not started."""
     enabled: bool = True
     source: str = "code"
     declared: str = ""
@@ -82,8 +89,10 @@ class Schedule:
             del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
-    def make_task(self, task_id: str | None) -> Task:
-        return Task.create(**self.task, task_id=task_id).sealed(self.seal.encode())
+    def make_task(self, task_id: str | None, instant: float | None = None) -> Task:
+        """What it pushes, for ``instant`` if it matters when."""
+        expires_at = None if instant is None or self.expires is None else instant + self.expires
+        return Task.create(**self.task, task_id=task_id, expires_at=expires_at).sealed(self.seal.encode())
 
     def envelope(self, prefix: str, queue: str) -> Envelope:
         """What its tasks are sealed as, whatever their ids will be."""
@@ -116,9 +125,11 @@ def template_of(task: Task | Template) -> dict[str, Any]:
     made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
     if made is None:
         raise TaskValidationError(f"task must be a Task or a call such as my_task.s(…), got {task!r:.100}")
-    if made.depends_on or made.execute_after is not None or made.expires_at is not None:
+    is_dated = made.expires_at is not None and expires_of(task) is None
+    if made.depends_on or made.execute_after is not None or is_dated:
         raise TaskValidationError(
-            "a scheduled task has no depends_on, execute_after or expires_at: its schedule says when"
+            "a scheduled task has no depends_on, execute_after or expires_at: its schedule says when (and with expires, "
+            "in seconds from each instant, until when)"
         )
     fields = {
         "user_id": made.user_id,
@@ -132,15 +143,24 @@ def template_of(task: Task | Template) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None or key == "payload"}
 
 
+def expires_of(task: Task | Template) -> float | None:
+    """Seconds, if the call says so. A `Task` knows its moment alone."""
+    return None if isinstance(task, Task) else getattr(task, "expires", None)
+
+
 def create(name: str, task: Task | Template, now: float, options: dict[str, Any]) -> Schedule:
     """A schedule with everything about it checked; `TaskValidationError` says what is wrong."""
     check_id(name, "a schedule's name")
     if len(name) > MAX_NAME:
         raise TaskValidationError(f"a schedule's name has at most {MAX_NAME} characters, got {len(name)}")
-    schedule = Schedule(name, template_of(task), **{"start": now, **options})
+    schedule = Schedule(name, template_of(task), **{"start": now, "expires": expires_of(task), **options})
     if schedule.missed not in MISSED:
         raise TaskValidationError(f"missed must be one of {', '.join(MISSED)}, got {schedule.missed!r}")
     if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:
         raise TaskValidationError(f"grace must be a number of seconds, at least 0, got {schedule.grace!r}")
+    if schedule.expires is not None:
+        schedule = replace(schedule, expires=duration(schedule.expires, "expires"))
+        if not schedule.expires:
+            raise TaskValidationError("expires must be more than 0 seconds: the task could never start")
     Timing.create(schedule.cron, schedule.every, schedule.timezone, schedule.start)
     return schedule

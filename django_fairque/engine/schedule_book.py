@@ -33,12 +33,13 @@ class Schedules:
 
         Args:
             task: what to push each time: a call that was not sent (``my_task.s(1)``), or a `Task`. Its ``unique_for`` and
-                ``debounce`` are not heeded; one with a delay, an expiry or dependencies is refused.
+                ``debounce`` are not heeded; one with a delay, a moment at which it expires or dependencies is refused.
             cron: five fields, minute hour day-of-month month day-of-week; or
             every: seconds between two instants, at least 1, counted from ``start`` (now by default).
             timezone: the zone in which cron is meant; UTC by default.
             missed: what becomes of instants that nobody could fire for more than ``grace`` seconds (60): ``"skip"``
                 them, fire ``"one"``, the last, or ``"all"``.
+            expires: seconds from an instant until its task is dead if it has not started; by default what the call says.
             enabled: False to add it switched off.
             source: code, settings, command or admin: who is in charge of it.
 
@@ -121,7 +122,7 @@ class AsyncSchedules:
         return await self._run(recurring.fire_due(self._shards, limit, now))
 
 
-OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "enabled", "source", "declared")
+OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,8 @@ def remove(commands: Commands, name: str, now: float | None) -> Steps[bool]:
 
 def run_now(commands: Commands, name: str, now: float | None) -> Steps[str]:
     schedule = yield from get(commands, name)
-    result = yield from push(commands, schedule.make_task(None), now)
+    instant = None if schedule.expires is None else (yield from server_time(now))
+    result = yield from push(commands, schedule.make_task(None, instant), now)
     return result.task_id
 
 
@@ -139,7 +140,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
         instant = timing.last_until(moment - schedule.grace - 1e-6, instant)  # what is late by the grace is not missed
         is_fired = schedule.missed == "one"
     following = timing.following(instant)
-    tasks = [schedule.make_task(f"schedule:{schedule.name}:{to_us(instant)}")] if is_fired else []
+    tasks = [schedule.make_task(f"schedule:{schedule.name}:{to_us(instant)}", instant)] if is_fired else []
     last = json.dumps([instant, moment, tasks[0].task_id]) if tasks else ""
     args = [
         *(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from .options import SENDABLE, changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import timedelta
 
     from typing_extensions import Unpack
 
@@ -150,6 +150,12 @@ class Step(Pipeline):
     def label(self) -> str:
         """Names the step among those of its pipeline."""
         return self.options.task_id or f"{self.name}#{id(self):x}"
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds from when it is sent until it is dead if it has not started; None for never, or at a moment."""
+        given = self.options.expires_at
+        return given.total_seconds() if isinstance(given, timedelta) else self.options.expires
 
     def using(self, **options: Unpack[SendOptions]) -> Step:
         """Another step: the same call, sent with other options."""

@@ -110,6 +110,7 @@ def _sync(queue: FairQueue, declared: Mapping[str, ScheduleConfig], keep: Contai
                 timezone=config.timezone or settings.TIME_ZONE or "UTC",
                 missed=config.missed,
                 grace=config.grace,
+                **({} if config.expires is None else {"expires": config.expires}),
                 enabled=config.enabled,
                 source=SOURCE,
                 declared=digest,

@@ -218,6 +218,18 @@ class TestEditing:
         assert (after.cron, after.every, after.grace, after.source) == ("0 4 * * *", None, 5, "command")
         assert [each.name for each in queue.schedules.list()] == ["a"]
 
+    def test_an_expiry_is_kept_changed_and_taken_off(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.schedules.add(
+            "a", task=Task.create("ann", 3, {"args": ["x"], "kwargs": {}}, name=TASK), every=60, expires=30
+        )
+        changes = {"user": "ann", "priority": "NORMAL", "cron": "", "every": "90", "args": ""}
+        for given, expected in (("30", 30.0), ("45.5", 45.5), ("", None)):
+            edit(admin_client, "a", **changes, expires=given)
+            schedule = queue.schedules.get("a")
+            assert (schedule.every, schedule.expires) == (90, expected)
+        edit(admin_client, "a", **changes, expires="0")
+        assert queue.schedules.get("a").expires is None
+
     def test_shows_no_arguments_and_keeps_those_that_are_left_empty(
         self, admin_client: Client, queue: FairQueue
     ) -> None:

@@ -19,7 +19,7 @@ TASK = "library.tasks.analyse_document"
 def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
     added = run(
         *("fairque_schedule", "add", "nightly", "--task", TASK, "--cron", "30 4 * * *", "--timezone", "Asia/Tokyo"),
-        *("--args", '["acme", 7]', "--missed", "one"),
+        *("--args", '["acme", 7]', "--missed", "one", "--expires", "3600"),
     )
     assert added.startswith("nightly: 30 4 * * * (Asia/Tokyo), next 20")
     assert added.rstrip().endswith("04:30:00+0900")
@@ -33,7 +33,8 @@ def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
     sent = run("fairque_schedule", "run", "nightly").split()[2]
     assert queue.get_task(sent).payload == {"args": ["acme", 7], "kwargs": {}}
     assert len(run("fairque_schedule", "next", "nightly", "-n", "3").splitlines()) == 3
-    assert json.loads(run("fairque_schedule", "list", "--json"))["missed"] == "one"
+    listed = json.loads(run("fairque_schedule", "list", "--json"))
+    assert (listed["missed"], listed["expires"]) == ("one", 3600)
     assert run("fairque_schedule", "remove", "nightly") == "nightly: removed\n"
     assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
 

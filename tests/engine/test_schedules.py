@@ -16,6 +16,7 @@ import pytest
 
 from django_fairque.engine.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.instants import Timing
+from django_fairque.engine.records import TaskState
 from django_fairque.engine.steps import Call
 
 from .conftest import NOW, MakeQueue, task
@@ -102,6 +103,9 @@ class TestWhen:
             ({"every": 5, "timezone": "../etc/passwd"}, "name of a time zone"),
             ({"every": 5, "missed": "twice"}, "one of skip, one, all, got 'twice'"),
             ({"every": 5, "grace": -1}, "grace must be"),
+            ({"every": 5, "expires": -1}, "expires must be a number of seconds from 0"),
+            ({"every": 5, "expires": 0}, "expires must be more than 0 seconds"),
+            ({"every": 5, "expires": "soon"}, "expires must be a number of seconds"),
         ],
     )
     def test_mistakes(self, queue: FairQueue, redis: Redis, options: dict[str, Any], words: str) -> None:
@@ -113,7 +117,7 @@ class TestWhen:
         with pytest.raises(TypeError, match="did you mean 'timezone'"):
             queue.schedules.add("s", task=task(), every=5, time_zone="UTC")
 
-    @pytest.mark.parametrize("bad", [task(depends_on=["a"]), task(execute_after=NOW), "app.task"])
+    @pytest.mark.parametrize("bad", [task(depends_on=["a"]), task(execute_after=NOW), task(expires_at=NOW), "app.task"])
     def test_tasks_that_can_not_recur(self, queue: FairQueue, bad: Any) -> None:
         with pytest.raises(TaskValidationError):
             queue.schedules.add("s", task=bad, every=5)
@@ -143,6 +147,34 @@ class TestFiring:
         assert schedule.next_at == NOW + 120
         assert schedule.last is not None
         assert (schedule.last.instant, schedule.last.task_id) == (NOW + 60, fired.task_id)
+
+    def test_an_expiry_counts_from_the_instant(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), every=60, expires=90, now=NOW)
+        queue.schedules.disable("s", now=NOW)
+        queue.schedules.enable("s", now=NOW)
+        (fired,) = queue.schedules.fire_due(now=NOW + 95)
+        assert queue.get_task(fired.task_id).expires_at == NOW + 60 + 90
+        by_hand = queue.schedules.run_now("s", now=NOW + 100)
+        assert queue.get_task(by_hand).expires_at == NOW + 100 + 90
+        assert queue.schedules.get("s").expires == 90
+        queue.schedules.add("s", task=task(), every=60, now=NOW + 100)
+        assert queue.schedules.get("s").expires is None
+
+    def test_what_is_fired_too_late_does_not_run(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), every=3600, expires=600, missed="one", now=NOW)
+        (fired,) = queue.schedules.fire_due(now=NOW + 3600 + 1200)
+        assert queue.pop("w", now=NOW + 3600 + 1200) is None
+        assert queue.get_task(fired.task_id).state is TaskState.FAILED
+        assert [letter.failure_type.value for letter in queue.dlq.letters().items] == ["expired"]
+
+    def test_one_without_it_was_written_by_an_older_version(self, queue: FairQueue, redis: Redis) -> None:
+        queue.schedules.add("s", task=task(), every=60, now=NOW)
+        (written,) = redis.hvals("fq:{default:0}:schedules")
+        older = {name: value for name, value in json.loads(written).items() if name != "expires"}
+        redis.hset("fq:{default:0}:schedules", "s", json.dumps(older))
+        assert queue.schedules.get("s").expires is None
+        (fired,) = queue.schedules.fire_due(now=NOW + 60)
+        assert queue.get_task(fired.task_id).expires_at is None
 
     def test_the_sweep_knows_when_the_next_is_due(self, queue: FairQueue) -> None:
         assert queue.sweep(now=NOW).schedule_at is None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.checks import run_checks
 
 from django_fairque import Priority, get_queue, task
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.errors import ConfigurationError, TaskValidationError
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.schedules import sync_or_log, sync_schedules
 
@@ -90,9 +92,27 @@ def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], capl
     assert "the schedule 'b' can't be used" in error.msg
 
 
-@pytest.mark.parametrize("times", [{"delay": 60.0}, {"expires": 60.0}])
-def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue], times: dict[str, float]) -> None:
-    @task(name="shop.timed", delay=times.get("delay"), expires=times.get("expires"))
+def test_a_task_that_expires_does_so_after_each_instant(declare: Callable[..., FairQueue]) -> None:
+    @task(name="shop.timed", expires=60.0)
+    def timed() -> None: ...
+
+    queue = declare(
+        a={"TASK": "shop.timed", "EVERY": 60},
+        b={"TASK": "shop.timed", "EVERY": 60, "EXPIRES": 5},
+        c={"TASK": "shop.report", "EVERY": 60, "ARGS": ["x"]},
+    )
+    assert {each.name: each.expires for each in queue.schedules.list()} == {"a": 60, "b": 5, "c": None}
+    queue.schedules.add("d", task=timed.using(expires_at=timedelta(seconds=7)).s(), every=60)
+    queue.schedules.add("e", task=timed.s(), every=60, expires=None)
+    assert [queue.schedules.get(name).expires for name in "de"] == [7, None]
+    sent = queue.get_task(queue.schedules.run_now("d"))
+    assert sent.expires_at == pytest.approx(sent.created_at + 7, abs=1)
+    with pytest.raises(TaskValidationError, match="its schedule says when"):
+        queue.schedules.add("f", task=timed.using(expires_at=time.time() + 60).s(), every=60)
+
+
+def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue]) -> None:
+    @task(name="shop.timed", delay=60.0)
     def timed() -> None: ...
 
     good = {"task": "shop.report", "every": 60, "args": ["x"]}
@@ -109,6 +129,7 @@ def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue]
         ({"task": "shop.report"}, "SCHEDULES.*a.*: a schedule needs either cron or every"),
         ({"task": "shop.report", "cron": "x"}, "can't be understood"),
         ({"task": "shop.report", "every": 60, "timezone": "Mars"}, "name of a time zone, got 'Mars'"),
+        ({"task": "shop.report", "every": 60, "expires": 0}, "a number of seconds greater than 0 .*; got 0"),
         ({"task": "shop.report", "evry": 60}, "unknown key; did you mean every"),
         ({"task": "shop.report", "every": 60, "queue": "male"}, "unknown queue 'male'; did you mean mail"),
         ({"task": "shop.report", "every": 60, "missed": "twice"}, '"skip", "one" or "all"; got \'twice\''),

@@ -48,6 +48,12 @@ class Command(QueueCommand):
             choices=("skip", "one", "all"),
             help="what becomes of instants that were missed (default: %(default)s)",
         )
+        adding.add_argument(
+            "--expires",
+            type=float,
+            metavar="SECONDS",
+            help="from each instant until its task is dead if it has not started (default: the task's)",
+        )
         for name, text in (
             ("remove", "forget it"),
             ("enable", "switch it on"),
@@ -103,6 +109,7 @@ class Command(QueueCommand):
             timezone=options["timezone"] or timezone.get_default_timezone_name(),
             missed=options["missed"],
             source="command",
+            **({} if options["expires"] is None else {"expires": options["expires"]}),
         )
 
     def _list(self, queue: FairQueue, *, as_json: bool) -> None:
