@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from django_fairque.engine.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.ids import check_id
-from django_fairque.tasks.queues import aget_queue, get_config, get_queue
+from django_fairque.tasks.handles import aasked, asked
+from django_fairque.tasks.queues import get_config
 
 from . import definition, options, results
 from .compat import BaseTaskBackend, TaskResultDoesNotExist, normalize_json
@@ -100,7 +101,7 @@ class FairqueBackend(BaseTaskBackend):
             TaskResultDoesNotExist: no queue knows it (any more), or its function is not declared in this process.
         """
         for name in self._queues_of(result_id):
-            queue = get_queue(name)
+            queue = asked(name)
             try:
                 record = queue.get_task(result_id)
             except TaskNotFoundError:
@@ -110,7 +111,7 @@ class FairqueBackend(BaseTaskBackend):
 
     async def aget_result(self, result_id: str) -> AnyResult:
         for name in self._queues_of(result_id):
-            queue = await aget_queue(name)
+            queue = await aasked(name)
             try:
                 record = await queue.get_task(result_id)
             except TaskNotFoundError:

@@ -39,6 +39,15 @@ outlets: list[Outlet] = []
 """The last one counts."""
 
 
+def asked(name: str) -> FairQueue:
+    """The queue of that name, or where tasks go to an outlet, what that answers with."""
+    return outlets[-1].queue(name) if outlets else get_queue(name)
+
+
+async def aasked(name: str) -> AsyncFairQueue:
+    return outlets[-1].aqueue(name) if outlets else await aget_queue(name)
+
+
 class Handle:
     """Asks the queue of that name; one that is made where tasks go to an outlet, always that."""
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import django
 import pytest
+from asgiref.sync import sync_to_async
 
 import django_fairque
 from django_fairque.backends import FairqueTask
 from django_fairque.backends.compat import (
     InvalidTask,
     InvalidTaskBackend,
+    TaskResultDoesNotExist,
     TaskResultStatus,
     default_task_backend,
     task,
@@ -165,6 +167,20 @@ def test_captured_tasks_can_be_asserted_and_run(queue: FairQueue) -> None:
     with eager() as capture:
         tasks.add.enqueue(1, 2)
     assert capture[0].result == 3
+
+
+async def test_results_of_captured_tasks_ask_no_server(queue: FairQueue, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "REDIS": {"URL": "redis://127.0.0.1:1", "SOCKET_CONNECT_TIMEOUT": 0.1}}
+    with capture_tasks() as capture:
+        sent = tasks.add.enqueue(1, 2)
+        assert tasks.add.get_result(sent.id).status is TaskResultStatus.READY
+        await sync_to_async(capture.run)()
+        for result in (tasks.add.get_result(sent.id), await tasks.add.aget_result(sent.id)):
+            assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 3)
+        sent.refresh()
+        assert sent.return_value == 3
+        with pytest.raises(TaskResultDoesNotExist):
+            tasks.add.get_result("123")
 
 
 def run_python(program: str) -> subprocess.CompletedProcess[str]:
