@@ -94,6 +94,10 @@ def join(make_server: MakeServer, member: int, *args: str) -> tuple[int, Server]
     with server.client() as client:
         client.execute_command("CLUSTER", "MEET", "127.0.0.1", member)
         wait_for(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+        name = client.execute_command("CLUSTER MYID")
+        for address in client.execute_command("CLUSTER NODES"):
+            with redis.Redis(port=int(address.rpartition(":")[2])) as other:
+                wait_for(partial(_accepts, other, "CLUSTER", "COUNT-FAILURE-REPORTS", name))  # whether it knows the new one
     return port, server
 
 
