@@ -15,6 +15,8 @@ from django_fairque.engine.queue import FairQueue
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redis import Redis
 
     from django_fairque.engine.models import Task
@@ -30,6 +32,19 @@ def small(make_queue: MakeQueue) -> FairQueue:
 def ring(redis: Redis) -> list[str]:
     names: Any = redis.zrange("fq:{default:0}:ring", 0, -1)
     return [name.decode() for name in names]
+
+
+def contents(redis: Redis) -> dict[bytes, Any]:
+    """Every key but the replies that are kept for repeated calls, which are each call's own."""
+    read: dict[Any, Callable[[bytes], Any]] = {
+        b"string": redis.get,
+        b"hash": redis.hgetall,
+        b"list": lambda key: redis.lrange(key, 0, -1),
+        b"set": redis.smembers,
+        b"zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
+    }
+    keys: Any = redis.scan_iter()
+    return {key: read[redis.type(key)](key) for key in keys if b":reply:" not in key}
 
 
 def started(queue: FairQueue) -> list[str]:
@@ -65,6 +80,40 @@ def test_nobody_waits_for_more_than_a_part_of_it(queue: FairQueue) -> None:
     queue.push_batch(tasks, now=NOW)
     ready = [queue.get_task(tasks[at].task_id).ready_at or 0.0 for at in (TOGETHER - 1, TOGETHER)]
     assert ready[0] < ready[1]
+
+
+KINDS: list[dict[str, Any]] = [
+    *[{}] * 6,
+    {"name": "report", "timeout": 5},
+    {"priority": 1},
+    {"priority": 6},
+    {"execute_after": NOW + 60},
+    {"execute_after": NOW - 60},
+    {"expires_at": NOW + 5},
+    {"sla": 20},
+    {"traceparent": f"00-{1:032x}-{2:016x}-01"},
+    {"unique_key": "same", "unique_for": 60},
+    {"unique_key": "late", "debounce": 60},
+]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_call_writes_what_a_call_for_each_task_writes(redis: Redis, make_queue: MakeQueue, seed: int) -> None:
+    """Those alike are written together, and it can't be seen."""
+    dice = random.Random(seed)
+    some = [(f"u{dice.choice([0, 0, 0, 1, 2])}", dice.choice(KINDS)) for _ in range(dice.choice([20, 300]))]
+    tasks = [task("u0", task_id="new"), task("u0", task_id="ended"), task("u1"), task("u2")]
+    tasks += [task(user, **kind) for user, kind in some for _ in range(dice.choice([1, 1, 4]))]
+    queue, found = make_queue(pipeline_batch_size=1000), []
+    for parts in ([tasks], [[each] for each in tasks]):
+        redis.flushdb()
+        queue.user("u2").set_sla(7, now=NOW - 3)
+        queue.push(task("u0", task_id="ended"), now=NOW - 2)
+        queue.finish(queue.pop_batch(1, "w", now=NOW - 1)[0], now=NOW - 1)
+        for part in parts:
+            queue.push_batch(part, now=NOW)
+        found.append(contents(redis))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("same", [{"task_id": "same"}, {"unique_key": "same", "unique_for": 60}])

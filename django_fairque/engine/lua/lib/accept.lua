@@ -110,6 +110,48 @@ local function write_item(item, run)
   return false
 end
 
+local function is_plain(item)
+  return item.form.is_plain and not (item.before or item.dropped or item.is_blocked or item.u.sla)
+end
+
+-- Writes plain tasks of one user and one form that follow each other, from `accepted[at]` on: what `write_item` does, with
+-- what is the same for all of them done once, which takes a tenth of the time of a large push. Returns how many they were.
+local function write_alike(at)
+  local first, size = accepted[at], 0
+  local u, form = first.u, first.form
+  local stamp = math.max(now - EPOCH, stat.stamp + 1)
+  first.ready = EPOCH + stamp
+  local moment, place = queued_look(first), place_of(first)
+  look_at(moment)
+  note_eldest(u, first)
+  local queued, lane = added_to(K['state:queued']), added_to(normal_key(u.name))
+  local n, m, item = #queued, #lane, first
+  repeat
+    item.ready = first.ready + size
+    write_record(item, '', 'queued')
+    queued[n + 1], queued[n + 2] = exact(moment + size), item.id
+    lane[m + 1], lane[m + 2] = exact(place + size), item.id
+    n, m, size = n + 2, m + 2, size + 1
+    item = accepted[at + size]
+  until not item or item.u ~= u or item.form ~= form or not is_plain(item)
+  set_stat('stamp', stamp + size - 1)
+  add_ready(u, form.priority, size)
+  return size
+end
+
+local function write_accepted(run)
+  local wakes, at = false, 1
+  while at <= #accepted do
+    if run == '' and is_plain(accepted[at]) then
+      at = at + write_alike(at)
+    else
+      wakes = write_item(accepted[at], run) or wakes
+      at = at + 1
+    end
+  end
+  return wakes
+end
+
 -- Parts of a graph for other shards: posted in the same call, so that the graph is accepted as a whole.
 local function post_parts(at)
   for i = 1, tonumber(ARGV[at] or '0') do post(ARGV[at + 2 * i - 1], ARGV[at + 2 * i]) end
@@ -148,8 +190,7 @@ local function accept(at)
     redis.call('HSET', task_key(item.moves), 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
     zadd(K['state:scheduled'], due, item.moves)
   end
-  local wakes = false
-  for _, item in ipairs(accepted) do wakes = write_item(item, run) or wakes end
+  local wakes = write_accepted(run)
   for digest, stored in pairs(uniques) do
     redis.call('SET', unique_key(digest), pack({ stored[1], stored[2] }), 'PX', exact(math.ceil(stored[3] / 1000) + 1000))
   end

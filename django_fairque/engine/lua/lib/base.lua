@@ -205,8 +205,9 @@ local function buffer(into, key)
   return list
 end
 local last_score, last_text -- the members of one call often share their moment, and rendering a number is dear
+local function added_to(key) return additions[key] or buffer(additions, key) end
 local function zadd(key, score, member)
-  local list = additions[key] or buffer(additions, key)
+  local list = added_to(key)
   if score ~= last_score then last_score, last_text = score, exact(score) end
   local n = #list
   list[n + 1], list[n + 2] = last_text, member

@@ -104,7 +104,8 @@ local read_items
 do
 
 -- What tasks have in common, worked out once for all of them. `record` holds the fields of a new record: those that
--- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have.
+-- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `is_plain`:
+-- they go straight into their user's normal queue, and nothing is to be done with them but to start them.
 local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla' }
 local function read_form(text)
   local said = unpack_list(text)
@@ -116,8 +117,9 @@ local function read_form(text)
     end
   end
   local debounce = tonumber(said[11])
+  local is_plain = said[2] ~= '6' and said[4] == '' and said[5] == '' and said[8] == '' and not debounce
   return {
-    record = record, size = #record, priority = tonumber(said[2]), is_chosen = said[3] == '1',
+    is_plain = is_plain, record = record, size = #record, priority = tonumber(said[2]), is_chosen = said[3] == '1',
     due = tonumber(said[4]), expires = tonumber(said[5]), sla = tonumber(said[8]),
     unique = said[9], window = tonumber(said[10]) or debounce or 0, debounce = debounce,
   }

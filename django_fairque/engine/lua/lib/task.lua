@@ -69,6 +69,13 @@ local function queued_look(t)
   return math.min(moment, starving_at(t) or moment)
 end
 
+-- Where it stands in its user's normal queue: by priority, then by the moment it became ready.
+local function place_of(t) return t.priority * BAND + math.max(0, t.ready - EPOCH) end
+
+local function note_eldest(u, t)
+  if u.ready - u[READY[6]] == 0 or not u.since or t.ready < u.since then set(u, 'since', t.ready) end
+end
+
 local function queue_up(u, t, at_front)
   if u.sla and not t.sla then -- the user's own promise; fixed now, as any task's is when it becomes ready
     t.sla = u.sla
@@ -80,9 +87,8 @@ local function queue_up(u, t, at_front)
   if t.priority == 6 then
     redis.call(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
   else
-    local stamp = math.max(0, t.ready - EPOCH)
-    zadd(normal_key(u.name), t.priority * BAND + stamp, t.id)
-    if u.ready - u[READY[6]] == 0 or not u.since or t.ready < u.since then set(u, 'since', t.ready) end
+    zadd(normal_key(u.name), place_of(t), t.id)
+    note_eldest(u, t)
   end
   add_ready(u, t.priority, 1)
 end
