@@ -54,13 +54,19 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
         return (yield from _push_runs(commands, waiting, now))
     size = commands.config.pipeline_batch_size
     order = range(len(waiting)) if len(waiting) <= size else _user_by_user(waiting)
-    slices = [[waiting[index] for index in order[first : first + size]] for first in range(0, len(waiting), size)]
-    if len(slices) > 1:
+    parts = [order[first : first + size] for first in range(0, len(waiting), size)]
+    if len(parts) > 1:
         check_limits(commands, waiting)  # before any of them is sent
+    found: dict[int, PushResult] = {}
+    slices = ([waiting[index] for index in part] for part in parts)
     calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)
-    replies = yield Stream(calls)
-    done = (result for some, reply in zip(slices, replies, strict=True) for result in push_results(some, reply))
-    found = dict(zip(order, done, strict=True))
+    unheard = iter(parts)
+
+    def heard(reply: Sequence[Any]) -> None:
+        part = next(unheard)
+        found.update(zip(part, push_results([waiting[index] for index in part], reply), strict=True))
+
+    yield Stream(calls, heard)
     results = [found[index] for index in range(len(waiting))]
     if any(result.status == "backlog_full" for result in results):
         raise backlog_full(commands, results)

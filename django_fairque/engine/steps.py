@@ -6,7 +6,7 @@ they differ in.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, Union
 
@@ -51,9 +51,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Stream:
-    """Calls that are made while earlier ones are being answered; the reply is the list of their replies."""
+    """Calls that are made while earlier ones are being answered."""
 
     calls: Iterator[Call]
+    heard: Callable[[Any], None]
+    """Is given each reply, in their order, while later calls are being worked on."""
 
 
 Request = Union[Call, Read, Scan, Stream, Block]  # noqa: UP007 - evaluated on 3.10 too

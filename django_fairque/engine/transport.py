@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -116,23 +117,25 @@ class Transport:
                 raise
         return self._execute(request, calls.command(request, keys, script, patience))
 
-    def _stream(self, request: Stream) -> list[Any]:
+    def _stream(self, request: Stream) -> None:
         """The first alone: it says whether the server can be used, and loads what it lacks. Whatever fails later is
         repeated as it was, one call after the other."""
         first = next(request.calls, None)
         if first is None:
-            return []
-        replies, sent = [self.send(first)], list[Call]()
+            return
+        request.heard(self.send(first))
+        unanswered = deque[Call]()
         if self._wire.can_stream and self._calls.as_functions and not first.replicas:
             with suppress(*FAILURES):
-                for reply in self._wire.stream(self._each_noted(request.calls, sent)):
-                    replies.append(reply)  # noqa: PERF402 - those before a failure count
-        done = len(replies) - 1
-        return replies + [self.send(call) for call in (*sent[done:], *request.calls)]
+                for reply in self._wire.stream(self._each_noted(request.calls, unanswered)):
+                    unanswered.popleft()
+                    request.heard(reply)
+        for call in (*unanswered, *request.calls):
+            request.heard(self.send(call))
 
-    def _each_noted(self, calls: Iterator[Call], sent: list[Call]) -> Iterator[tuple[Any, ...]]:
+    def _each_noted(self, calls: Iterator[Call], unanswered: deque[Call]) -> Iterator[tuple[Any, ...]]:
         for call in calls:
-            sent.append(call)
+            unanswered.append(call)
             yield self.command(call)
 
     def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
@@ -179,7 +182,7 @@ class AsyncTransport:
 
     async def send(self, request: Request, seconds: float | None = None) -> Any:
         if isinstance(request, Stream):
-            return [await self.send(call) for call in request.calls]
+            return await self._stream(request)
         patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience))
         while True:
             try:
@@ -221,6 +224,10 @@ class AsyncTransport:
             if patience.as_script or not calls.is_without_functions(error):
                 raise
         return await self._execute(request, calls.command(request, keys, script, patience))
+
+    async def _stream(self, request: Stream) -> None:
+        for call in request.calls:
+            request.heard(await self.send(call))
 
     async def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
