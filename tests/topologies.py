@@ -97,9 +97,7 @@ def join(make_server: MakeServer, member: int, *args: str) -> tuple[int, Server]
         name = client.execute_command("CLUSTER MYID")
         for address in client.execute_command("CLUSTER NODES"):
             with redis.Redis(port=int(address.rpartition(":")[2])) as other:
-                wait_for(
-                    partial(_accepts, other, "CLUSTER", "COUNT-FAILURE-REPORTS", name)
-                )  # whether it knows the new one
+                wait_for(partial(_accepts, other, "CLUSTER", "COUNT-FAILURE-REPORTS", name))  # once it knows it
     return port, server
 
 

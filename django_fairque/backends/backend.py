@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_fairque.engine.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.ids import check_id
-from django_fairque.tasks.handles import aasked, asked
+from django_fairque.tasks.handles import aasked, asked, current_outlet
 from django_fairque.tasks.queues import get_config
 
 from . import definition, options, results
@@ -101,7 +101,7 @@ class FairqueBackend(BaseTaskBackend):
             TaskResultDoesNotExist: no queue knows it (any more), or its function is not declared in this process.
         """
         for name in self._queues_of(result_id):
-            queue = asked(name)
+            queue = asked(name, current_outlet())
             try:
                 record = queue.get_task(result_id)
             except TaskNotFoundError:
@@ -111,7 +111,7 @@ class FairqueBackend(BaseTaskBackend):
 
     async def aget_result(self, result_id: str) -> AnyResult:
         for name in self._queues_of(result_id):
-            queue = await aasked(name)
+            queue = await aasked(name, current_outlet())
             try:
                 record = await queue.get_task(result_id)
             except TaskNotFoundError:

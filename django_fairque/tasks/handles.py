@@ -39,30 +39,33 @@ outlets: list[Outlet] = []
 """The last one counts."""
 
 
-def asked(name: str) -> FairQueue:
-    """The queue of that name, or where tasks go to an outlet, what that answers with."""
-    return outlets[-1].queue(name) if outlets else get_queue(name)
+def current_outlet() -> Outlet | None:
+    """Where tasks go now; None for to their queues."""
+    return outlets[-1] if outlets else None
 
 
-async def aasked(name: str) -> AsyncFairQueue:
-    return outlets[-1].aqueue(name) if outlets else await aget_queue(name)
+def asked(name: str, outlet: Outlet | None) -> FairQueue:
+    """The queue of that name, or what the outlet answers with in its place."""
+    return get_queue(name) if outlet is None else outlet.queue(name)
+
+
+async def aasked(name: str, outlet: Outlet | None) -> AsyncFairQueue:
+    """The same for coroutines."""
+    return await aget_queue(name) if outlet is None else outlet.aqueue(name)
 
 
 class Handle:
     """Asks the queue of that name; one that is made where tasks go to an outlet, always that."""
 
-    _outlet: Outlet | None = None
-
     def __init__(self, queue: str) -> None:
         self.queue = queue
-        if outlets:
-            self._outlet = outlets[-1]
+        self._outlet = current_outlet()
 
     def _asked(self) -> FairQueue:
-        return get_queue(self.queue) if self._outlet is None else self._outlet.queue(self.queue)
+        return asked(self.queue, self._outlet)
 
     async def _aasked(self) -> AsyncFairQueue:
-        return await aget_queue(self.queue) if self._outlet is None else self._outlet.aqueue(self.queue)
+        return await aasked(self.queue, self._outlet)
 
     def _pauses(self, timeout: float | timedelta | None, first: float, longest: float) -> Iterator[float]:
         """How long to sleep after each look, doubling; ends when the time is over and there was a last look."""
