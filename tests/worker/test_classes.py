@@ -15,9 +15,11 @@ from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.models import Task
 from django_fairque.engine.outcomes import Settled
 from django_fairque.engine.records import TaskState
+from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.worker import AsyncWorker, Worker
+from django_fairque.worker.aio_desk import Desk
 from django_fairque.worker.lane import Call
 from django_fairque.worker.puller import Puller
 
@@ -189,6 +191,44 @@ async def test_an_async_worker_that_is_stopped_gives_back_what_does_not_end(
     await asyncio.wait_for(running, 20)
     assert [queue.get_task(task_id).state for task_id in ids] == [TaskState.QUEUED] * 3
     assert tasks["ended"] == []
+
+
+async def test_an_async_worker_tells_of_what_it_was_fetching_when_it_was_stopped(
+    push: Push, tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever fetched an alert has taken it from the server, and nobody else hears of it."""
+    fetched, is_leaving = asyncio.Event(), asyncio.Event()
+    take, leave = AsyncFairQueue.take_alerts, Desk.leave
+
+    async def take_slowly(queue: AsyncFairQueue, most: int) -> Any:
+        alerts = await take(queue, most)
+        if alerts:
+            fetched.set()
+            await is_leaving.wait()
+        return alerts
+
+    async def note_leaving(desk: Desk) -> None:
+        is_leaving.set()
+        await leave(desk)
+
+    heard: list[str] = []
+
+    def receiver(task: Task, **_: Any) -> None:
+        heard.append(task.task_id)
+
+    monkeypatch.setattr(AsyncFairQueue, "take_alerts", take_slowly)
+    monkeypatch.setattr(Desk, "leave", note_leaving)
+    task_dead.connect(receiver, sender="plain")
+    try:
+        late = push("plain", 1, expires_at=time.time() - 1)
+        worker = AsyncWorker(concurrency=2)
+        running = asyncio.ensure_future(worker.run())
+        await asyncio.wait_for(fetched.wait(), 20)
+        worker.stop()
+        await asyncio.wait_for(running, 20)
+    finally:
+        task_dead.disconnect(receiver, sender="plain")
+    assert heard == [late]
 
 
 def test_a_worker_that_was_stopped_is_handed_nothing(
