@@ -114,7 +114,7 @@ def test_a_queue_without_groups_has_no_key_of_theirs(loaded: FairQueue, redis: R
 
 def test_pushing(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 1)
-    assert commands(redis, lambda: queue.push(task("a"))) <= 14
+    assert commands(redis, lambda: queue.push(task("a"))) <= 13
     assert commands(redis, lambda: queue.push_batch([task("a") for _ in range(300)])) / 300 <= 1.2
 
 

@@ -177,8 +177,8 @@ local function accept(at)
   end
   next_at = read_traces(next_at)
   touch_dependencies(run)
-  touch_all()
   touch_minute()
+  touch_all()
 
   write_payloads()
   for _, item in ipairs(accepted) do

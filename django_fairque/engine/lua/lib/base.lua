@@ -167,13 +167,25 @@ local function look_at(moment)
   if stat.look == 0 or moment < stat.look then set_stat('look', moment) end
 end
 
--- Per-minute figures. The key is derived, so it is touched (read) before the command's first write.
-local minute_key, minute_is_new, tallies
-each_call(function() minute_key, minute_is_new, tallies = nil, false, emptied(tallies) end)
+-- A derived key that moved away with its slot aborts a script at its first use: so every derived key that will
+-- be written is used once before the first write, all of them in one command.
+local touched
+each_call(function() touched = emptied(touched) end)
+local function touch(key) touched[#touched + 1] = key end
+local function touch_all()
+  for first = 1, #touched, CHUNK do
+    redis.call('EXISTS', unpack(touched, first, math.min(first + CHUNK - 1, #touched)))
+  end
+  touched = emptied(touched)
+end
+
+-- Per-minute figures. The key is derived, so whoever will count touches it.
+local minute_key, tallies
+each_call(function() minute_key, tallies = nil, emptied(tallies) end)
 local function touch_minute()
   if minute_key then return end
   minute_key = P .. 'stats:' .. exact(math.floor(now / 60000000))
-  minute_is_new = redis.call('EXISTS', minute_key) == 0
+  touch(minute_key)
 end
 local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
 
@@ -245,9 +257,11 @@ end
 local function flush_stats()
   if next(tallies) then
     touch_minute()
-    for field, amount in pairs(tallies) do redis.call('HINCRBY', minute_key, field, exact(amount)) end
-    if minute_is_new then redis.call('PEXPIRE', minute_key, exact(minute_ttl / 1000)) end
-    minute_is_new = false
+    local is_first = false -- of its kind in this minute; to ask whether the minute is there would be one more command for all
+    for field, amount in pairs(tallies) do
+      is_first = redis.call('HINCRBY', minute_key, field, exact(amount)) == amount or is_first
+    end
+    if is_first then redis.call('PEXPIRE', minute_key, exact(minute_ttl / 1000)) end
   end
   for field, amount in pairs(stat_added) do redis.call('HINCRBY', K.stats, field, exact(amount)) end
   if now > stat.clock then
@@ -261,18 +275,6 @@ local function flush_stats()
   end
   if #values > 0 then redis.call('HSET', K.stats, unpack(values)) end
   stat_changed, stat_added, tallies = {}, emptied(stat_added), emptied(tallies)
-end
-
--- A derived key that moved away with its slot aborts a script at its first use: so every derived key that will
--- be written is used once before the first write, all of them in one command.
-local touched
-each_call(function() touched = emptied(touched) end)
-local function touch(key) touched[#touched + 1] = key end
-local function touch_all()
-  for first = 1, #touched, CHUNK do
-    redis.call('EXISTS', unpack(touched, first, math.min(first + CHUNK - 1, #touched)))
-  end
-  touched = emptied(touched)
 end
 
 -- Lists of byte strings in one string and back ("3:abc0:..."): binary safe, nothing to escape.
