@@ -59,6 +59,7 @@ class Overview(Page):
     def facts(self, queue: FairQueue) -> dict[str, Any]:
         hours = self._hours()
         stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, SPANS[hours])
+        longest_waits = longest(queue.longest_waits(), activity.spans[-1])
         top = top_users(queue, stats, TOLD, LOOKED_AT)
         return {
             "stats": stats,
@@ -77,7 +78,9 @@ class Overview(Page):
             "moved": sum(span.promoted for span in activity.spans),
             "top": top,
             "busiest": busiest(top.sizes, lambda user_id: self.link("users", user=user_id)),
-            "longest": longest(queue.longest_waits(), activity.spans[-1]),
+            # What the counters say is of few that were looked at: a table below that knows more is not contradicted.
+            "oldest": max(stats.oldest_wait_seconds, *(each.seconds for each in longest_waits), 0.0),
+            "longest": longest_waits,
         }
 
     def _hours(self) -> int:

@@ -96,6 +96,15 @@ def test_the_busiest_and_the_longest_waiting_users_are_named(admin_client: Clien
     assert "Of 150 users looked at; there are 312." in html
 
 
+def test_the_oldest_wait_is_not_less_than_that_of_the_table_below(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push(Task.create("patient", 4, 1, sla=86_400), now=now - 3660)
+    queue.push(Task.create("hasty", 4, 1, sla=60), now=now)  # the next that must be looked at
+    text = said(shown(admin_client))
+    assert "Oldest wait 1.02 h" in text
+    assert "User Waits Ready since patient 1.02 h" in text
+
+
 def test_the_busiest_of_few_users_are_compared(admin_client: Client, queue: FairQueue) -> None:
     assert "No user has a task ready." in shown(admin_client)
     queue.push_batch([Task.create("busy", 3, n) for n in range(40)])
