@@ -59,6 +59,10 @@ class DeadLetter(ConfirmingPage):
         response = super().post(request, **kwargs)
         return self.get(request, **kwargs) if self.edits else response
 
+    def met(self, error: Exception) -> None:
+        if isinstance(error, TaskNotFoundError):  # somebody else has moved it
+            self.edits, self.is_gone = False, True
+
     def back_to(self, request: HttpRequest) -> str:
         return self.url("dead_letters") if self.is_gone else super().back_to(request)
 

@@ -148,10 +148,14 @@ class Page(View):
             if isinstance(error, ShardsAwayError) and len(error.shards) < queue.config.shards:
                 self.log(action.subject(self, request), str(error))  # it may have been done on the others
             messages.error(request, str(error))
+            self.met(error)
         else:
             self.log(action.subject(self, request), done)
             messages.success(request, done)
         return HttpResponseRedirect(self.back_to(request))
+
+    def met(self, error: Exception) -> None:
+        """An action has ended in this error, which is told."""
 
     def back_to(self, request: HttpRequest) -> str:
         """Where to go after an action: this very page, with its query."""

@@ -68,7 +68,11 @@ class ScheduleForm(forms.Form):
         help_text=gettext_lazy('a JSON object, such as {"force": true}'),
     )
     user = forms.CharField(
-        label=gettext_lazy("User"), required=False, max_length=256, help_text=gettext_lazy("empty: as the task says")
+        label=gettext_lazy("User"),
+        required=False,
+        max_length=256,
+        strip=False,  # an id may begin or end with a space: who opens the form and saves it gives nothing to another user
+        help_text=gettext_lazy("empty: as the task says"),
     )
     priority = forms.ChoiceField(
         label=gettext_lazy("Priority"),
@@ -109,6 +113,10 @@ class ScheduleForm(forms.Form):
         if registry.find(name) is None and (self.known is None or name != self.known.task.get("name")):
             raise forms.ValidationError(_("This can't be used: %(error)s") % {"error": registry.not_registered(name)})
         return name
+
+    def clean_user(self) -> str:
+        user_id: str = self.cleaned_data["user"]
+        return user_id if "user" not in self.changed_data else user_id.strip()
 
     def clean_timezone(self) -> str:
         name: str = self.cleaned_data["timezone"]

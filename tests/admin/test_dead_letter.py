@@ -200,4 +200,9 @@ class TestEditing:
     def test_one_that_has_gone_meanwhile(self, admin_client: Client, queue: FairQueue) -> None:
         entry = bury(queue)
         queue.dlq.requeue(entry)
-        assert admin_client.post(url(entry), {"action": "requeue_edited", "payload": "1"}).status_code == 404
+        for fields in ({"action": "requeue_edited", "payload": "1"}, {"action": "requeue"}, {"action": "edit"}):
+            answer = admin_client.post(url(entry), fields, follow=True)
+            assert answer.redirect_chain == [(f"{reverse('admin:django_fairque_dead_letters')}?queue=default", 302)]
+            assert "was requeued, discarded or forgotten" in answer.content.decode()
+        confirmed = {"action": "discard", "confirm": "yes"}
+        assert admin_client.post(url(entry), confirmed).status_code == 302

@@ -190,7 +190,8 @@ def test_an_id_that_can_not_be_one_is_not_found(admin_client: Client, queue: Fai
             assert admin_client.get(where).status_code == 404, (name, text)
             for action in {page.name: page for page in PAGES}[name].actions:
                 answer = admin_client.post(where, {"action": action, "confirm": "yes"}, follow=True)
-                assert answer.status_code == 404, (name, action)
+                is_listed = answer.redirect_chain == [(f"{url('dead_letters')}?queue=default", 302)]
+                assert answer.status_code == 404 or is_listed, (name, action)
     assert admin_client.get(url("tasks"), {"id": "x" * 300}, follow=True).status_code == 404
 
 

@@ -218,6 +218,14 @@ class TestEditing:
         assert (after.cron, after.every, after.grace, after.source) == ("0 4 * * *", None, 5, "command")
         assert [each.name for each in queue.schedules.list()] == ["a"]
 
+    def test_its_user_stays_who_it_is(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=Task.create(" ann ", 3, {"args": ["k", 1], "kwargs": {}}, name=TASK), every=3600)
+        edit(admin_client, "s", cron="", every="60", args='["k", 1]', user=" ann ")
+        schedule = queue.schedules.get("s")
+        assert (schedule.every, schedule.task["user_id"]) == (60, " ann ")
+        edit(admin_client, "s", cron="", every="60", args='["k", 1]', user=" bob ")
+        assert queue.schedules.get("s").task["user_id"] == "bob"
+
     def test_an_expiry_is_kept_changed_and_taken_off(self, admin_client: Client, queue: FairQueue) -> None:
         queue.schedules.add(
             "a", task=Task.create("ann", 3, {"args": ["x"], "kwargs": {}}, name=TASK), every=60, expires=30
