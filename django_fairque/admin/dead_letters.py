@@ -25,6 +25,7 @@ from .confirming import ConfirmingPage, Question, ask_first, is_confirmed
 from .dead_letter_filters import Wanted, fields, wanted
 from .moments import moment
 from .page import Action
+from .posted import posted_list
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -63,7 +64,7 @@ class DeadLetters(ConfirmingPage):
 
     @property
     def chosen(self) -> list[str]:
-        return list(dict.fromkeys(self.request.POST.getlist("entry")))
+        return posted_list(self.request, "entry")
 
     def back_to(self, request: HttpRequest) -> str:
         """To the groups, when it was asked for there: their forms post to the address of one of them."""

@@ -13,6 +13,7 @@ from django_fairque.monitoring.formatting import number
 from .forms import FormPage, InvalidForm
 from .limits import GroupForm
 from .page import Action
+from .posted import posted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ PER_PAGE = 50
 
 
 def _group_of(page: Groups, request: HttpRequest) -> str:
-    return request.POST.get("group", "")
+    return posted(request, "group")
 
 
 def _shards_away(step: Callable[[], None]) -> ShardsAwayError | None:

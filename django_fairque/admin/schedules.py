@@ -21,6 +21,7 @@ from .confirming import ask_first
 from .cron_words import cron_in_words
 from .forms import FormPage
 from .page import Action
+from .posted import posted
 from .schedule_form import ScheduleForm
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _moment(seconds: float | None, schedule: Schedule) -> datetime | None:
 
 
 def _name_of(page: Schedules, request: HttpRequest) -> str:
-    return request.GET.get("edit") or request.POST.get("name", "")
+    return request.GET.get("edit") or posted(request, "name")
 
 
 class Schedules(FormPage):
@@ -127,22 +128,22 @@ class Schedules(FormPage):
         return _("Schedule %(name)s was changed: %(when)s.") % facts
 
     def run_now(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = request.POST.get("name", "")
+        name = posted(request, "name")
         task_id = queue.schedules.run_now(name)
         return _("Schedule %(name)s: task %(task)s was enqueued.") % {"name": name, "task": task_id}
 
     def enable(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = request.POST.get("name", "")
+        name = posted(request, "name")
         queue.schedules.enable(name)
         return _("Schedule %(name)s is enabled.") % {"name": name}
 
     def disable(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = request.POST.get("name", "")
+        name = posted(request, "name")
         queue.schedules.disable(name)
         return _("Schedule %(name)s is disabled: it fires no more until it is enabled.") % {"name": name}
 
     def remove(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = request.POST.get("name", "")
+        name = posted(request, "name")
         schedule = queue.schedules.get(name)
         sentence = _("Schedule %(name)s will be removed: %(when)s. Tasks that it has enqueued stay.")
         if schedule.source == FROM_SETTINGS:

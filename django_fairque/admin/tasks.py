@@ -18,6 +18,7 @@ from django_fairque.monitoring.words import word
 from .confirming import ConfirmingPage, Question, is_confirmed
 from .moments import moment
 from .page import Action
+from .posted import posted_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,12 +106,14 @@ class Tasks(ConfirmingPage):
         return {"task": task, "url": self.url("task", quote(task.task_id)), "since": since}
 
     def cancel(self, queue: FairQueue, request: HttpRequest) -> str:
-        done = queue.cancel_many(_selected(request), reason=canceled_by(request))
-        return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
+        ids = _selected(request)
+        done = queue.cancel_many(ids, reason=canceled_by(request))
+        return _said(ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done, done, len(ids))
 
     def run_now(self, queue: FairQueue, request: HttpRequest) -> str:
-        done = queue.run_now(*_selected(request))
-        return ngettext("%d task was queued.", "%d tasks were queued.", done) % done
+        ids = _selected(request)
+        done = queue.run_now(*ids)
+        return _said(ngettext("%d task was queued.", "%d tasks were queued.", done) % done, done, len(ids))
 
     def cancel_all(self, queue: FairQueue, request: HttpRequest) -> str:
         def act(ids: list[str]) -> int:
@@ -130,24 +133,30 @@ class Tasks(ConfirmingPage):
     def _all(
         self, queue: FairQueue, request: HttpRequest, search: Search, act: Callable[[list[str]], int], yes: str
     ) -> str:
-        """A slice of all that match, once its count was confirmed; then the question whether to go on."""
-        posted = request.POST.get("done", "0")
-        before = int(posted) if posted.isdecimal() and len(posted) < 10 else 0
+        """A slice of all that match, once their count was confirmed; then the question whether to go on.
+
+        No more than were counted then: nobody was asked about those that came later.
+        """
         found = queue.matching(replace(search, look_at=MOST_LOOKED_AT))
         ids = found.task_ids
-        if not ids and not before:
-            raise ValueError(_("No task matches (any more)."))
         if not is_confirmed(request):
-            raise Question(_how_many(search, len(ids), is_whole=found.is_whole), yes, {"done": "0"})
-        done = act(ids[:AT_ONCE])
-        left = len(ids) - min(len(ids), AT_ONCE)
+            if not ids:
+                raise ValueError(_("No task matches (any more)."))
+            fields = {"done": "0", "left": str(len(ids))}
+            raise Question(_how_many(search, len(ids), is_whole=found.is_whole), yes, fields)
+        before, allowed = _counted(request, "done"), _counted(request, "left")
+        some = ids[: min(AT_ONCE, allowed)]
+        if not some and not before:
+            raise ValueError(_("No task matches (any more)."))
+        done = act(some) if some else 0
+        left = min(allowed, len(ids)) - len(some)
         total = before + done
         sentence = ngettext("%d task was changed.", "%d tasks were changed.", total) % total
         if not left or not done:
             return sentence
         self.log(self._subject(request), sentence)
         text = _("%(done)d of %(all)d tasks are done. Go on?") % {"done": total, "all": total + left}
-        raise Question(text, yes, {"done": str(total)})
+        raise Question(text, yes, {"done": str(total), "left": str(left)})
 
     def _subject(self, _request: HttpRequest) -> str:
         search = self.search()
@@ -166,17 +175,35 @@ def canceled_by(request: HttpRequest) -> str:
     return f"canceled by {request.user.get_username()}"
 
 
+def _counted(request: HttpRequest, name: str) -> int:
+    """A number that a question's form brings back."""
+    text = request.POST.get(name, "")
+    if not (text.isdecimal() and len(text) < 10):
+        raise ValueError(_("The form was not complete: go back and begin again. Nothing was changed."))
+    return int(text)
+
+
 def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
     words = {"count": number, "state": word(search.state.value), "looked": MOST_LOOKED_AT}
     if is_whole:
         return ngettext("%(count)d %(state)s task matches.", "%(count)d %(state)s tasks match.", number) % words
     return (
-        _("%(count)d of the first %(looked)d %(state)s tasks match; there are more, of which is asked later.") % words
+        _("%(count)d of the first %(looked)d %(state)s tasks match; there are more, which are left for the next time.")
+        % words
     )
 
 
+def _said(sentence: str, done: int, asked: int) -> str:
+    """Of tasks that were ticked: somebody or something else may have been there before."""
+    if not done:
+        raise ValueError(_("Nothing was done: all of them had moved on before."))
+    if done == asked:
+        return sentence
+    return _("%(said)s The others (%(missing)d) had moved on before.") % {"said": sentence, "missing": asked - done}
+
+
 def _selected(request: HttpRequest) -> list[str]:
-    ids = request.POST.getlist("task")
+    ids = posted_list(request, "task")
     if not ids:
         raise ValueError(_("Select the tasks first."))
     return ids[:AT_ONCE]

@@ -19,6 +19,7 @@ from .fairness import remarks, rows, waiting
 from .forms import FormPage
 from .limits import LimitsForm
 from .page import Action
+from .posted import posted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def _whether_to_purge(user_id: str, count: int, *before: str) -> Question:
 
 
 def _user_of(page: Users, request: HttpRequest) -> str:
-    return request.POST.get("user", "")
+    return posted(request, "user")
 
 
 class Users(FormPage):
@@ -138,24 +139,24 @@ class Users(FormPage):
         return {"row": row, "is_recorded": is_known, "form": self.form or LimitsForm.of(stats)}
 
     def pause(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = request.POST.get("user", "")
+        user_id = posted(request, "user")
         queue.user(user_id).pause()
         return _("User %(user)s is paused: none of its tasks start; what runs goes on.") % {"user": user_id}
 
     def resume(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = request.POST.get("user", "")
+        user_id = posted(request, "user")
         queue.user(user_id).resume()
         return _("User %(user)s is resumed.") % {"user": user_id}
 
     def limits(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = request.POST.get("user", "")
+        user_id = posted(request, "user")
         changed = LimitsForm(request.POST).apply(queue.user(user_id))
         if not changed:
             return _("Nothing was changed for user %(user)s.") % {"user": user_id}
         return _("Changed for user %(user)s: %(what)s.") % {"user": user_id, "what": ", ".join(changed)}
 
     def purge(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = request.POST.get("user", "")
+        user_id = posted(request, "user")
         user = queue.user(user_id)
 
         def left() -> int:

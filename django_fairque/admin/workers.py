@@ -15,6 +15,7 @@ from django_fairque.monitoring.formatting import duration, size
 from .confirming import ask_first
 from .forms import FormPage
 from .page import Action
+from .posted import posted
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -90,7 +91,7 @@ class Row:
 
 
 def _worker_of(page: Workers, request: HttpRequest) -> str:
-    return request.POST.get("worker", "")
+    return posted(request, "worker")
 
 
 class Workers(FormPage):
@@ -128,7 +129,7 @@ class Workers(FormPage):
             "The worker that %(worker)s belongs to will stop, with all its processes and for all its queues: what runs may "
             "end, what has not begun is given back. It can't be started from here; whatever keeps it running may do so."
         )
-        ask_first(request, sentence % {"worker": request.POST.get("worker", "")}, _("Stop it"))
+        ask_first(request, sentence % {"worker": posted(request, "worker")}, _("Stop it"))
         return _("Worker %(worker)s is asked to stop at its next heartbeat.") % {
             "worker": _tell(queue, request, "stop")
         }
@@ -141,7 +142,7 @@ class Workers(FormPage):
 
 
 def _tell(queue: FairQueue, request: HttpRequest, wish: str) -> str:
-    worker = request.POST.get("worker", "")
+    worker = posted(request, "worker")
     if not queue.tell_worker(worker, wish):
         raise ValueError(_("Worker %(worker)s is gone; nothing was done.") % {"worker": worker})
     return worker

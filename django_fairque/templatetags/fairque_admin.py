@@ -9,6 +9,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
+from django_fairque.admin import posted
 from django_fairque.monitoring import formatting, redaction, words
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ NOTHING = "–"
 
 def _said(how: Callable[[float], str], value: Any) -> str:
     return NOTHING if value is None or value == "" else how(float(value))
+
+
+register.filter("in_form", posted.in_form)
 
 
 @register.filter

@@ -54,6 +54,11 @@ def act(client: Client, url: str, action: str, **fields: Any) -> str:
     return answer.content.decode()
 
 
+def yes(text: str) -> dict[str, str]:
+    """What the button of a question posts."""
+    return {"confirm": "yes", **dict(re.findall(r'name="(done|left)" value="(\d+)"', text))}
+
+
 def logged() -> list[tuple[str, str]]:
     return [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("id")]
 
@@ -163,6 +168,18 @@ class TestSelected:
         assert queue.history("a")[-1].error == "canceled by admin"
         assert logged() == [("default: a, c", "2 tasks were canceled.")]
 
+    @pytest.mark.parametrize("action", ["cancel", "run_now"])
+    def test_those_that_somebody_was_before_at_are_told(
+        self, admin_client: Client, queue: FairQueue, action: str
+    ) -> None:
+        for task_id in "abc":
+            push(queue, task_id, execute_after=4e9)
+        queue.cancel_many(["a", "b"])
+        text = act(admin_client, LIST, action, task=["a", "b", "c"])
+        assert "The others (2) had moved on before." in text
+        assert "Nothing was done: all of them had moved on before." in act(admin_client, LIST, action, task=["a", "b"])
+        assert len(logged()) == 1
+
     def test_the_log_names_each_of_them(self, admin_client: Client, queue: FairQueue) -> None:
         ids = [f"some-long-id-{n:03}" for n in range(50)]
         queue.push_batch([Task.create("u", 3, n, task_id=task_id) for n, task_id in enumerate(ids)])
@@ -205,9 +222,29 @@ class TestAll:
         assert 'name="confirm" value="yes"' in text
         assert state(queue, "a0") is TaskState.QUEUED
         assert logged() == []
-        assert "5 tasks were changed." in act(admin_client, url, "cancel_all", confirm="yes")
+        assert "5 tasks were changed." in act(admin_client, url, "cancel_all", **yes(text))
         assert [each.task_id for each in queue.tasks("queued").items] == ["b"]
         assert logged() == [("default: queued, ann", "5 tasks were changed.")]
+
+    def test_those_that_came_after_the_question_are_left_alone(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "AT_ONCE", 2)
+        asked = [push(queue) for _ in range(3)]
+        text = act(admin_client, LIST, "cancel_all")
+        late = [push(queue) for _ in range(5)]
+        text = act(admin_client, LIST, "cancel_all", **yes(text))
+        assert "2 of 3 tasks are done. Go on?" in text
+        assert "3 tasks were changed." in act(admin_client, LIST, "cancel_all", **yes(text))
+        assert {state(queue, each) for each in asked} == {TaskState.CANCELED}
+        assert {state(queue, each) for each in late} == {TaskState.QUEUED}
+
+    def test_nothing_is_done_without_a_count(self, admin_client: Client, queue: FairQueue) -> None:
+        task_id = push(queue)
+        for fields in ({}, {"done": "0"}, {"done": "0", "left": "-1"}, {"done": "x", "left": "1"}):
+            text = act(admin_client, LIST, "cancel_all", confirm="yes", **fields)
+            assert "The form was not complete" in text
+        assert state(queue, task_id) is TaskState.QUEUED
 
     def test_in_slices_with_their_progress(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
@@ -216,10 +253,10 @@ class TestAll:
         for _ in range(10):
             push(queue, execute_after=4e9)
         url = f"{LIST}?state=scheduled"
-        assert "10 scheduled tasks match." in act(admin_client, url, "run_all_now")
-        assert "4 of 10 tasks are done. Go on?" in act(admin_client, url, "run_all_now", confirm="yes", done="0")
-        assert "8 of 10 tasks are done. Go on?" in act(admin_client, url, "run_all_now", confirm="yes", done="4")
-        assert "10 tasks were changed." in act(admin_client, url, "run_all_now", confirm="yes", done="8")
+        text = act(admin_client, url, "run_all_now")
+        for words in ("4 of 10 tasks are done. Go on?", "8 of 10 tasks are done. Go on?", "10 tasks were changed."):
+            text = act(admin_client, url, "run_all_now", **yes(text))
+            assert words in text
         assert queue.get_queue_sizes("ann").ready == 10
         assert [message for _subject, message in logged()] == [
             "4 tasks were changed.",
