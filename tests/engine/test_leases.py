@@ -206,6 +206,59 @@ def test_a_crash_that_is_reported_twice_is_one(queue: FairQueue) -> None:
     assert pop(queue, NOW + 1).delivery == 3
 
 
+KINDS: dict[str, Callable[[Lease], Outcome]] = {
+    "finish": Outcome.finish,
+    "fail": lambda lease: Outcome.fail(lease, "broken", delay=5),
+    "fail for good": lambda lease: Outcome.fail(lease, "broken", delay=None),
+    "later": lambda lease: Outcome.retry(lease, "not yet", delay=5),
+    "discard": lambda lease: Outcome.discard(lease, "not wanted"),
+    "poison": lambda lease: Outcome.poison(lease, "no JSON"),
+    "release": Outcome.release,
+    "crash": lambda lease: Outcome.crash(lease, "died"),
+}
+ANSWERS = dict(
+    zip(KINDS, ("finished", "retried", "dead", "retried", "canceled", "dead", "released", "released"), strict=True)
+)
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_an_outcome_of_a_settled_lease_is_stale_unless_it_is_the_same(
+    queue: FairQueue, redis: Redis, first: str, second: str
+) -> None:
+    push_many(queue, "a", 1, max_retries=3)
+    lease = pop(queue)
+    assert queue.settle([KINDS[first](lease)], now=NOW).statuses == [ANSWERS[first]]
+    before = everything(redis)
+    (status,) = queue.settle([KINDS[second](lease)], now=NOW).statuses
+    is_same = KINDS[second](lease).kind == KINDS[first](lease).kind
+    assert status == (ANSWERS[first] if is_same else "stale"), "what was done, whatever was asked"
+    assert everything(redis) == before
+
+
+@pytest.mark.parametrize("first", KINDS)
+def test_it_is_answered_as_the_first_time_whatever_became_of_its_task(queue: FairQueue, first: str) -> None:
+    (task_id,) = push_many(queue, "a", 1, max_retries=3)
+    outcome = KINDS[first](pop(queue))
+    for now in (NOW, NOW + 1):
+        assert queue.settle([outcome], now=now).statuses == [ANSWERS[first]]
+    state = queue.get_task(task_id).state
+    if state is TaskState.FAILED:
+        queue.dlq.requeue(f"{task_id}~1", now=NOW + 1)
+    elif state is not TaskState.FINISHED:
+        queue.cancel(task_id, now=NOW + 1)
+    assert queue.settle([outcome], now=NOW + 2).statuses == [ANSWERS[first]]
+
+
+def test_the_crash_that_was_one_too_many_is_answered_so_again(make_queue: MakeQueue) -> None:
+    queue = make_queue(max_deliveries=1)
+    push_many(queue, "a", 1)
+    outcome = Outcome.crash(pop(queue), "died")
+    for _ in range(2):
+        assert queue.settle([outcome], now=NOW).statuses == ["dead"]
+    assert queue.settle([Outcome.release(outcome.lease)], now=NOW).statuses == ["stale"]
+
+
 def test_a_dead_process_gives_back_what_it_had(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 5)
     leases = queue.pop_batch(5, "child", now=NOW)

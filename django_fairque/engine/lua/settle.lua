@@ -2,7 +2,8 @@
 -- Report what became of leased tasks and fetch the next ones, in one call.
 --
 -- An outcome counts only with the task's current token. One that was reported before (the reply was lost) is
--- recognised by its token and answered as the first time; any other old token is stale and changes nothing.
+-- recognised by its token and answered as the first time; any other, of an old token or of another kind, is stale and
+-- changes nothing.
 --
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
@@ -17,6 +18,8 @@ local STRIDE = 7
 local size = tonumber(ARGV[A])
 local ended, codes, seen, given_back = {}, {}, {}, false
 
+local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = 0, 1, 2, 3, 4, 5
+
 -- What the end of a run needs of its task; most tasks finish, so this is half of what `read_task` reads.
 local function read_run(id)
   local key = task_key(id)
@@ -26,17 +29,21 @@ local function read_run(id)
   if not (found[1] and found[2] and priority and priority >= 1 and priority <= 6) then return nil end
   return {
     id = id, key = key, state = found[1], user = found[2], priority = priority, token = tonumber(found[4]),
-    done = tonumber(found[5]), worker = found[6] or '', started = tonumber(found[7]),
+    done = found[5], worker = found[6] or '', started = tonumber(found[7]),
     cost = tonumber(found[8]), ready = tonumber(found[9]) or tonumber(found[10]) or now, waited = found[11],
     u = false, index = 0, took = false, body = '',
   }
 end
 
-local function code_of_settled(t, kind)
-  if kind == 'finish' then return 1 end
-  if kind == 'discard' then return 5 end
-  if kind == 'release' or (kind == 'crash' and t.state ~= 'failed') then return 4 end
-  return t.state == 'failed' and 3 or 2
+-- What a settled task remembers of its outcome, in `done`: its token and, if it was another than `finish`, kind and answer.
+local function mark(t, code) return t.kind and table.concat({ exact(t.token), t.kind, code }, ':') or exact(t.token) end
+
+-- The code that this very outcome was answered with; STALE if the lease was settled by one of another kind, or is an old one.
+local function code_of_settled(t, token, kind)
+  local settled, of_kind, code = (t.done or ''):match('^(%d+):?(%a*):?(%d*)$')
+  if tonumber(settled) ~= token then return STALE end
+  if of_kind == '' then of_kind, code = 'finish', FINISHED end
+  return of_kind == kind and tonumber(code) or STALE
 end
 
 for i = 1, size do
@@ -55,10 +62,8 @@ for i = 1, size do
       touch_moves(t)
     end
     ended[#ended + 1] = t
-  elseif t and t.done == token then
-    codes[i] = code_of_settled(t, kind)
   else
-    codes[i] = 0
+    codes[i] = t and code_of_settled(t, token, kind) or STALE
   end
 end
 if #ended > 0 then touch_minute() end
@@ -69,9 +74,9 @@ end
 
 local function retry_later(t, retries)
   remember(t.id, 'failed', t.worker, t.body, t.report)
-  to_scheduled(t.u, t, now + t.delay, 'retries', exact(retries), 'deliveries', 0, 'done', exact(t.token))
+  to_scheduled(t.u, t, now + t.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(t, RETRIED))
   count('retried', 1)
-  return 2
+  return RETRIED
 end
 
 local handlers = {}
@@ -81,8 +86,8 @@ function handlers.fail(t)
   count('failed', 1)
   tally('failed', 1)
   if t.delay and t.retries < t.max_retries then return retry_later(t, t.retries + 1) end
-  to_dead(t.u, t, 'failed', t.body, t.report, 'done', exact(t.token))
-  return 3
+  to_dead(t.u, t, 'failed', t.body, t.report, 'done', mark(t, DEAD))
+  return DEAD
 end
 
 function handlers.later(t)
@@ -93,39 +98,38 @@ end
 function handlers.discard(t)
   end_lease(t.u, t, t.took, true)
   remember(t.id, 'discarded', t.worker, t.body, t.report)
-  to_ended(t, 'canceled', result_ttl, 'done', exact(t.token))
+  to_ended(t, 'canceled', result_ttl, 'done', mark(t, CANCELED))
   count('canceled', 1)
-  return 5
+  return CANCELED
 end
 
 function handlers.poison(t)
   end_lease(t.u, t, t.took, true)
-  to_dead(t.u, t, 'poisoned', t.body, t.report, 'done', exact(t.token))
-  return 3
+  to_dead(t.u, t, 'poisoned', t.body, t.report, 'done', mark(t, DEAD))
+  return DEAD
 end
 
-function handlers.release(t)
-  redis.call('HSET', t.key, 'done', exact(t.token))
-  return return_task(t.u, t, 'released', t.body, t.report)
+local function give_back(t, kind)
+  local code = return_task(t.u, t, kind, t.body, t.report)
+  redis.call('HSET', t.key, 'done', mark(t, code))
+  return code
 end
 
-function handlers.crash(t)
-  t.done = t.token
-  redis.call('HSET', t.key, 'done', exact(t.done))
-  return return_task(t.u, t, 'crashed', t.body, t.report)
-end
+function handlers.release(t) return give_back(t, 'released') end
+
+function handlers.crash(t) return give_back(t, 'crashed') end
 
 local function finish(t)
   end_lease(t.u, t, t.took, true)
   if t.body ~= '' then
-    to_ended(t, 'finished', result_ttl, 'done', exact(t.token), 'result', t.body)
+    to_ended(t, 'finished', result_ttl, 'done', mark(t, FINISHED), 'result', t.body)
   else
-    to_ended(t, 'finished', result_ttl, 'done', exact(t.token))
+    to_ended(t, 'finished', result_ttl, 'done', mark(t, FINISHED))
   end
   add(t.u, 'finished', 1)
   count('finished', 1)
   tally('finished', 1)
-  return 1
+  return FINISHED
 end
 
 for _, t in ipairs(ended) do codes[t.index] = t.kind and handlers[t.kind](t) or finish(t) end

@@ -18,7 +18,7 @@ local function read_task(id)
     max_retries = tonumber(raw.max_retries) or 0,
     deliveries = tonumber(raw.deliveries) or 0,
     token = tonumber(raw.token) or 0,
-    done = tonumber(raw.done) or 0,
+    done = raw.done,
     died = tonumber(raw.died) or 0,
     started = tonumber(raw.started),
     cost = tonumber(raw.cost),
@@ -196,7 +196,7 @@ function return_task(u, t, kind, reason, trace)
   remember(t.id, kind, t.worker, reason, trace)
   if kind ~= 'released' and t.deliveries >= SUSPECT then
     -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).
-    to_scheduled(u, t, now + pause_of(t), 'token', 0, 'done', exact(t.done))
+    to_scheduled(u, t, now + pause_of(t), 'token', 0, 'done', t.done or '0')
     return 4
   end
   local deliveries = kind == 'released' and math.max(0, t.deliveries - 1) or t.deliveries
