@@ -10,6 +10,7 @@ from .dead_letters import AsyncDeadLetters
 from .group_queue import AsyncGroupQueue
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
+from .models import check_task
 from .outcomes import Outcome, Settled
 from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
@@ -61,7 +62,7 @@ class AsyncFairQueue(AsyncReading):
         return result
 
     async def push(self, task: Task, *, now: float | None = None) -> PushResult:
-        if task.depends_on:
+        if check_task(task).depends_on:
             return await self._run_and_carry(pushing.push(self._shards, task, now))
         return await self._run(pushing.push(self._shards, task, now))
 

@@ -10,7 +10,7 @@ from .options import STARVING
 from .priority import Priority
 from .scripts import load
 from .steps import Call
-from .units import to_us
+from .units import now_us, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,7 @@ class Commands:
                 for name in declared[len(base) :]
             ),
         ]
-        arguments = ["" if now is None else to_us(now), self._options, *args]
+        arguments = ["" if now is None else now_us(now), self._options, *args]
         if script in CONFIRMED and self.config.replicas_to_confirm:
             return Call(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
         return Call(script, keys, arguments)

@@ -20,7 +20,7 @@ from .lookup import attempt, get_tasks, server_time
 from .records import DLQEntry, DLQGroup, DLQGroups, FailureType
 from .sealing import Envelope, seal
 from .steps import Read, Steps
-from .units import seconds
+from .units import duration, seconds
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -124,6 +124,8 @@ def discard_all(commands: Commands, only: Filter, limit: int | None, now: float 
 
 
 def cleanup(commands: Commands, older_than: float, now: float | None) -> Steps[int]:
+    duration(older_than, "older_than")  # None would be no filter: for all of them
+
     def forget(keys: Sequence[Key]) -> Steps[int]:
         return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
 

@@ -41,6 +41,8 @@ class Timing:
             raise TaskValidationError("a schedule needs either cron or every: give one of the two")
         if every is not None and not (isinstance(every, (int, float)) and LEAST_INTERVAL <= every <= 10 * 366 * 86_400):
             raise TaskValidationError(f"every must be a number of seconds from 1 to ten years, got {every!r}")
+        if cron is not None and not isinstance(cron, str):
+            raise TaskValidationError(f"cron must be a string of five fields such as '0 4 * * *', got {cron!r:.80}")
         timing = cls(cron, None if every is None else float(every), zone, start)
         find_zone(zone)
         if cron is not None and timing.following(start) is None:

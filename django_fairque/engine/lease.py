@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import payload as json_payload
+from .errors import TaskValidationError
 from .models import LEASE_FIELDS, Task
 from .sealing import opened
 from .trace import NONE, Trace, restored
@@ -128,6 +129,15 @@ class Lease:
     @cached_property
     def task(self) -> Task:
         return Task.from_lua_result(self._values)
+
+
+def check_lease(lease: Lease) -> Lease:
+    """Raise `TaskValidationError` for what is none."""
+    if not isinstance(lease, Lease):
+        raise TaskValidationError(
+            f"expected a Lease, as pop() returns it, got {lease!r:.80}; pop() returns None when there is nothing to do"
+        )
+    return lease
 
 
 def _text(value: bytes) -> str:

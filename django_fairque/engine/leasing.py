@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
 from .commands import MAX_BATCH, NEVER, Commands
 from .errors import StaleLeaseError, TaskValidationError
 from .ids import check_id, new_nonce
-from .lease import LEASE_FIELDS, Lease, LeaseKey
+from .lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from .outcomes import Outcome, Settled
 from .records import TaskState
 from .steps import Block, Call, Steps
-from .units import duration, retry_delay, to_us
+from .units import duration, positive_us, retry_delay, to_us
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
 """Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
@@ -74,10 +74,10 @@ class Fetch:
             raise ValueError(f"a batch has 1 to {MAX_BATCH} tasks, got {self.limit!r}")
         if self.limit or self.worker:
             check_id(self.worker, "worker")
-        length = default_lease if self.lease is None else duration(self.lease, "lease")
+        length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
         woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal, "steal")]
-        return [self.limit, self.worker, to_us(length), woken, *lists]
+        return [self.limit, self.worker, length, woken, *lists]
 
 
 def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
@@ -99,6 +99,8 @@ def _user_list(users: Users, what: str) -> list[Any]:
         raise TaskValidationError(
             f"{what} must be '*' or a sequence of user ids, got the string {users!r}; did you mean [{users!r}]?"
         )
+    if not isinstance(users, Iterable):
+        raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {users!r:.80}")
     # Once each: whoever stood in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
     if len(names) > MAX_USERS:
@@ -179,6 +181,7 @@ def fail(
 
 def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float | None) -> float | None:
     """Seconds before the next attempt of a task that failed, by what was asked for or the queue's settings."""
+    check_lease(lease)
     if not retry:
         return None
     if delay is not None:
@@ -190,11 +193,11 @@ def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float
 
 
 def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Steps[list[bool]]:
-    length = to_us(commands.config.lease_seconds if lease is None else duration(lease, "lease"))
+    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     renewed: list[bool] = []
     for first in range(0, len(leases), MAX_BATCH):
         some = leases[first : first + MAX_BATCH]
-        pairs = [value for item in some for value in (item.task_id, item.token)]
+        pairs = [value for item in map(check_lease, some) for value in (item.task_id, item.token)]
         reply = yield commands.call("renew", [length, len(some), *pairs], now)
         renewed += [code == 0x31 for code in reply]
     return renewed
@@ -204,9 +207,9 @@ def heartbeat(
     commands: Commands, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
 ) -> Steps[Heartbeat]:
     check_id(worker, "worker")
-    length = to_us(commands.config.lease_seconds if lease is None else duration(lease, "lease"))
+    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     pairs = [text for pair in info.items() for text in pair]
-    args = [worker, length, to_us(duration(ttl, "ttl")), len(info), *pairs]
+    args = [worker, length, positive_us(ttl, "ttl"), len(info), *pairs]
     reply = yield commands.call("heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker)
     renewed, kind, told, epoch, token, at, server, *revoked = reply
     wish = Wish(kind.decode(), int(told) / 1_000_000) if kind else None

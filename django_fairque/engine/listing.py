@@ -175,7 +175,7 @@ def check_limit(limit: int) -> None:
 def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
     if cursor is None:
         return 0, 0
-    at, separator, index = cursor.partition(":")
+    at, separator, index = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not (separator and at.isdecimal() and index.isdecimal() and int(at) < states):
         raise ValueError(f"cursor must be one that an earlier page returned, got {cursor!r}")
     return int(at), int(index)

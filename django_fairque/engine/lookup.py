@@ -128,6 +128,11 @@ def history(commands: Commands, task_id: str) -> Steps[list[Attempt]]:
 def set_progress(
     commands: Commands, lease: Lease, current: float, total: float, message: str, now: float | None
 ) -> Steps[None]:
+    for value, what in ((current, "current"), (total, "total")):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TaskValidationError(f"{what} of a task's progress must be a number, got {value!r:.80}")
+    if not isinstance(message, str):
+        raise TaskValidationError(f"the message of a task's progress must be a string, got {message!r:.80}")
     body = json_payload.dumps([current, total, message], limit=4096, what="progress")
     recorded = yield commands.call("progress", [lease.task_id, lease.token, body], now)
     if not recorded:

@@ -6,6 +6,7 @@ Python speaks seconds (floats, since the epoch for moments), the scripts integer
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,10 +22,10 @@ from .ids import check_id, new_task_id
 from .priority import Priority
 from .records import TaskState
 from .sealing import opened
-from .units import duration, moment, retry_delay, rounded
+from .units import duration, moment, positive_us, retry_delay, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
     from .trace import Trace
@@ -177,7 +178,7 @@ class Task(BaseModel):
         fields["execute_after"] = None if execute_after is None else moment(execute_after, "execute_after")
         fields["expires_at"] = None if expires_at is None else moment(expires_at, "expires_at")
         fields["sla"] = None if sla is None else duration(sla, "sla")
-        fields["timeout"] = None if timeout is None else duration(timeout, "timeout")
+        fields["timeout"] = None if timeout is None else positive_us(timeout, "timeout") / 1_000_000
         fields["unique_key"] = unique_key
         fields["unique_for"] = None if unique_for is None else duration(unique_for, "unique_for")
         fields["debounce"] = None if debounce is None else duration(debounce, "debounce")
@@ -312,6 +313,27 @@ def _private(task: Task) -> dict[str, Any]:
     return task.__pydantic_private__ or {}
 
 
+def check_task(task: Task) -> Task:
+    """Raise `TaskValidationError` for what is none."""
+    if not isinstance(task, Task):
+        raise TaskValidationError(
+            f"only a Task can be pushed, got {type(task).__name__} {task!r:.80}; make one with Task.create(), or enqueue "
+            "a function that is declared with @task"
+        )
+    return task
+
+
+def check_tasks(tasks: Iterable[Task]) -> list[Task]:
+    """These tasks; raise `TaskValidationError` if one is none."""
+    if not isinstance(tasks, Iterable) or isinstance(tasks, (str, bytes)):
+        raise TaskValidationError(f"expected a sequence of tasks, got {type(tasks).__name__} {tasks!r:.80}")
+    found = list(tasks)
+    if set(map(type, found)) - {Task}:  # once for all: pushes are large
+        for task in found:
+            check_task(task)
+    return found
+
+
 def _trace(parent: object, state: object) -> Trace:
     found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NONE
     if not found.parent:
@@ -323,8 +345,8 @@ def _trace(parent: object, state: object) -> Trace:
 
 
 def _dependencies(ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(ids, (str, bytes)):
-        raise TaskValidationError(f"depends_on must be a sequence of task ids, got the string {ids!r:.80}")
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise TaskValidationError(f"depends_on must be a sequence of task ids, got {type(ids).__name__} {ids!r:.80}")
     found = tuple(dict.fromkeys(check_id(task_id, "a task id in depends_on") for task_id in ids))
     if len(found) > MAX_DEPENDENCIES:
         raise TaskValidationError(f"a task may depend on at most {MAX_DEPENDENCIES:,} others, got {len(found):,}")

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
-from .units import to_us
+from .errors import TaskValidationError
+from .lease import check_lease
+from .units import duration_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +35,16 @@ class Outcome:
     trace: bytes = b""
     took: float | None = None
     delay: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `TaskValidationError` for what can't be: before any of several outcomes is sent."""
+        check_lease(self.lease)
+        if self.took is not None:
+            duration_us(self.took, "took")
+        if self.delay is not None:
+            duration_us(self.delay, "delay")
+        elif self.kind == "later":
+            raise TaskValidationError("delay must be a number of seconds, got None: a task that is put off comes again")
 
     @classmethod
     def finish(
@@ -87,8 +99,8 @@ class Outcome:
             self.lease.task_id,
             self.lease.token,
             self.kind,
-            "" if self.took is None else to_us(self.took),
-            "" if self.delay is None else to_us(self.delay),
+            "" if self.took is None else duration_us(self.took, "took"),
+            "" if self.delay is None else duration_us(self.delay, "delay"),
             self.body,
             self.trace,
         ]
@@ -115,6 +127,8 @@ class Settled:
 
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:
     """An error's class and text, and its traceback, both bounded, as bytes that are valid UTF-8."""
+    if not isinstance(error, (str, BaseException)):
+        raise TaskValidationError(f"an error is told by an exception or a string, got {error!r:.80}")
     if isinstance(error, str):
         return _clip(error, MAX_ERROR), b""
     kind = type(error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import BacklogFullError, TaskValidationError
 from .graphs import check_graph, check_refusal, dependency_args
 from .ids import new_nonce
+from .models import check_tasks
 from .records import PushResult
 from .sealing import Envelope, is_used, seal
 from .steps import Stream
@@ -49,7 +50,7 @@ def push(commands: Commands, task: Task, now: float | None = None) -> Steps[Push
 
 
 def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Steps[list[PushResult]]:
-    waiting = list(tasks)
+    waiting = check_tasks(tasks)
     if any(task.depends_on or task.run_id for task in waiting):
         return (yield from _push_runs(commands, waiting, now))
     size = commands.config.pipeline_batch_size

@@ -9,6 +9,7 @@ from .dead_letters import DeadLetters
 from .group_queue import GroupQueue
 from .ids import check_id
 from .leasing import Fetch, Heartbeat, Users
+from .models import check_task
 from .outcomes import Outcome, Settled
 from .reading import Reading
 from .routing import leasing as routed
@@ -76,7 +77,7 @@ class FairQueue(Reading):
 
     def push(self, task: Task, *, now: float | None = None) -> PushResult:
         """Hand a task to the engine; once this returns it is not lost. `BacklogFullError` if its user has too many."""
-        if task.depends_on:
+        if check_task(task).depends_on:
             return self._run_and_carry(pushing.push(self._shards, task, now))
         return self._run(pushing.push(self._shards, task, now))
 

@@ -14,6 +14,7 @@ from .commands import Commands
 from .errors import ShardsAwayError
 from .ids import bucket_in, bucket_of, check_id
 from .keys import Keys
+from .lease import check_lease
 from .options import MOST_SHARDS
 from .steps import Read
 
@@ -81,6 +82,8 @@ class Shards:
         return self.home if len(self.all) == 1 else self.all[bucket_of(name) % len(self.all)]
 
     def of_lease(self, lease: Lease) -> Commands:
+        """Raises `TaskValidationError` for what is no lease."""
+        check_lease(lease)
         return self.home if len(self.all) == 1 else self.all[lease.shard]
 
     def said_by(self, task_id: str) -> Commands | None:

@@ -10,6 +10,8 @@ from .errors import TaskValidationError
 
 MAX_DURATION = 10 * 365 * 86_400.0
 """Ten years: a longer delay, window or timeout is a mistake in units (seconds)."""
+LAST = 2**43 / 1000
+"""No moment is later (in the year 2248): scores of sorted sets hold whole microseconds until then."""
 
 
 def to_us(moment: float) -> int:
@@ -32,10 +34,30 @@ def seconds(us: bytes | int | str | None) -> float | None:
 
 def duration(value: float | timedelta, what: str) -> float:
     """A length of time in seconds: a number or a timedelta, not negative, at most ten years."""
+    return duration_us(value, what) / 1_000_000
+
+
+def duration_us(value: float | timedelta, what: str) -> int:
+    """The same in the scripts' unit."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= MAX_DURATION:
-        raise TaskValidationError(f"{what} must be a number of seconds from 0 to {MAX_DURATION:.0f}, got {value!r}")
-    return rounded(number)
+        raise TaskValidationError(f"{what} must be a number of seconds from 0 to {MAX_DURATION:.0f}, got {value!r:.80}")
+    return to_us(number)
+
+
+def positive_us(value: float | timedelta, what: str) -> int:
+    """As `duration_us`, of at least a microsecond."""
+    us = duration_us(value, what)
+    if not us:
+        raise TaskValidationError(f"{what} must be more than 0 seconds, got {value!r}")
+    return us
+
+
+def now_us(value: float) -> int:
+    """The moment that a caller passes in as now, in the scripts' unit: the engine's time goes by the largest it was told."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LAST:
+        raise TaskValidationError(f"now must be seconds since the epoch, got {value!r:.80}")
+    return to_us(value)
 
 
 def moment(value: float | datetime | timedelta | None, what: str) -> float | None:
@@ -48,7 +70,7 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
         if value.tzinfo is None:
             raise TaskValidationError(f"{what} must be an aware datetime, got the naive {value!r}; add a time zone")
         return value.astimezone(timezone.utc).timestamp()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**43 / 1000:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LAST:
         raise TaskValidationError(
             f"{what} must be seconds since the epoch, an aware datetime or a timedelta, got {value!r}"
         )

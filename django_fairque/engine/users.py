@@ -12,7 +12,7 @@ from .lately import LastHour, last_hour
 from .listing import Sizes, sizes
 from .purging import purge_user
 from .steps import AsyncRun, Read, Run, Steps
-from .units import duration, to_us
+from .units import positive_us, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,9 +98,7 @@ def set_group(commands: Commands, user_id: str, group: str | None, now: float | 
 
 
 def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float | None) -> Steps[None]:
-    length = "" if seconds is None else to_us(duration(seconds, "sla"))
-    if length == 0:
-        raise TaskValidationError(f"sla must be more than 0 seconds, got {seconds!r}; None for each priority's own")
+    length = "" if seconds is None else positive_us(seconds, "sla")
     yield from change(commands, user_id, {"sla": length}, now)
 
 

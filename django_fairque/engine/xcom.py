@@ -8,7 +8,7 @@ from . import payload as json_payload
 from .errors import TaskValidationError
 from .ids import check_id
 from .steps import AsyncRun, Read, Run, Steps
-from .units import duration, to_us
+from .units import positive_us, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,8 @@ def push(
         return
     if len(values) > MAX_PUSHED:
         raise TaskValidationError(f"at most {MAX_PUSHED} values are kept in one call, got {len(values)}")
-    length = commands.config.result_ttl if ttl is None else duration(ttl, "ttl")
-    args: list[Any] = [to_us(length), MAX_KEYS, len(values)]
+    length = to_us(commands.config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
+    args: list[Any] = [length, MAX_KEYS, len(values)]
     for key, value in values.items():
         what = f"value {key!r:.80}"
         args += [

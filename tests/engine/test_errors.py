@@ -17,12 +17,15 @@ from django_fairque.engine.errors import (
 )
 from django_fairque.engine.models import Task
 from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.servers import check_server
 
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redis import Redis
 
     from tests.conftest import MakeServer
@@ -54,6 +57,8 @@ IMPATIENT = QueueConfig(pipeline_timeout=0)
         ({"execute_after": float("nan")}, "got nan"),
         ({"execute_after": float("inf")}, "got inf"),
         ({"timeout": -5}, "timeout must be a number of seconds"),
+        ({"timeout": 0}, "timeout must be more than 0 seconds"),
+        ({"depends_on": 5}, "depends_on must be a sequence of task ids, got int 5"),
         ({"sla": "soon"}, "sla must be"),
         ({"unique_for": 5}, "need a unique_key"),
         ({"unique_key": "k", "unique_for": 5, "debounce": 5}, "only one of them"),
@@ -213,3 +218,114 @@ def test_a_damaged_record_does_not_stop_the_others(queue: FairQueue, redis: Redi
     ids = push_many(queue, "a", 3)
     redis.delete(f"fq:{{default:0}}:task:{ids[0]}", f"fq:{{default:0}}:payload:{ids[0]}")
     assert [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW)] == ids[1:]
+
+
+LEASED = object()
+"""Stands for the lease of a task that runs."""
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "expected"),
+    [
+        ("push", [{"user": "u"}], r"only a Task can be pushed, got dict .*Task.create\(\)"),
+        ("push", [None], "only a Task can be pushed, got NoneType None"),
+        ("push_batch", [["x"]], "only a Task can be pushed, got str 'x'"),
+        ("push_batch", ["xy"], "expected a sequence of tasks, got str 'xy'"),
+        ("push_batch", [None], "expected a sequence of tasks, got NoneType"),
+        ("push_graph", [["x"]], "only a Task can be pushed"),
+        ("deliver", [["x"]], "only a Task can be pushed"),
+        ("pop", ["w", None], r"users must be '\*' or a sequence of user ids, got None"),
+        ("pop", ["w", "*", 5], r"steal must be '\*' or a sequence"),
+        ("pop_batch", [1, "w", 5], r"users must be '\*' or a sequence"),
+        ("finish", [None], r"expected a Lease, as pop\(\) returns it, got None"),
+        ("fail", [None, "x"], "expected a Lease"),
+        ("release", ["t"], "expected a Lease"),
+        ("renew", [[None]], "expected a Lease"),
+        ("set_progress", [None, 1, 2], "expected a Lease"),
+        ("set_progress", [LEASED, "x", 1], "current of a task's progress must be a number, got 'x'"),
+        ("set_progress", [LEASED, 1, None], "total of a task's progress must be a number, got None"),
+        ("set_progress", [LEASED, 1, 2, 3], "message of a task's progress must be a string, got 3"),
+        ("fail", [LEASED, None], "an error is told by an exception or a string, got None"),
+        ("fail", [LEASED, b"x"], "an error is told by an exception or a string, got b'x'"),
+    ],
+)
+def test_what_is_given_in_a_wrong_kind_is_refused(
+    queue: FairQueue, redis: Redis, call: str, arguments: list[Any], expected: str
+) -> None:
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    before = queue.get_stats(0).totals
+    with pytest.raises(TaskValidationError, match=expected):
+        getattr(queue, call)(*[lease if each is LEASED else each for each in arguments], now=NOW)
+    assert queue.get_stats(0).totals == before
+
+
+@pytest.mark.parametrize("took", [1e12, -5, float("nan"), float("inf"), "x", True])
+@pytest.mark.parametrize("call", ["finish", "fail"])
+def test_worker_time_that_can_not_be_is_refused(queue: FairQueue, redis: Redis, call: str, took: Any) -> None:
+    """The script could not write it, with half of the outcome written before."""
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    with pytest.raises(TaskValidationError, match="took must be a number of seconds from 0 to"):
+        getattr(queue, call)(lease, *(["broken"] if call == "fail" else []), took=took, now=NOW)
+    assert queue.get_queue_sizes("a").running == 1
+    queue.finish(lease, took=2, now=NOW)
+    assert queue.get_queue_sizes("a").total == 0
+
+
+def test_a_task_that_is_put_off_says_until_when(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    with pytest.raises(TaskValidationError, match="delay must be a number of seconds, got None"):
+        Outcome(lease, "later")
+
+
+@pytest.mark.parametrize("now", [1e18, -1, float("nan"), "today", True])
+def test_a_moment_that_can_not_be_now_is_refused(queue: FairQueue, now: Any) -> None:
+    with pytest.raises(TaskValidationError, match="now must be seconds since the epoch"):
+        queue.push(task("a"), now=now)
+    queue.push(task("a"), now=NOW)
+    assert queue.pop("w", now=NOW) is not None
+
+
+@pytest.mark.parametrize("length", [0, 0.0000001, timedelta(0)])
+def test_a_lease_without_length_is_refused(queue: FairQueue, length: Any) -> None:
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    calls: list[Callable[[], object]] = [
+        lambda: queue.pop("w", lease=length, now=NOW),
+        lambda: queue.renew([lease], lease=length, now=NOW),
+        lambda: queue.heartbeat("w", {}, lease=length, now=NOW),
+    ]
+    for call in calls:
+        with pytest.raises(TaskValidationError, match="lease must be more than 0 seconds"):
+            call()
+    for call in (lambda: queue.xcom("n").push("k", 1, ttl=0), lambda: queue.heartbeat("w", {}, ttl=0)):
+        with pytest.raises(TaskValidationError, match="ttl must be more than 0 seconds"):
+            call()
+
+
+@pytest.mark.parametrize("age", [None, "old", -1, float("nan")])
+def test_cleaning_up_needs_an_age(queue: FairQueue, age: Any) -> None:
+    """None would be no filter: every dead letter would be forgotten."""
+    push_many(queue, "a", 1, max_retries=0)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.fail(lease, "broken", now=NOW)
+    with pytest.raises(TaskValidationError, match="older_than must be a number of seconds"):
+        queue.dlq.cleanup(age, now=NOW + 10)
+    assert queue.dlq.count() == 1
+
+
+def test_a_cursor_is_one_that_a_page_returned(queue: FairQueue) -> None:
+    for cursor in (b"0:1", "0", 5):
+        with pytest.raises(ValueError, match="cursor must be one that an earlier page returned"):
+            queue.tasks("queued", cursor=cursor)  # type: ignore[arg-type]
+
+
+def test_a_cron_expression_is_a_string(queue: FairQueue) -> None:
+    with pytest.raises(TaskValidationError, match="cron must be a string of five fields"):
+        queue.schedules.add("s", task=task("a"), cron=5)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from django_fairque.engine import delivering, pushing
 from django_fairque.engine.errors import BacklogFullError, ShardsAwayError
+from django_fairque.engine.models import check_tasks
 from django_fairque.engine.shards import said
 
 from . import graphs
@@ -31,7 +32,7 @@ def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
 def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Steps[list[PushResult]]:
     if len(shards) == 1:
         return (yield from pushing.push_batch(shards.home, tasks, now))
-    waiting = list(tasks)
+    waiting = check_tasks(tasks)
     results: dict[int, PushResult] = {}
     for run_id, indexes in pushing.in_graphs(waiting).items():
         some = [waiting[index] for index in indexes]
@@ -76,7 +77,7 @@ def _not_all(
 
 
 def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Steps[list[PushResult]]:
-    return (yield from graphs.push(shards, tasks, run_id, now))
+    return (yield from graphs.push(shards, check_tasks(tasks), run_id, now))
 
 
 def deliver(
@@ -90,6 +91,7 @@ def deliver(
     now: float | None,
 ) -> Steps[list[PushResult]]:
     """The counts are kept at home, and a graph is delivered as `graphs.push` pushes one."""
+    check_tasks(tasks)
     if len(shards) == 1 or (is_graph and tasks):
         home, elsewhere, mine = shards.home, pushing.NOWHERE, list(range(len(tasks)))
         if len(shards) > 1:
