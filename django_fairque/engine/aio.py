@@ -16,6 +16,7 @@ from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
 from .schedule_book import AsyncSchedules
 from .transport import AsyncClient, AsyncTransport
+from .turns import NO_WINDOW, Window
 from .users import AsyncUserQueue
 from .xcom import AsyncXCom
 
@@ -139,11 +140,16 @@ class AsyncFairQueue(AsyncReading):
         steal: Users = (),
         lease: float | None = None,
         woken: bool = False,
+        window: Window = NO_WINDOW,
         now: float | None = None,
     ) -> Settled:
         return await self._run(
             routed.settle(
-                await self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now
+                await self._living(),
+                self._turns,
+                outcomes,
+                Fetch(fetch, worker, users, steal, lease, woken, window),
+                now,
             )
         )
 

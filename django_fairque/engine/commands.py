@@ -48,6 +48,7 @@ class Commands:
             *(to_us(value) for value in sla),
             to_us(config.sla_at_risk_seconds),
             *(to_us(config.starvation.get(name, 0)) for name in STARVING),
+            int(config.shards > 1),
         ]
         self._options = " ".join(map(str, options))
 

@@ -19,7 +19,7 @@ from .listing import Page, check_limit, parse_cursor
 from .lookup import attempt, get_tasks, server_time
 from .records import DLQEntry, DLQGroup, DLQGroups, FailureType
 from .sealing import Envelope, seal
-from .steps import Read, Steps
+from .steps import Read, Steps, scored
 from .units import duration, seconds
 
 if TYPE_CHECKING:
@@ -172,6 +172,11 @@ def _group(key: str, members: Sequence[Letter]) -> DLQGroup:
     )
 
 
+def in_us(score: float) -> str:
+    """A place in the registry, as commands take it."""
+    return f"{score:.0f}"
+
+
 class Walk:
     """The ids of the oldest ``most`` letters, a slice at a time.
 
@@ -190,20 +195,13 @@ class Walk:
         # Of one score are those that died in one call, a thousand at most; whom of them was met is read again.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
         (reply,) = yield Read([("ZRANGE", self._key, self._score, "+inf", "BYSCORE", *limit)])
-        new = [pair for pair in pairs(reply) if pair[0] not in self._seen][:size]
+        new = [(name, in_us(score)) for name, score in scored(reply) if name not in self._seen][:size]
         if new:
             last = new[-1][1]
             earlier = self._seen if last == self._score else frozenset[bytes]()
             self._score, self._seen = last, earlier | {name for name, score in new if score == last}
         self.met += len(new)
         return [name.decode() for name, _ in new]
-
-
-def pairs(reply: list[Any]) -> list[tuple[bytes, str]]:
-    """Members with their scores (whole microseconds), in the reply of either protocol."""
-    nested = bool(reply) and isinstance(reply[0], (list, tuple))
-    flat = [value for pair in reply for value in pair] if nested else reply
-    return [(name, f"{float(score):.0f}") for name, score in zip(flat[::2], flat[1::2], strict=True)]
 
 
 def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Steps[int]:

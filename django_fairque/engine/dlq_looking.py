@@ -10,7 +10,7 @@ from .dlq_filter import Filter, Letter
 from .listing import Page, check_limit
 from .lookup import server_time
 from .records import DLQMatching
-from .steps import Read, Steps
+from .steps import Read, Steps, scored
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -30,12 +30,12 @@ def page(commands: Commands, limit: int, cursor: str | None, only: Filter, now: 
     for _ in range(LOOKED_AT // dlq.SLICE):
         key = commands.keys.state("failed")
         (reply,) = yield Read([("ZRANGE", key, place, place + dlq.SLICE - 1, "WITHSCORES")])
-        pairs = dlq.pairs(reply)
+        pairs = scored(reply)
         letters = {
             letter.task_id: letter for letter in (yield from dlq.letters(commands, [n.decode() for n, _ in pairs]))
         }
         for name, score in pairs:
-            cursor = f"{score}:{name.decode()}"
+            cursor = f"{dlq.in_us(score)}:{name.decode()}"
             letter = letters.get(name.decode())
             if letter is not None and only.matches(letter, moment):
                 found.append(letter)

@@ -13,6 +13,7 @@ from .lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from .outcomes import Outcome, Settled
 from .records import TaskState
 from .steps import Block, Call, Steps
+from .turns import NO_WINDOW, Window
 from .units import duration, positive_us, retry_delay, to_us
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Fetch:
     steal: Users = ()
     lease: float | None = None
     woken: bool = False
+    window: Window = NO_WINDOW
+    """Of one of several shards: how it is placed among them."""
 
     def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
         """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
@@ -77,7 +80,8 @@ class Fetch:
         length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
         woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal, "steal")]
-        return [self.limit, self.worker, length, woken, *lists]
+        window = self.window if self.users == "*" else NO_WINDOW  # a list comes before fairness
+        return [self.limit, self.worker, length, woken, *window.to_lua_args(), *lists]
 
 
 def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
@@ -111,7 +115,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
 def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
     args = fetch.to_lua_args(commands.config.lease_seconds)
     reply = yield commands.call("pop", args, now, reply=new_nonce(), leases=fetch.worker)
-    return _leases(commands, reply, 4, fetch.worker)
+    return _leases(commands, reply, 5, fetch.worker)
 
 
 def settle(
@@ -125,14 +129,16 @@ def settle(
         args += outcome.to_lua_args()
     args += fetch.to_lua_args(commands.config.lease_seconds, has_waited=has_waited)
     reply = yield commands.call("settle", args, now, reply=new_nonce(), leases=fetch.worker)
-    look = int(reply[1])
+    moment, look_at, virtual_time, place, news, codes = reply[:6]
+    look = int(look_at)
     return Settled(
-        [STATUSES[code - 0x30] for code in reply[4]],
-        _leases(commands, reply, 5, fetch.worker),
-        int(reply[0]) / 1_000_000,
+        [STATUSES[code - 0x30] for code in codes],
+        _leases(commands, reply, 6, fetch.worker),
+        int(moment) / 1_000_000,
         None if look >= NEVER else look / 1_000_000,
-        float(reply[2]),
-        reply[3] == b"1",
+        float(virtual_time),
+        float(place) if place else None,
+        news == b"1",
     )
 
 

@@ -114,7 +114,8 @@ class Settled:
     no longer current, nothing was changed). ``look_at`` is the moment (seconds since the epoch, server time)
     at which something becomes due, None if nothing will by itself; ``now`` is the server's time.
     ``virtual_time`` is what each user with constant work has been served so far (microseconds of worker time), on this
-    shard; ``has_messages`` says that there is news for other shards.
+    shard, and ``next_place`` where the one stands whose turn it is next (None: nobody, or the queue has one shard);
+    ``has_messages`` says that there is news for other shards.
     """
 
     statuses: list[str]
@@ -122,6 +123,7 @@ class Settled:
     now: float
     look_at: float | None
     virtual_time: float = 0.0
+    next_place: float | None = None
     has_messages: bool = False
 
 

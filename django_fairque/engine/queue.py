@@ -16,6 +16,7 @@ from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
 from .schedule_book import Schedules
 from .transport import SyncClient, Transport
+from .turns import NO_WINDOW, Window
 from .users import UserQueue
 from .xcom import XCom
 
@@ -184,6 +185,7 @@ class FairQueue(Reading):
         steal: Users = (),
         lease: float | None = None,
         woken: bool = False,
+        window: Window = NO_WINDOW,
         now: float | None = None,
     ) -> Settled:
         """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
@@ -192,12 +194,15 @@ class FairQueue(Reading):
             worker: who fetches; by default the worker whose leases the outcomes are of.
             users, steal, lease: as of `pop_batch`.
             woken: `wait_for_work` has just returned True: the wake marker is passed on if there is more.
+            window: of one of several shards (`shards`): its place among them. A queue as a whole knows it by itself.
 
         Raises:
             TaskValidationError: something is to be fetched, and neither ``worker`` nor the outcomes say for whom.
         """
         return self._run(
-            routed.settle(self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken), now)
+            routed.settle(
+                self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken, window), now
+            )
         )
 
     def finish(self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None) -> None:

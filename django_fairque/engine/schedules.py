@@ -12,12 +12,10 @@ from .lookup import server_time
 from .pushing import push, push_args
 from .schedule import Fired, LastFired, Schedule, create, template_of
 from .sealing import seal
-from .steps import Read, Steps
+from .steps import Read, Steps, scored
 from .units import to_us
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .commands import Commands
     from .models import Task
     from .schedule import Template
@@ -100,7 +98,7 @@ def list_all(commands: Commands) -> Steps[list[Schedule]]:
             ("HGETALL", keys("schedules:last")),
         ]
     )
-    moments = dict(_pairs(due))
+    moments = dict(scored(due))
     return [
         _schedule(name.decode(), definition, moments.get(name), last.get(name))
         for name, definition in sorted(definitions.items())
@@ -192,13 +190,6 @@ def _schedule(name: str, definition: bytes, due: Any, last: bytes | None) -> Sch
         next_at=None if due is None else float(due) / 1_000_000,
         last=None if last is None else LastFired(*json.loads(last)),
     )
-
-
-def _pairs(reply: list[Any]) -> Iterator[tuple[bytes, float]]:
-    if reply and isinstance(reply[0], (list, tuple)):
-        yield from ((name, score) for name, score in reply)
-    else:
-        yield from zip(reply[::2], reply[1::2], strict=True)
 
 
 def _busy(name: str) -> TaskValidationError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .steps import Read, Scan, Steps
+from .steps import Read, Scan, Steps, scored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from .commands import Commands
 
@@ -98,7 +98,7 @@ _COMMANDS: dict[str, Callable[[bytes], tuple[Any, ...]]] = {
 }
 _SHAPES: dict[str, Callable[[Any], Any]] = {
     "hash": lambda reply: reply,
-    "zset": lambda reply: dict(_scores(reply)),
+    "zset": lambda reply: {name_of(member): score for member, score in scored(reply)},
     "list": lambda reply: [name_of(item) for item in reply],
     "set": lambda reply: {name_of(item) for item in reply},
 }
@@ -168,12 +168,3 @@ def name_of(value: bytes) -> str:
 def bytes_of(name: str) -> bytes:
     """What `name_of` was given: any bytes, for damaged names must be read and mended too."""
     return name.encode("utf-8", "surrogateescape")
-
-
-def _scores(reply: list[Any]) -> Iterator[tuple[str, float]]:
-    if reply and isinstance(reply[0], (list, tuple)):
-        for member, score in reply:
-            yield name_of(member), float(score)
-    else:
-        for index in range(0, len(reply), 2):
-            yield name_of(reply[index]), float(reply[index + 1])

@@ -82,3 +82,10 @@ def read_each(parts: Sequence[Sequence[tuple[Any, ...]]]) -> Steps[list[list[Any
         found.append(replies[at : at + len(part)])
         at += len(part)
     return found
+
+
+def scored(reply: list[Any]) -> list[tuple[bytes, float]]:
+    """Members with their scores, in the reply of either protocol."""
+    nested = bool(reply) and isinstance(reply[0], (list, tuple))
+    flat = [value for pair in reply for value in pair] if nested else reply
+    return [(name, float(score)) for name, score in zip(flat[::2], flat[1::2], strict=True)]

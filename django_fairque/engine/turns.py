@@ -1,57 +1,86 @@
-"""Which shard of a queue is to be served next: start-time fair queueing once more, over the shards' virtual times.
+"""Which shard of a queue is to be served next: start-time fair queueing once more, over the shards.
 
-A shard's virtual time is what each of its users with constant work has been served so far, per weight. Serving the shard
-whose time is behind keeps the times together, and so all users of all shards, whatever their number on each. A shard
-that had nothing is not owed what it did not use: it comes back at the place of the one served now.
+A shard stands where the one stands whose turn it is next on it. Serving the shard that stands first keeps all users of all
+shards together, whatever their number on each. The virtual time of a shard moves only when the shard is served; so each
+call for tasks says the `Window`: where the queue's virtual time is, at which begins who has come since its last turn, and
+where the next of the other shards stands, beyond which nobody is served.
 
-Each who serves keeps turns of its own; what others serve shows in the virtual times.
+Shards count from different beginnings; who serves knows how far they are apart, since it first had something of each.
+Each who serves keeps turns of its own; what others serve shows in the shards' places.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Window(NamedTuple):
+    """Two places, in the shard's counting: the virtual time of the queue, and where the next of the other shards stands."""
+
+    begin: float | None = None
+    until: float | None = None
+
+    def to_lua_args(self) -> list[str]:
+        """The two arguments of ``pop.lua`` and ``settle.lua``."""
+        return ["" if place is None else repr(place) for place in self]
+
+
+NO_WINDOW = Window()
 
 
 class Turns:
     """The order of ``size`` shards. Not thread-safe, and needs not be: at worst a shard is served once out of turn."""
 
     def __init__(self, size: int) -> None:
-        self._times = [0.0] * size
-        self._offsets = [0.0] * size
-        self._is_known = [False] * size
-        self._is_busy = [False] * size
-        self._floor = 0.0
-        """The turn of the shard that was served last."""
+        self._places: list[float | None] = [None] * size
+        """Where the next one stands; None: nobody was there at the last look."""
+        self._offsets: list[float | None] = [None] * size
+        """How far its counting is behind the common one; None until it was served."""
+        self._virtual_time = 0.0
+        """Of the queue: the furthest at which anyone was served."""
 
     def turn(self, index: int) -> float:
         """The least is next. A shard that had nothing at its last look is not before the others for that."""
-        if not self._is_known[index]:
+        offset, place = self._offsets[index], self._places[index]
+        if offset is None:
             return -math.inf
-        own = self._times[index] + self._offsets[index]
-        return own if self._is_busy[index] else max(own, self._lowest(index))
+        return self._first_of_others(index) if place is None else place + offset
 
-    def next(self, among: list[int]) -> int:
+    def next(self, among: Iterable[int]) -> int:
         """Whose turn it is among these; of equals first one that had nothing: what has come since is a newcomer's."""
-        return min(among, key=lambda index: (self.turn(index), self._is_busy[index]))
+        return min(among, key=lambda index: (self.turn(index), self._places[index] is not None))
 
-    def served(self, index: int, virtual_time: float, count: int, asked: int) -> None:
-        """It was ``asked`` for so many tasks (0: it was told something else) and had ``count``; its time counts from now on."""
-        if count and not self._is_busy[index]:
-            lowest = self._lowest(index)
-            if self._is_known[index]:  # not before where it was: who comes and goes gains nothing by that
-                self._offsets[index] = max(self._offsets[index], lowest - self._times[index])
-            else:
-                self._offsets[index] = lowest - virtual_time
-        self._times[index], self._is_known[index] = virtual_time, True
-        if asked:
-            self._is_busy[index] = count >= asked
-        if count:
-            self._floor = max(self._floor, virtual_time + self._offsets[index])
+    def window(self, index: int, others: Iterable[int]) -> Window:
+        """What to say in a call to this shard: ``others`` are those that have tasks to give as well."""
+        offset = self._offsets[index]
+        if offset is None:
+            return NO_WINDOW
+        first = min((self.turn(other) for other in others if self._offsets[other] is not None), default=None)
+        return Window(self._virtual_time - offset, None if first is None else first - offset)
 
-    def has_nothing(self, index: int) -> None:
-        """It was seen to have nobody to serve."""
-        self._is_busy[index] = False
+    def seen(self, index: int, place: float | None) -> None:
+        """Somebody was seen to stand there, or nobody."""
+        self._places[index] = place
 
-    def _lowest(self, index: int) -> float:
-        busy = [self.turn(other) for other in range(len(self._times)) if other != index and self._is_busy[other]]
-        return min(busy, default=self._floor)
+    def served(self, index: int, virtual_time: float, place: float | None, count: int) -> None:
+        """It gave ``count`` tasks, and stands at ``place`` now."""
+        offset, is_back = self._offsets[index], self._places[index] is None
+        self._places[index] = place
+        if count and (offset is None or is_back):  # what it did not use meanwhile is gone
+            ahead = self._virtual_time - virtual_time
+            self._offsets[index] = offset = ahead if offset is None else max(offset, ahead)
+        if offset is not None:
+            self._virtual_time = max(self._virtual_time, virtual_time + offset)
+
+    def _first_of_others(self, index: int) -> float:
+        places = zip(self._places, self._offsets, strict=True)
+        turns = (
+            place + offset
+            for other, (place, offset) in enumerate(places)
+            if other != index and place is not None and offset is not None
+        )
+        return min(turns, default=self._virtual_time)

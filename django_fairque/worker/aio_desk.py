@@ -126,6 +126,7 @@ class Desk:
                 steal=options.steal,
                 lease=options.lease,
                 woken=call.woken,
+                window=call.window,
             )
         except FairQueueError as error:
             self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))

@@ -6,10 +6,15 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from django_fairque.engine.turns import Window
+
     from .lane import Lane
 
 LARGEST_FETCH = 300
 """Leases per call. The server serves nobody else while it works on one."""
+
+GLANCE = 0.1
+"""Seconds between looks at a shard while others of its queue come first: a newcomer there waits no longer for that."""
 
 
 class Budget:
@@ -36,7 +41,7 @@ class Budget:
         """How many leases the lane may fetch: for free slots, ``ahead`` for its buffer, ``missing`` for batches."""
         free = self.slots - sum(other.in_hand for other in self.lanes)
         if len(self.lanes) > 1:
-            if not self._has_its_turn(lane):
+            if not self.has_its_turn(lane):
                 return 0
             free -= self._owed_to_others(lane)
         room = min(max(0, free + ahead) + missing, LARGEST_FETCH)
@@ -60,11 +65,29 @@ class Budget:
             return 0
         return sum(max(0, share - in_hand) for in_hand in rivals.values())
 
-    def _has_its_turn(self, lane: Lane) -> bool:
+    def has_its_turn(self, lane: Lane) -> bool:
         """Whether no other shard of its queue, which wants more too, comes first."""
+        turn = lane.place.now
+        return all(turn <= other.place.now for other in self._rivals(lane))
+
+    @property
+    def glance(self) -> float:
+        """Seconds after which a lane that waits for its turn looks at its shard, a hundred lanes a second at most."""
+        return max(GLANCE, len(self.lanes) / 100)
+
+    def window(self, lane: Lane) -> Window:
+        """Where the lane's shard stands among those of its queue that want more too."""
+        return lane.place.among(other.place for other in self._rivals(lane))
+
+    def _rivals(self, lane: Lane) -> list[Lane]:
+        if len(self.lanes) == 1:
+            return []
         among, now = lane.place.shared, monotonic()
-        others = (other for other in self.lanes if other is not lane and other.place.shared is among)
-        return all(lane.place.now <= other.place.now for other in others if other.comes_first(now))
+        return [
+            other
+            for other in self.lanes
+            if other is not lane and other.place.shared is among and other.comes_first(now)
+        ]
 
     @property
     def may_ask_ahead(self) -> bool:

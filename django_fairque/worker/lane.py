@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.turns import Turns
+from django_fairque.engine.turns import NO_WINDOW, Turns, Window
 
 from .buffer import Buffer, Work
 from .pace import Pace
@@ -70,6 +70,8 @@ class Call:
     """How much had happened in the worker by then (`Budget.events`)."""
     is_ahead: bool = False
     """It lies behind a wait for work (`Lane.ask_ahead`)."""
+    window: Window = NO_WINDOW
+    """Where its shard stands among those of its queue."""
 
 
 class Lane:
@@ -122,6 +124,7 @@ class Lane:
         self._paused_until = 0.0
         self._empty_looks = 0
         self._looked_in = -1
+        self._glance_due = 0.0
         budget.join(self)
 
     # --- what the slots see ---
@@ -193,13 +196,13 @@ class Lane:
         report = bool(self.outcomes) and (self.wants_notice or now - (self._outcome_since or now) >= HOLD)
         changed = not self.dry or news is not None or now >= self._look_due or self._looks_again
         look = changed and not self.stopping and len(self.buffer) <= self.pace.low
-        if not (report or look or news or len(self.outcomes) >= MOST_OUTCOMES):
+        if not (report or look or news or len(self.outcomes) >= MOST_OUTCOMES or self._glances(now)):
             return None
         outcomes = self._collect(now)
         room = 0 if self.stopping or len(self.buffer) > self.pace.low else self._room()
-        if not (outcomes or room or news):
+        if not (outcomes or room or news or self._glances(now)):
             return None
-        call = Call(outcomes, room, bool(news), now, self._budget.events)
+        call = Call(outcomes, room, bool(news), now, self._budget.events, window=self._budget.window(self))
         self._flying.append(call)
         return call
 
@@ -212,6 +215,14 @@ class Lane:
     @property
     def _looks_again(self) -> bool:
         return self._budget.burst and self._budget.is_idle and not self.is_drained
+
+    def _glances(self, now: float) -> bool:
+        """Whether to see who is next on this shard while others of its queue come first: somebody may have come since."""
+        return now >= self._glance_due and self._waits_its_turn
+
+    @property
+    def _waits_its_turn(self) -> bool:
+        return self.is_hungry and not self.is_suspect and not self._budget.has_its_turn(self)
 
     def patience(self, now: float) -> float:
         """Seconds until `plan` may have something to do by itself."""
@@ -226,6 +237,8 @@ class Lane:
             moments.append(self._buffer.batches.due)
         if self._paused_until > now:
             moments.append(self._paused_until)
+        if self._waits_its_turn:
+            moments.append(self._glance_due)
         if self._look_due < moments[0] and not self.stopping and self._room():
             moments.append(self._look_due)
         return max(0.0, min(moments) - now)
@@ -277,7 +290,8 @@ class Lane:
         """Take in the reply; returns the leases that begin to wait for a slot here (none does in one that must begin nothing)."""
         leases = reply.leases
         self.is_away = False
-        self.place.shared.served(self.place.index, reply.virtual_time, len(leases), call.fetch)
+        self.place.shared.served(self.place.index, reply.virtual_time, reply.next_place, len(leases))
+        self._glance_due = now + self._budget.glance
         self._landed(call)
         if leases and not call.is_ahead:
             self.pace.answered(now - call.made_at)
@@ -285,7 +299,7 @@ class Lane:
             self._news.append(True)  # another worker was faster, or the server does not know this one yet
         if not call.fetch:
             return leases
-        self.dry = len(leases) < call.fetch
+        self.dry = len(leases) < call.fetch and reply.next_place is None
         self._set_pause(call.woken and not leases, now)
         self._look_due = math.inf if reply.look_at is None else now + max(LEAST_LOOK, reply.look_at - reply.now)
         if leases:
@@ -295,7 +309,7 @@ class Lane:
                 self.outcomes += [Outcome.release(lease) for lease in leases]
                 return []
             self._distribute(leases, now)
-        else:
+        elif self.dry:
             self._empty_looks = self._empty_looks + 1 if self._looked_in == call.made_in else 1
             self._looked_in = call.made_in
         return leases
@@ -304,7 +318,7 @@ class Lane:
         """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
         self._landed(call)
         self.is_away = True
-        self.place.shared.has_nothing(self.place.index)
+        self.place.shared.seen(self.place.index, None)
         if call.fetch:
             self.dry = False
             self.is_suspect = self.is_suspect or not is_known

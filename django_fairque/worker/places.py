@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from django_fairque.engine.turns import Turns
+from django_fairque.engine.turns import Turns, Window
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from django_fairque.engine.aio import AsyncFairQueue
     from django_fairque.engine.queue import FairQueue
 
@@ -24,6 +26,10 @@ class Turn:
     @property
     def now(self) -> float:
         return self.shared.turn(self.index)
+
+    def among(self, others: Iterable[Turn]) -> Window:
+        """What to say in a call to it, when these have tasks to give as well."""
+        return self.shared.window(self.index, [other.index for other in others])
 
 
 @dataclass(frozen=True)

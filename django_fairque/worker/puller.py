@@ -135,6 +135,7 @@ class Puller(threading.Thread):
                 steal=options.steal,
                 lease=options.lease,
                 woken=call.woken,
+                window=call.window,
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
             self.failed(call, error)

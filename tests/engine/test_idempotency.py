@@ -50,7 +50,7 @@ def test_push(queue: FairQueue) -> None:
 def test_pop(queue: FairQueue) -> None:
     push_many(queue, "a", 5)
     first, second, leases = repeated(queue, leasing.pop_batch(queue._shards.home, Fetch(3, "w"), NOW))
-    assert first[4:] == second[4:]
+    assert first[5:] == second[5:]
     assert len(leases) == 3
     assert counts(queue)["started"] == 3
 
@@ -58,7 +58,7 @@ def test_pop(queue: FairQueue) -> None:
 def test_a_pop_that_took_the_last_task(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     first, second, _ = repeated(queue, leasing.pop_batch(queue._shards.home, Fetch(3, "w"), NOW))
-    assert first[4:] == second[4:]
+    assert first[5:] == second[5:]
 
 
 def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> None:
@@ -66,8 +66,8 @@ def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> N
     steps = leasing.pop_batch(queue._shards.home, Fetch(2, "w"), NOW)
     request = next(steps)
     reply = queue._transport.send(request)
-    queue.cancel(reply[4].decode(), now=NOW)
-    assert len(queue._transport.send(request)) == 4 + len(LEASE_FIELDS)
+    queue.cancel(reply[5].decode(), now=NOW)
+    assert len(queue._transport.send(request)) == 5 + len(LEASE_FIELDS)
 
 
 @pytest.mark.parametrize("kind", ["finish", "fail", "later", "dead", "discard", "release", "crash", "poison"])
@@ -85,7 +85,7 @@ def test_settle(queue: FairQueue, kind: str) -> None:
         "poison": Outcome.poison(lease, "x"),
     }[kind]
     first, second, settled = repeated(queue, leasing.settle(queue._shards.home, [outcome], Fetch(2, "w"), NOW))
-    assert first[4:] == second[4:]
+    assert first[5:] == second[5:]
     assert settled.statuses != ["stale"]
     assert counts(queue)["started"] == 3  # once before, and two with the outcome
     assert queue.get_queue_sizes("a").running == 2

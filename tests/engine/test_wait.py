@@ -183,7 +183,7 @@ def test_what_lies_on_a_connection_that_was_given_up_hands_out_nothing(named: Fa
     assert settled.leases == []
     named.push(task(task_id="t"), now=NOW)
     redis.delete(named._shards.home.keys("wake"))  # taken over that connection
-    assert redis.execute_command(*command)[5:] == []
+    assert redis.execute_command(*command)[6:] == []
     assert named.get_task("t").state is TaskState.QUEUED
     assert named.wait_for_work(0.001), "others hear of what it was not handed"
 

@@ -76,6 +76,25 @@ def test_users_of_a_full_shard_are_served_like_others(
     assert sum(shares) ** 2 / (len(users) * sum(share * share for share in shares)) > 0.95
 
 
+def test_a_newcomer_beside_a_user_of_long_tasks_is_next(
+    start_worker: StartWorker, queue: FairQueue, redis: Redis
+) -> None:
+    """Nobody asks that shard for tasks meanwhile: its other user has had more than its share."""
+    long, newcomer = users_of(0, 2)
+    queue.push_batch([call(long, "nap", 1.0) for _ in range(3)])
+    queue.push_batch([call(user, "nap", 0.01) for user in users_of(1, 3) for _ in range(400)])
+    start_worker("--concurrency", "1", "--processes", "1", **ENVIRONMENT).wait_ready()
+    eventually(lambda: queue.user(long).stats().finished == 1)
+    task_id = queue.push(call(newcomer, "nap", 0)).task_id
+    before = len(told(redis, "tests:started"))
+    eventually(partial(is_finished, queue, task_id))
+    order = [each for each, _ in told(redis, "tests:started")]
+    # A look each 0.1 s, and what lay in the worker's buffer. Until it is that shard's turn others run 300 tasks, a second each.
+    between = order.index(task_id) - before
+    assert between < 60
+    assert queue.user(long).stats().started < 3
+
+
 def test_a_killed_process_loses_nothing(start_worker: StartWorker, queue: FairQueue, redis: Redis) -> None:
     ids = [queue.push(call(users_of(shard, 1)[0], "nap", 30.0)).task_id for shard in range(SHARDS)]
     worker = start_worker("--concurrency", "4", **ENVIRONMENT).wait_ready()

@@ -2,16 +2,17 @@
 -- Lease up to `limit` tasks to a worker: the next users in the ring, each one's most urgent task.
 --
 -- KEYS    base reply leases
--- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), users ('*' or n and n ids), steal (the same)
--- REPLY   now (us), look (us: when something is due next), virtual time, 1 if there are new messages for other shards,
---         then 18 values per lease (`LEASE_FIELDS`)
+-- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/take.lua; '' for none),
+--         users ('*' or n and n ids), steal (the same)
+-- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
+--         there are no other shards), 1 if there are new messages for other shards, then 18 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; with groups of users 4 more for one, and for each
 --         group of a batch; the same for any number of users and groups
 -- include base ring group user lately task deps maintain take fetch
 local limit = tonumber(ARGV[A])
 
 start_due_if_needed()
-local reply = { exact(now), '', '', '' }
+local reply = { exact(now), '', '', '', '' }
 fetch(reply, limit, A + 1)
-reply[2], reply[3], reply[4] = exact(stat.look), exact(stat.vtime), posted and '1' or '0'
+reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(limit, A + 1), posted and '1' or '0'
 return reply

@@ -7,10 +7,10 @@
 --
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
---         limit (0..1000), worker, lease (us), woken (0/1; 2: it has waited since it was sent, 3: and is sent again), users,
---         steal (as pop)
+--         limit (0..1000), worker, lease (us), woken (0/1; 2: it has waited since it was sent, 3: and is sent again), begin,
+--         until, users, steal (as pop)
 --         kind: finish fail later discard release crash poison
--- REPLY   now, look, virtual time and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
+-- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then 18 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
 -- include base ring group user lately task deps maintain take fetch
@@ -136,8 +136,9 @@ for _, t in ipairs(ended) do codes[t.index] = t.kind and handlers[t.kind](t) or 
 if #ended > 0 then commit() end
 
 start_due_if_needed()
-local reply = { exact(now), '', '', '', table.concat(codes) }
+local reply = { exact(now), '', '', '', '', table.concat(codes) }
 local at = A + 1 + size * STRIDE
-fetch(reply, tonumber(ARGV[at]), at + 1)
-reply[2], reply[3], reply[4] = exact(stat.look), exact(stat.vtime), posted and '1' or '0'
+local limit = tonumber(ARGV[at])
+fetch(reply, limit, at + 1)
+reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(limit, at + 1), posted and '1' or '0'
 return reply

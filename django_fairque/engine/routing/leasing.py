@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import leasing, lookup
 from django_fairque.engine.outcomes import Outcome, Settled
-from django_fairque.engine.steps import Read
+from django_fairque.engine.steps import Read, scored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,16 +56,16 @@ def _settle_all(
     leases: list[Lease] = []
     serving = _serving(shards, fetch)
     while len(leases) < fetch.limit and serving:
-        ready = (yield from _ready(shards, serving)) or serving
-        for each in set(serving) - set(ready):
-            turns.has_nothing(each)
+        ready = (yield from _look(shards, turns, serving, fetch)) or serving
         index = turns.next(ready)
         share = max(1, (fetch.limit - len(leases)) // len(ready))
-        reply = yield from leasing.settle(shards.all[index], [], replace(fetch, limit=share), now)
-        turns.served(index, reply.virtual_time, len(reply.leases), share)
+        window = turns.window(index, [each for each in ready if each != index])
+        reply = yield from leasing.settle(shards.all[index], [], replace(fetch, limit=share, window=window), now)
+        turns.served(index, reply.virtual_time, reply.next_place, len(reply.leases))
         replies.append(reply)
         leases += reply.leases
-        serving = [each for each in serving if each != index or reply.leases]
+        has_more = bool(reply.leases) or reply.next_place is not None
+        serving = [each for each in serving if each != index or has_more]
     looks = [reply.look_at for reply in replies if reply.look_at is not None]
     return Settled(
         [statuses[index] for index in range(len(outcomes))],
@@ -84,10 +84,14 @@ def _serving(shards: Shards, fetch: Fetch) -> list[int]:
     return sorted(shard.keys.shard for shard in asked if shards.is_present(shard))
 
 
-def _ready(shards: Shards, among: Sequence[int]) -> Steps[list[int]]:
-    """Those that have somebody to serve, in one look."""
-    sizes = yield Read([("ZCARD", shards.all[index].keys("ring")) for index in among])
-    return [index for index, size in zip(among, sizes, strict=True) if size]
+def _look(shards: Shards, turns: Turns, among: Sequence[int], fetch: Fetch) -> Steps[list[int]]:
+    """Those that have somebody to serve, in one look, which tells where they stand."""
+    rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
+    firsts = {index: scored(ring) for index, ring in zip(among, rings, strict=True)}
+    for index, first in firsts.items():
+        if not first or fetch.users == "*":  # of a list nobody knows who of it is first
+            turns.seen(index, first[0][1] if first else None)
+    return [index for index, first in firsts.items() if first]
 
 
 def finish(shards: Shards, lease: Lease, result: Any, took: float | None, now: float | None) -> Steps[None]:

@@ -19,11 +19,10 @@ SHARDS = 4
 CONFIG = QueueConfig(shards=SHARDS, fair_by="tasks")
 
 
-def users_of(shard: int, count: int) -> list[str]:
-    """Users that live on a shard of four."""
-    return list(
-        islice((name for name in map("user-{}".format, itertools.count()) if bucket_of(name) % SHARDS == shard), count)
-    )
+def users_of(shard: int, count: int, shards: int = SHARDS) -> list[str]:
+    """Users that live on that one of the shards."""
+    names = map("user-{}".format, itertools.count())
+    return list(islice((name for name in names if bucket_of(name) % shards == shard), count))
 
 
 ONE, TWO, THREE = (users_of(shard, 1)[0] for shard in (0, 1, 2))

@@ -17,6 +17,7 @@ end
 -- The options of the queue: one argument of words, the same from call to call, so it is read when it has changed.
 local fair_by_tasks, head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog
 local default_sla, at_risk, starves_after -- by priority; 0: it never starves; priorities 1 to 3
+local is_spread -- the queue has other shards
 do
 
 local read = false
@@ -31,6 +32,7 @@ each_call(function()
   fair_by_tasks = words[1] == 'tasks'
   head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog = unpack(words, 2, 9)
   default_sla, at_risk, starves_after = { unpack(words, 10, 15) }, words[16], { unpack(words, 17, 19) }
+  is_spread = words[20] == 1
   read = options
 end)
 
@@ -202,6 +204,9 @@ end
 
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
 -- writes leaves an entry twice (which is found and mended), never nowhere.
+local added_to, zadd, zrem, sadd, srem, flush
+do
+
 local additions, removals, set_additions, set_removals, order
 local function begin_buffers() additions, removals, set_additions, set_removals, order = {}, {}, {}, {}, {} end
 each_call(function()
@@ -217,22 +222,22 @@ local function buffer(into, key)
   return list
 end
 local last_score, last_text -- the members of one call often share their moment, and rendering a number is dear
-local function added_to(key) return additions[key] or buffer(additions, key) end
-local function zadd(key, score, member)
+function added_to(key) return additions[key] or buffer(additions, key) end
+function zadd(key, score, member)
   local list = added_to(key)
   if score ~= last_score then last_score, last_text = score, exact(score) end
   local n = #list
   list[n + 1], list[n + 2] = last_text, member
 end
-local function zrem(key, member)
+function zrem(key, member)
   local list = removals[key] or buffer(removals, key)
   list[#list + 1] = member
 end
-local function sadd(key, member)
+function sadd(key, member)
   local list = buffer(set_additions, key)
   list[#list + 1] = member
 end
-local function srem(key, member)
+function srem(key, member)
   local list = buffer(set_removals, key)
   list[#list + 1] = member
 end
@@ -245,13 +250,15 @@ local function flush_kind(into, command)
     end
   end
 end
-local function flush()
+function flush()
   if not order[1] then return end
   flush_kind(additions, 'ZADD')
   flush_kind(set_additions, 'SADD')
   flush_kind(removals, 'ZREM')
   flush_kind(set_removals, 'SREM')
   begin_buffers()
+end
+
 end
 
 local function flush_stats()

@@ -1,5 +1,8 @@
 -- Hand out the next tasks, as `take` decides; then all of it is written.
 
+local fetch, next_place
+do
+
 local function append_lease(reply, t, payload, lease_end)
   local raw, n = t.raw, #reply
   reply[n + 1], reply[n + 2], reply[n + 3] = t.id, t.token_text or raw.token, exact(t.deliveries)
@@ -39,13 +42,24 @@ local function bury_expired()
   for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
 end
 
--- Appends up to `limit` leases to `reply`. ARGV from `at`: worker, lease (us), woken, users, steal targets.
-local function fetch(reply, limit, at)
+-- The place of whoever is next on this shard, '' when there is nobody for the caller: what decides which shard is next.
+-- Of a list of users (`is_all`: it is none) nobody knows who of them is, so it is the virtual time.
+function next_place(limit, at)
+  if not is_spread or (limit > 0 and #taken < limit and not is_held_back) then return '' end
+  if ARGV[at + 5] ~= '*' then return exact(stat.vtime) end
+  return redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
+end
+
+-- Appends up to `limit` leases to `reply`. ARGV from `at`: worker, lease (us), woken, begin and end (`take`), users, steal targets.
+function fetch(reply, limit, at)
   local worker, lease, said = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = said ~= '0', said == '2' or said == '3', said == '3'
   -- Who has waited since it sent this may have left meanwhile: nobody would run what it was handed.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
-  if limit > 0 and stat.paused == 0 then take_from(limit, take_from(limit, at + 3)) end
+  if limit > 0 and stat.paused == 0 then
+    local rest = take_from(limit, at + 5, ARGV[at + 3], ARGV[at + 4])
+    take_from(limit, rest, ARGV[at + 3], ARGV[at + 4])
+  end
   local lease_end = now + lease
   local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then
@@ -103,4 +117,6 @@ local function fetch(reply, limit, at)
   for _, u in ipairs(user_order) do remove_taken(u) end
   commit()
   wake_if(woken or ring_grew)
+end
+
 end

@@ -7,6 +7,8 @@
 --   Coming back behind the virtual time, one starts at the virtual time (what it did not use is gone) and stands
 --   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
 --   Refunded to before the virtual time, one stands at the virtual time: still after any newcomer.
+-- So who stands before its tag has come since it was served last. Where the queue has other shards, who comes back at its own
+-- tag stands a hair before it too: this shard's virtual time may lag behind theirs, and its tag with it (lib/take.lua).
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
@@ -39,10 +41,13 @@ end
 -- The next place in the order of arrival: a step after the last, so that no two tags are equal and no tie is left
 -- to be broken by name. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
 -- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
+local function step_at(tag)
+  local _, exponent = math.frexp(math.max(tag, 2 ^ 38))
+  return math.ldexp(1, exponent - 50)
+end
 local function arrive(floor)
   local at = math.max(floor.arrival, floor.vtime)
-  local _, exponent = math.frexp(math.max(at, 2 ^ 38))
-  set_floor(floor, 'arrival', at + math.ldexp(1, exponent - 50))
+  set_floor(floor, 'arrival', at + step_at(at))
   return floor.arrival
 end
 
@@ -57,6 +62,7 @@ local function join_ring(one)
     -- Before anything has been served nobody is behind, so nobody is owed a credit.
     position = floor.started > 0 and math.max(before, one.tag - credit()) or one.tag
   end
+  if is_spread and floor == stat then position = math.min(position, one.tag - step_at(one.tag) / 2) end
   zadd(ring_of(floor), position, one.entry)
   if floor == stat or can_be_served(floor) then ring_grew = true end
 end

@@ -1,10 +1,20 @@
 -- Whose turn it is, and what of theirs: the lowest position in the ring, if that is a group's the lowest in its ring, then
 -- that user's most urgent task. Everything is read and decided here, in memory; nothing is written.
+--
+-- Of several shards each keeps a virtual time of its own, which stands still while the shard has nobody to serve or those whom
+-- it has are far ahead. So the caller, who sees them all, says two places (in this shard's counting): `begin`, the queue's
+-- virtual time, where one starts who has come since its last turn and would start before it; and `until_then`, the place of the
+-- next of the other shards: whoever stands beyond it must wait until those have been served.
 
-local taken, expired, dropped_ids
-each_call(function() taken, expired, dropped_ids = {}, {}, {} end)
+local taken, expired, dropped_ids, is_held_back -- by `until_then`
+each_call(function() taken, expired, dropped_ids, is_held_back = {}, {}, {}, false end)
 
 local take_from, remove_taken -- all else here is its own: a script has room for 200 names
+do
+
+local begin, until_then
+
+local take_one
 do
 
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
@@ -67,7 +77,7 @@ function remove_taken(u)
 end
 
 -- One task of this user, or nil when it has none after all (then its counters are set right).
-local function take_one(u)
+function take_one(u)
   while true do
     local p = most_urgent(u)
     if not p then return nil end
@@ -91,6 +101,8 @@ local function take_one(u)
       if #expired + #dropped_ids >= sweep_limit then return nil end
     end
   end
+end
+
 end
 
 -- A binary heap by position.
@@ -126,6 +138,13 @@ end
 local heap, stale -- users and groups by their position in the ring; entries of rings that were found to be wrong
 each_call(function() heap, stale = new_heap(), 0 end)
 
+local function line_of(g, limit)
+  g.line = { heap = new_heap(), at = 0, step = math.min(limit, 4), last = -math.huge, is_read = false }
+end
+
+local next_member
+do
+
 -- More of a group's ring, in order: names, for whom nothing is read before their turn.
 local function read_line(g)
   local line = g.line
@@ -138,10 +157,6 @@ local function read_line(g)
   line.at, line.step = line.at + line.step, math.min(line.step * 4, 256)
 end
 
-local function line_of(g, limit)
-  g.line = { heap = new_heap(), at = 0, step = math.min(limit, 4), last = -math.huge, is_read = false }
-end
-
 -- Nobody is left who could be served: then `ready` counts those who could when the call began and leave the ring with it.
 local function set_ready_right(g)
   local leaving = 0
@@ -152,7 +167,7 @@ local function set_ready_right(g)
 end
 
 -- Whose turn it is in the group; nil when nobody of those that are to be served can be.
-local function next_member(g)
+function next_member(g)
   local line = g.line
   while stale < sweep_limit do
     if not line.is_read and (line.heap.size == 0 or line.heap.position[1] > line.last) then
@@ -171,9 +186,15 @@ local function next_member(g)
   end
 end
 
+end
+
 -- One task of whoever's turn it is.
 local function take_turn()
   local one, position = heap_pop(heap)
+  if one.tag < begin and position < one.tag then
+    if stat.vtime < begin then set_stat('vtime', begin) end
+    set(one, 'tag', arrive(stat))
+  end
   local u, g = one, nil
   if one.members then u, g = next_member(one), one end
   if not u then return end
@@ -190,7 +211,10 @@ local function take_turn()
 end
 
 local function take(limit)
-  while #taken < limit and heap.size > 0 and #expired + #dropped_ids < sweep_limit do take_turn() end
+  while #taken < limit and heap.size > 0 and heap.position[1] <= until_then and #expired + #dropped_ids < sweep_limit do
+    take_turn()
+  end
+  is_held_back = is_held_back or (#taken < limit and heap.size > 0 and heap.position[1] > until_then)
 end
 
 -- A user or a group, and its place in the ring, as long as it is to be served at all.
@@ -206,6 +230,11 @@ local function take_from_ring(limit)
     local found = redis.call('ZRANGE', K.ring, first, first + limit - 1, 'WITHSCORES')
     for i = 1, #found, 2 do
       local entry, one = found[i], nil
+      if tonumber(found[i + 1]) > until_then then
+        is_held_back = true
+        found = {}
+        break
+      end
       if string.byte(entry) == string.byte(AS_GROUP) then
         one = load_group(string.sub(entry, 2))
         line_of(one, limit)
@@ -268,8 +297,11 @@ local function take_from_list(limit, at, size)
   for _, g in ipairs(group_order) do g.line = nil end
 end
 
--- A list of users in ARGV: its length (or '*') and then its members. Returns where the next argument is.
-function take_from(limit, at)
+-- A list of users in ARGV: its length (or '*') and then its members; the two places, or ''. Returns where the next argument is.
+function take_from(limit, at, begin_text, until_text)
+  begin = tonumber(begin_text) or -math.huge
+  -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
+  until_then = until_text ~= '' and tonumber(until_text) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
   if ARGV[at] == '*' then
     if #taken < limit then take_from_ring(limit) end
     return at + 1
