@@ -118,8 +118,15 @@ def done_to_some(act: Callable[[Sequence[str]], int], entries: Sequence[str], se
     if not entries:
         raise ValueError(_("Tick at least one dead letter. Nothing was changed."))
     count = act(entries)
+    if not count:
+        raise ValueError(_("None of these dead letters is there any more. Nothing was changed."))
     said = sentence % {"count": number(count)}
     missing = len(entries) - count
     if missing:
-        return _("%(said)s; the other %(missing)s were not there any more") % {"said": said, "missing": number(missing)}
+        text = ngettext(
+            "%(said)s; the other %(missing)s was not there any more",
+            "%(said)s; the other %(missing)s were not there any more",
+            missing,
+        )
+        return text % {"said": said, "missing": number(missing)}
     return said

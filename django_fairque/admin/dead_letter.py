@@ -42,6 +42,7 @@ class DeadLetter(ConfirmingPage):
     permission = "view_deadletter"
     template = "admin/django_fairque/dead_letter.html"
     in_menu = False
+    list_name = "dead_letters"
     refreshes = False
 
     is_gone = False

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.http import Http404
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -14,7 +13,7 @@ from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import top_users
 
 from .charts import Bar, Bars, LineChart, Series
-from .page import Page
+from .page import NotHereError, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +85,7 @@ class Overview(Page):
     def _hours(self) -> int:
         asked = self.request.GET.get("hours", "1")
         if asked not in map(str, SPANS):
-            raise Http404(gettext("hours must be 1 or 24, got %(asked)s.") % {"asked": asked})
+            raise NotHereError(gettext("hours must be 1 or 24, got %(asked)s.") % {"asked": asked})
         return int(asked)
 
     @staticmethod

@@ -54,6 +54,10 @@ class Action:
     subject: Callable[[Any, HttpRequest], str] = lambda page, request: request.POST.get("subject", "")  # noqa: ARG005
 
 
+class NotHereError(Exception):
+    """What the address asks for is not there (any more); raised by `Page.facts`, with a sentence for whoever asked."""
+
+
 class Page(View):
     """One page of one queue. Subclasses set the class variables and define `facts`."""
 
@@ -68,6 +72,8 @@ class Page(View):
     """Extends ``admin/django_fairque/page.html``."""
     actions: ClassVar[dict[str, Action]] = {}
     in_menu: ClassVar[bool] = True
+    list_name: ClassVar[str] = ""
+    """The page to go to from here if what was asked for is not there; empty for this one, without its query."""
     refreshes: ClassVar[bool] = True
     """Whether its content is renewed every few seconds."""
 
@@ -79,7 +85,8 @@ class Page(View):
         """What the template shows. Whatever is read of the queue is read here, or the banner can't take its place.
 
         Raises:
-            RedisConnectionError: shown as a banner. TaskNotFoundError, Http404: a page that says so.
+            RedisConnectionError: shown as a banner. TaskNotFoundError, TaskValidationError, NotHereError: said above the
+                list that is shown instead (`list_name`).
         """
         raise NotImplementedError
 
@@ -106,8 +113,8 @@ class Page(View):
             queue = page_queue(self.queue_name)
             facts = self.facts(queue)
             missing = queue.missing_shards  # as the facts were read
-        except (TaskNotFoundError, TaskValidationError) as error:  # nothing can have such an id
-            raise Http404(str(error)) from None
+        except (TaskNotFoundError, TaskValidationError, NotHereError) as error:
+            return self._instead(request, str(error))
         except (RedisConnectionError, ConfigurationError) as error:
             trouble = str(error)
         is_fragment = FRAGMENT_HEADER in request.headers
@@ -131,6 +138,14 @@ class Page(View):
         patch_vary_headers(response, [FRAGMENT_HEADER])
         patch_cache_control(response, private=True, no_cache=True, no_store=True)
         return response
+
+    def _instead(self, request: HttpRequest, sentence: str) -> HttpResponse:
+        """To the list, which says what is not there; as the admin does for an object of a database."""
+        where = self.url(self.list_name or self.name)
+        if FRAGMENT_HEADER in request.headers or where == request.get_full_path():
+            raise Http404(sentence)  # to a script, and where there is nothing else to show
+        messages.warning(request, sentence)
+        return HttpResponseRedirect(where)
 
     def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         """Do something, say what became of it, and show the page again."""

@@ -41,6 +41,7 @@ class TaskPage(ConfirmingPage):
     permission = "view_task"
     template = "admin/django_fairque/task.html"
     in_menu = False
+    list_name = "tasks"
 
     @property
     def task_id(self) -> str:

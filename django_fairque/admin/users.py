@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.http import Http404
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -18,7 +17,7 @@ from .confirming import Question
 from .fairness import remarks, rows, waiting
 from .forms import FormPage
 from .limits import LimitsForm
-from .page import Action
+from .page import Action, NotHereError
 from .posted import posted
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Users(FormPage):
         except TaskValidationError as error:
             return {"problem": str(error)}
         except ValueError:
-            raise Http404(_("There is no such page of users; begin with the first.")) from None
+            raise NotHereError(_("There is no such page of users: this is the first.")) from None
         others = [] if cursor or group else self._suspects(queue, page.items)
         stats = queue.user_stats([*page.items, *others])
         table = rows(stats[: len(page.items)], stats[len(page.items) :])

@@ -206,7 +206,9 @@ class TestSelected:
         one, other = bury(queue), bury(queue)
         queue.dlq.discard(other)
         text = post(admin_client, url(), action="requeue", entry=[one, other])
-        assert "1 requeued; the other 1 were not there any more" in text
+        assert "1 requeued; the other 1 was not there any more" in text
+        text = post(admin_client, url(), action="requeue", entry=[other])
+        assert "None of these dead letters is there any more. Nothing was changed." in text
 
     @pytest.mark.parametrize(
         ("entries", "words"),

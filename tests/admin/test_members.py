@@ -9,6 +9,8 @@ from django.urls import reverse
 
 from django_fairque.engine.models import Task
 
+from .reading import led_to
+
 if TYPE_CHECKING:
     from django.test import Client
 
@@ -67,8 +69,8 @@ def test_a_group_that_can_not_be_is_explained_and_leads_back(admin_client: Clien
     assert f'<a href="{url(queue="default")}">All users</a>' in text
 
 
-def test_a_page_of_members_that_can_not_be_is_not_found(admin_client: Client, queue: FairQueue) -> None:
-    assert admin_client.get(url(group="acme", cursor="x")).status_code == 404
+def test_a_page_of_members_that_can_not_be_leads_to_the_first(admin_client: Client, queue: FairQueue) -> None:
+    assert "There is no such page" in led_to(admin_client, url(group="acme", cursor="x"), "users")
 
 
 def test_a_group_leads_to_its_members(admin_client: Client, queue: FairQueue) -> None:

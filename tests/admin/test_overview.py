@@ -13,7 +13,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 from tests.counting import counted
 
-from .reading import said
+from .reading import led_to, said
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -72,9 +72,8 @@ def test_charts_are_of_an_hour_or_a_day(admin_client: Client, queue: FairQueue, 
 
 @pytest.mark.parametrize("hours", ["0", "25", "x", "<b>", ""])
 def test_no_other_time_can_be_asked_for(admin_client: Client, queue: FairQueue, hours: str) -> None:
-    answer = admin_client.get(reverse(URL), {"hours": hours})
-    assert answer.status_code == 404
-    assert b"<b>" not in answer.content
+    assert "hours must be 1 or 24" in led_to(admin_client, reverse(URL), "overview", {"hours": hours})
+    assert b"got <b>" not in admin_client.get(reverse(URL), {"hours": hours}, follow=True).content
 
 
 def test_the_busiest_and_the_longest_waiting_users_are_named(admin_client: Client, queue: FairQueue) -> None:

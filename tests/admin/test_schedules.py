@@ -14,7 +14,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.models import Task
 from django_fairque.tasks.schedules import sync_schedules
 
-from .reading import messages_of
+from .reading import led_to, messages_of
 
 if TYPE_CHECKING:
     from django.http import HttpResponse
@@ -272,8 +272,8 @@ class TestEditing:
         assert schedules.get("report").cron == "0 2 * * *"
         assert "a worker that starts adds it again" in act(admin_client, "remove", "report").content.decode()
 
-    def test_one_that_is_gone_is_not_found(self, admin_client: Client, queue: FairQueue) -> None:
-        assert admin_client.get(url(edit="gone")).status_code == 404
+    def test_one_that_is_gone_leads_to_the_others(self, admin_client: Client, queue: FairQueue) -> None:
+        assert "has no schedule 'gone'" in led_to(admin_client, url(edit="gone"), "schedules")
         assert "has no schedule 'gone'" in messages_of(edit(admin_client, "gone"))
 
 

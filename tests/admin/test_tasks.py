@@ -16,6 +16,8 @@ from django_fairque.engine.models import Task
 from django_fairque.engine.records import TaskState
 from tests.counting import counted
 
+from .reading import led_to, messages_of
+
 if TYPE_CHECKING:
     from django.test import Client
     from redis import Redis
@@ -378,7 +380,9 @@ class TestTask:
         assert "<button" not in shown(viewer, page("t")).split('id="fq-content"')[1].split("</form>")[0]
 
     def test_a_task_that_is_not_known(self, admin_client: Client, queue: FairQueue) -> None:
-        assert admin_client.get(page("nobody")).status_code == 404
+        assert "'nobody'" in led_to(admin_client, page("nobody"), "tasks")
+        found = admin_client.get(reverse("admin:django_fairque_tasks"), {"id": "nobody"}, follow=True)
+        assert "'nobody'" in messages_of(found)
 
     def test_a_payload_that_is_no_json(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
         push(queue, "t")

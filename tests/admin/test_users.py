@@ -13,7 +13,7 @@ from django_fairque.admin import purging
 from django_fairque.admin.users import PER_PAGE
 from django_fairque.engine.models import Task
 
-from .reading import messages_of, said
+from .reading import led_to, messages_of, said
 
 if TYPE_CHECKING:
     from django.http import HttpResponse
@@ -230,7 +230,7 @@ class TestTable:
         assert [row.user_id for row, _ in second.context["table"]] == [f"u{PER_PAGE + n:03}" for n in range(5)]
         assert second.context["next"] == ""
         assert second.context["first"] == url(queue="default")
-        assert admin_client.get(url(cursor="nonsense")).status_code == 404
+        assert "There is no such page" in led_to(admin_client, url(cursor="nonsense"), "users")
         assert "No user has" in shown(admin_client, cursor="0:900")
 
     def test_who_may_only_look_sees_nothing_to_press(self, client: Client, queue: FairQueue) -> None:
