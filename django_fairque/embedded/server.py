@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.embedded.probe import Answer
 from django_fairque.embedded.site import Site
-from django_fairque.embedded.starting import bring_up
+from django_fairque.embedded.starting import bring_up, retire
 from django_fairque.embedded.status import ServerStatus, read_status
 from django_fairque.embedded.stopping import stop
 from django_fairque.engine.errors import RedisConnectionError
@@ -78,6 +78,11 @@ class EmbeddedServer:
             return stop(self._site)
         except OSError as error:
             raise self._failed("stopped", error) from error
+
+    def retire(self) -> bool:
+        """As `stop`, and no thread of this process starts it again: for a directory that is about to be removed."""
+        retire(self._site)
+        return self.stop()
 
     def restart(self) -> None:
         """Stop and start, with the binary and the options of now."""

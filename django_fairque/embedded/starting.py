@@ -16,6 +16,7 @@ from django_fairque.engine.errors import ConfigurationError, RedisConnectionErro
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
     from django_fairque.embedded.directory import PrivateDirectory
     from django_fairque.embedded.site import Site
@@ -28,6 +29,9 @@ ATTEMPTS = 3
 DEAF_SECONDS = 2.0
 # Its lock is free and nobody listens: it ended, unless it is coming up and has dropped the lock (_check_inheritance).
 GONE_SECONDS = 0.3
+
+_retired: set[Path] = set()
+"""Where nobody in this process starts a server any more."""
 
 
 class Patience:
@@ -83,14 +87,21 @@ def bring_up(site: Site) -> bool:
         patience.pause()
 
 
+def retire(site: Site) -> None:
+    """Start none there in this process any more; whoever is at it has started one when `stopping.stop` comes to its turn."""
+    _retired.add(site.directory)
+
+
 def _try_start(site: Site, deaf: Patience) -> bool | None:
     """Start the server if none lives. False: it ended before it answered. None: there was nothing to do."""
+    _check_wanted(site)  # before a directory is made
     with site.open(create=True) as directory:
         start_lock = locks.try_lock(directory, locks.START)
         if start_lock is None:  # somebody else is at it
             deaf.renew()
             return None
         try:
+            _check_wanted(site)  # it may have been retired since
             server_lock = locks.try_lock(directory, locks.SERVER)
             if server_lock is not None:
                 locks.check(directory, locks.SERVER)
@@ -101,6 +112,11 @@ def _try_start(site: Site, deaf: Patience) -> bool | None:
             return None
         finally:
             locks.unlock(start_lock)
+
+
+def _check_wanted(site: Site) -> None:
+    if site.directory in _retired:
+        raise RedisConnectionError(f"the embedded server in {site.directory} has been ended for good")
 
 
 def _await(site: Site, directory: PrivateDirectory, launcher: subprocess.Popen[bytes]) -> bool:

@@ -29,7 +29,8 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
     """
     from django.conf import settings
 
-    with tempfile.TemporaryDirectory(prefix="fairque-") as directory:
+    # A thread that has just found it ended may make its directory again while that is removed: an empty one is left then.
+    with tempfile.TemporaryDirectory(prefix="fairque-", ignore_cleanup_errors=True) as directory:
         server = EmbeddedServer(f"{directory}/server")
         url = f"embedded://{directory}/server"
         sections = {**(getattr(settings, "FAIRQUE", None) or {}), **fairque, "REDIS": {"URL": url}}
@@ -40,7 +41,7 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
                 close_queues()
         finally:
             _running.remove(server)
-            server.stop()
+            server.retire()  # threads may be using it still, such as a worker's that has just ended
 
 
 def run_tasks(*queues: str) -> int:

@@ -26,6 +26,25 @@ def client(embedded: EmbeddedServer) -> Redis:
     return Redis(unix_socket_path=embedded.socket, decode_responses=True)
 
 
+class TestRetire:
+    def test_ends_it_and_starts_no_other_in_this_process(self, embedded: EmbeddedServer) -> None:
+        embedded.ensure()
+        assert embedded.retire()
+        for another in (embedded, EmbeddedServer(embedded.directory)):
+            with pytest.raises(RedisConnectionError, match="has been ended for good"):
+                another.ensure()
+        assert servers_of(embedded.directory) == []
+        assert not embedded.retire()
+
+    def test_another_process_may_start_it(self, embedded: EmbeddedServer) -> None:
+        embedded.retire()
+        start = (
+            f"from django_fairque.embedded import EmbeddedServer; EmbeddedServer({str(embedded.directory)!r}).ensure()"
+        )
+        subprocess.run([sys.executable, "-c", start], check=True, cwd=ROOT, timeout=60)
+        assert embedded.ensure()  # it runs: there is nothing to start
+
+
 class TestStart:
     def test_makes_the_directory_and_answers(self, embedded: EmbeddedServer) -> None:
         path = embedded.ensure()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_fairque import task
+from django_fairque.embedded import processes
+from django_fairque.engine.errors import FairQueueError, RedisConnectionError
 from django_fairque.tasks import registry
 from django_fairque.testing import assert_fair, private_server, run_tasks
 
@@ -42,3 +47,31 @@ def test_sections_can_be_given_and_it_ends_with_its_block(settings: Any) -> None
         assert queue.client.ping()  # type: ignore[attr-defined]
         assert run_tasks("mail") == 0
     assert (settings.FAIRQUE if hasattr(settings, "FAIRQUE") else None) == before
+
+
+def test_threads_that_still_use_it_start_no_other(fairque_server: FairQueue) -> None:
+    """A worker that has just ended may wait on it; it must not be started again in a directory that is being removed."""
+    calls: list[threading.Thread] = []
+    over = threading.Event()
+
+    def use(queue: FairQueue) -> None:
+        while not over.is_set():
+            with suppress(FairQueueError):
+                queue.get_stats()
+
+    try:
+        for _ in range(3):
+            with private_server() as queue:
+                calls += [threading.Thread(target=use, args=(queue,)) for _ in range(3)]
+                for each in calls[-3:]:
+                    each.start()
+                pool: Any = queue.client.connection_pool  # type: ignore[attr-defined]
+                directory = Path(pool.connection_kwargs["embedded_directory"])
+            with pytest.raises(RedisConnectionError, match="has been ended for good"):
+                queue.get_stats()
+            assert not directory.parent.exists()
+            assert processes.orphans(directory) == []
+    finally:
+        over.set()
+        for each in calls:
+            each.join()
