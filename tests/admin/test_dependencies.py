@@ -58,7 +58,7 @@ def states(queue: FairQueue, ids: str) -> list[str]:
 class TestList:
     def test_what_waits_and_for_what(self, admin_client: Client, diamond: FairQueue) -> None:
         text = shown(admin_client)
-        rows = re.findall(r'<th scope="row"><a href="[^"]*task=(\w)', text)
+        rows = re.findall(r'<th scope="row" class="fq-id"><a href="[^"]*task=(\w)', text)
         assert sorted(rows) == ["b", "c", "d"]
         assert "Orphans" not in text
         assert "<dd>4</dd>" in text, "dependencies"
@@ -69,7 +69,7 @@ class TestList:
         following = re.search(r'href="([^"]*)" rel="next"', text)
         assert following is not None
         second = admin_client.get(following[1].replace("&amp;", "&")).content.decode()
-        assert len(re.findall(r'<th scope="row">', second)) == 2
+        assert len(re.findall(r'<th scope="row" class="fq-id">', second)) == 2
 
     def test_orphans(self, admin_client: Client, diamond: FairQueue, redis: Redis) -> None:
         redis.delete("fq:{default:0}:task:a")
