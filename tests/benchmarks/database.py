@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.servers import Server
@@ -16,9 +17,14 @@ if TYPE_CHECKING:
     from .table import Table
 
 
+ROOT = Path(__file__).parents[2]
+
+
 def run(table: Table, *, quick: bool) -> None:
     import os
+    import sys
 
+    sys.path.insert(0, str(ROOT / "testproject"))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     os.environ["TESTPROJECT_DATABASE"] = ":memory:"
     import django

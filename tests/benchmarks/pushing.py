@@ -1,4 +1,4 @@
-"""What a push costs its caller: beside a bare ``SET``, and beside the least that a push can be."""
+"""What a push costs its caller: beside a bare ``SET``, the least that a push can be, and its client's part alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import psutil
 
 from django_fairque.engine.models import Task
 from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.scripts import functions, load
 from tests.servers import Server
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ end)
 """
 """A function that does nothing, and one that runs a push's commands, ready made: no rule, no check, no arithmetic."""
 
+_AT_ONCE = """#!lua name=at_once
+redis.register_function('%s', function() return {'1790000000000000', '1'} end)
+"""
+"""Answers as if it had pushed: what is left is the client's part of a push, and the way there and back."""
+
 
 def run(table: Table, *, quick: bool) -> None:
     with Server() as server, server.client() as client:
@@ -76,7 +82,9 @@ class Processor:
 def _singles(table: Table, client: Redis, server: int, rounds: int, each: int = 300) -> None:
     """In short turns, so that all of them meet the same load."""
     queue = FairQueue(client)
+    queue.push(pushed(0))
     client.function_load(_FLOORS)
+    at_once = _AT_ONCE % load("push").function
     keys = ["stats", "user", "task", "minute", "payload", "lane", "queued"]
     calls: dict[str, Callable[[int], Any]] = {
         "a bare SET": lambda i: client.set(f"bare{i}", PAYLOAD),
@@ -84,12 +92,17 @@ def _singles(table: Table, client: Redis, server: int, rounds: int, each: int = 
         "a function of a push's bare commands": lambda i: client.fcall(
             "only_commands", 7, *(f"{key}{i}" if key in ("task", "payload") else key for key in keys), PAYLOAD
         ),
-        "a push": lambda i: queue.push(Task.create(f"u{i % 100}", 3, PAYLOAD, name="bench.noop")),
+        "a push that is answered at once": lambda i: queue.push(pushed(i)),
+        "a push": lambda i: queue.push(pushed(i)),
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
     busy = {name: Processor(server) for name in calls}
     for number in range(rounds):
         for name, call in calls.items():
+            if name == "a push that is answered at once":
+                _replace(client, functions(), at_once)
+            elif name == "a push":
+                _replace(client, at_once, functions())
             numbers = range(number * each, (number + 1) * each)
             took = busy[name].add(lambda numbers=numbers, call=call: [call(i) for i in numbers])  # type: ignore[misc]
             times[name].append(took / each * 1e6)
@@ -103,12 +116,22 @@ def _singles(table: Table, client: Redis, server: int, rounds: int, each: int = 
             table.add(f"{name} over a bare SET", ratios, "×", "≥ 0.7 ×" if name == "a push" else "")
 
 
+def pushed(i: int) -> Task:
+    return Task.create(f"u{i % 100}", 3, PAYLOAD, name="bench.noop")
+
+
+def _replace(client: Redis, old: str, new: str) -> None:
+    """A library by another. In the same server: one beside it would lie on another core."""
+    client.function_delete(old.split("name=")[1].split(maxsplit=1)[0])
+    client.function_load(new)
+
+
 def _bulk(table: Table, client: Redis, server: int, rounds: int, size: int = 15_000) -> None:
     queue = FairQueue(client)
     busy = Processor(server)
 
     def push() -> None:
-        queue.push_batch([Task.create(f"u{i % 100}", 3, PAYLOAD, name="bench.noop") for i in range(size)])
+        queue.push_batch([pushed(i) for i in range(size)])
 
     table.add("bulk push, made and sent", [size / busy.add(push) for _ in range(rounds)], "tasks/s", "≥ 30,000")
     table.add("  processor, client, per task", busy.client / rounds / size * 1e6, "µs")
