@@ -21,7 +21,7 @@ from .coroutines import cancel_all
 from .herald import Herald
 from .identity import status_of, worker_info
 from .log import logger
-from .options import WorkerOptions
+from .options import WorkerOptions, each_once
 from .places import places_of
 from .wishes import BE_QUIET, STOP
 
@@ -51,12 +51,13 @@ class AsyncWorker:
     def __init__(
         self, queues: Sequence[str | AsyncFairQueue] | None = None, **arguments: Unpack[WorkerArguments]
     ) -> None:
-        given = None if queues is None else [each if isinstance(each, str) else each.name for each in queues]
-        self.options = WorkerOptions.from_arguments(given, arguments)
+        given = None if queues is None else each_once(queues)
+        names = None if given is None else [each if isinstance(each, str) else each.name for each in given]
+        self.options = WorkerOptions.from_arguments(names, arguments)
+        self._given = given
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
         self.herald = Herald(self.options, self._find)
-        self._given = queues
         self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
         self._desks: list[Desk] = []
         self._is_stopping = False

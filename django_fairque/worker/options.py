@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import TypedDict
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.conf.worker import WorkerConfig
+    from django_fairque.engine.aio import AsyncFairQueue
     from django_fairque.engine.leasing import Users
+    from django_fairque.engine.queue import FairQueue
+
+Q = TypeVar("Q", bound="str | FairQueue | AsyncFairQueue")
 
 FENCE_MARGIN = 0.1
 """The part of a lease by which a worker that can't renew it ends before it does."""
@@ -106,6 +110,7 @@ class WorkerOptions:
         return cls.from_config(get_config().worker, queues=queues and tuple(queues), **changes)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "queues", tuple(each_once(self.queues)))
         if self.slots < 1:
             raise ConfigurationError(f"concurrency must be at least 1 task at once, got {self.slots!r}")
         if self.users != "*" and self.steal != "*":
@@ -128,6 +133,23 @@ class WorkerOptions:
     def fence_after(self) -> float:
         """How long after its last confirmed renewal a process may go on running tasks."""
         return self.lease * (1 - FENCE_MARGIN)
+
+
+def each_once(queues: Sequence[Q]) -> list[Q]:
+    """Queues without those that are named again: what a worker knows of a queue it keeps by name.
+
+    Raises:
+        ConfigurationError: different queues have one name.
+    """
+    found: dict[str, Q] = {}
+    for queue in queues:
+        name = queue if isinstance(queue, str) else queue.name
+        first = found.setdefault(name, queue)
+        if not (first is queue or first == queue):
+            raise ConfigurationError(
+                f"queues must have names of their own, got two that are called {name!r}: run a worker for each"
+            )
+    return list(found.values())
 
 
 def new_worker_id(name: str | None = None) -> str:

@@ -13,7 +13,7 @@ from .core import Core
 from .identity import status_of, worker_info
 from .keeper import Keeper, Member
 from .log import logger
-from .options import WorkerOptions, names
+from .options import WorkerOptions, each_once, names
 from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Worker:
     """
 
     def __init__(self, queues: Sequence[str | FairQueue] | None = None, **arguments: Unpack[WorkerArguments]) -> None:
-        given = None if queues is None else [get_queue(each) if isinstance(each, str) else each for each in queues]
+        given = None
+        if queues is not None:
+            given = [get_queue(each) if isinstance(each, str) else each for each in each_once(queues)]
         self.options = WorkerOptions.from_arguments(
             None if given is None else [queue.name for queue in given], arguments
         )

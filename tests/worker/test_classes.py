@@ -14,6 +14,7 @@ from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.models import Task
 from django_fairque.engine.outcomes import Settled
+from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import TaskState
 from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push
@@ -375,6 +375,41 @@ def test_mistakes_are_named(kind: type[Worker | AsyncWorker]) -> None:
         kind([])
     with pytest.raises(TypeError, match="no argument 'threads'"):
         kind(threads=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_a_queue_that_is_named_twice_is_served_once(kind: type[Worker | AsyncWorker], queue: FairQueue) -> None:
+    assert kind(["default", "mail", "default"]).options.queues == ("default", "mail")
+    other: Any = (FairQueue if kind is Worker else AsyncFairQueue)(queue.client, "mail")
+    assert kind([other, "default", other]).options.queues == ("mail", "default")
+    with pytest.raises(ConfigurationError, match="two that are called 'mail'"):
+        kind([other, "mail"])
+
+
+def test_a_task_of_a_queue_behind_one_named_twice_is_stopped(push: Push) -> None:
+    """What a worker knows of its queues goes by name: with two of a name, others were taken for each other."""
+    ended = threading.Event()
+
+    @task(name="long")
+    def long() -> None:
+        try:
+            while True:
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    mail = get_queue("mail")
+    worker = Worker(["default", "default", "mail"], lease=1.5)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        task_id = mail.push(Task.create("a", 3, {"args": [], "kwargs": {}}, name="long")).task_id
+        eventually(lambda: mail.get_task(task_id).state is TaskState.STARTED)
+        assert mail.cancel(task_id)
+        assert ended.wait(20)
+    finally:
+        worker.stop()
+        thread.join()
 
 
 def test_a_handler_that_is_none_is_named() -> None:
