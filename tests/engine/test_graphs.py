@@ -48,6 +48,20 @@ class TestCycles:
         assert queue.push_batch([node("x"), node("a", "x")], now=NOW)[1].accepted  # no cycle: a lives again
         assert states(queue, *"abcx") == "a:deferred b:deferred c:deferred x:queued"
 
+    def test_that_closes_through_a_task_that_is_known_already(self, queue: FairQueue, redis: Redis) -> None:
+        """A dependency that is the same work as its own dependent: that would wait for itself."""
+        same: dict[str, Any] = {"unique_key": "k", "unique_for": 60}
+        with pytest.raises(DependencyCycleError, match="a → a"):
+            queue.push_graph([node("a", "b", **same), node("b", **same)], now=NOW)
+        with pytest.raises(DependencyCycleError, match="c → a → c"):
+            queue.push_graph([node("a", "c", **same), node("c", "b"), node("b", **same)], now=NOW)
+        assert not redis.keys("*task:*")
+        queue.push(node("b", **same), now=NOW)
+        assert queue.push(node("c", "b"), now=NOW).accepted
+        results = queue.push_graph([node("a", **same), node("d", "a")], now=NOW)  # no cycle: d waits for b
+        assert [result.task_id for result in results] == ["b", "d"]
+        assert states(queue, *"bcd") == "b:queued c:deferred d:deferred"
+
     def test_long_chains_are_no_problem(self, queue: FairQueue) -> None:
         names = [f"t{i}" for i in range(MAX_GRAPH)]
         queue.push_graph([node(names[0]), *(node(b, a) for a, b in itertools.pairwise(names))], now=NOW)

@@ -27,7 +27,8 @@ local function read_dependencies(at)
       item.policy, item.blockers, item.parents = policy, {}, {}
       local known = {}
       for i = 1, size do
-        local id = alias[ARGV[at + 2 + i]] or ARGV[at + 2 + i]
+        local id = alias[ARGV[at + 2 + i]]
+        if id then item.is_redirected = true else id = ARGV[at + 2 + i] end
         if not known[id] then
           known[id] = true
           item.parents[#item.parents + 1] = id
@@ -48,7 +49,8 @@ local function read_dependencies(at)
   return nil, at
 end
 
--- Only through an id that lives again (it had ended, and tasks wait for it) can a cycle close outside this call.
+-- The caller knows of no cycle by the ids that it says. One can close through a task that was known under another id already
+-- (maybe that of its own dependent), and outside this call through an id that lives again: it had ended, and tasks wait for it.
 local function find_cycle(limit)
   local function blockers_of(id)
     local item = accepted_by_id[id]
@@ -56,7 +58,8 @@ local function find_cycle(limit)
     return redis.call('SMEMBERS', blocked_key(id))
   end
   for _, item in ipairs(accepted) do
-    if item.blockers and item.before and redis.call('EXISTS', waiting_key(item.id)) == 1 then
+    local lives_again = item.blockers and item.before and redis.call('EXISTS', waiting_key(item.id)) == 1
+    if item.blockers and (item.is_redirected or lives_again) then
       local came_from, stack, looked = {}, { item.id }, 0
       while #stack > 0 do
         local id = table.remove(stack)
