@@ -45,6 +45,18 @@ def test_users_in_backlog_never_differ_by_more_than_one(queue: FairQueue, seed: 
                 assert abs(lead) <= 1
 
 
+def test_users_of_whom_all_has_expired_leave_a_batch_to_all_others(queue: FairQueue) -> None:
+    """They are read with the first page of the ring and yield nothing: who stands beyond it is not to be passed over."""
+    for number in range(109):  # a sweep takes 100 of them
+        queue.push(task(f"expired{number}", expires_at=NOW + 10), now=NOW)
+    for user in "bc":
+        queue.push_batch([task(user) for _ in range(30)], now=NOW + 1)
+    started = [lease.user_id for _ in range(4) for lease in queue.pop_batch(10, "w", now=NOW + 20)]
+    assert len(started) == 40
+    for count in range(1, 41):
+        assert abs(started[:count].count("b") - started[:count].count("c")) <= 1
+
+
 def test_weights_are_shares(queue: FairQueue) -> None:
     for weight in (1, 2, 4):
         queue.user(f"w{weight}").set_weight(weight)

@@ -210,8 +210,10 @@ local function take_turn()
   if g and can_be_served(g) then heap_push(heap, t and ring_position(g) or position, g) end
 end
 
-local function take(limit)
-  while #taken < limit and heap.size > 0 and heap.position[1] <= until_then and #expired + #dropped_ids < sweep_limit do
+-- Whoever stands up to `horizon`: beyond it others may come first who have not been read.
+local function take(limit, horizon)
+  horizon = math.min(horizon or math.huge, until_then)
+  while #taken < limit and heap.size > 0 and heap.position[1] <= horizon and #expired + #dropped_ids < sweep_limit do
     take_turn()
   end
   is_held_back = is_held_back or (#taken < limit and heap.size > 0 and heap.position[1] > until_then)
@@ -243,9 +245,9 @@ local function take_from_ring(limit)
       end
       if not line_up(one, tonumber(found[i + 1])) then zrem(K.ring, entry) end
     end
-    take(limit)
+    if #found < 2 * limit then return take(limit) end
+    take(limit, tonumber(found[#found]))
     first = first + limit
-    if #found < 2 * limit then return end
   end
 end
 
