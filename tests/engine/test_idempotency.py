@@ -176,6 +176,48 @@ def test_debounce_keeps_the_last_payload_and_waits_anew(queue: FairQueue) -> Non
     assert queue.get_task(in_one[0].task_id).payload == 2
 
 
+def test_debounce_keeps_the_last_moment_to_start(queue: FairQueue) -> None:
+    same: dict[str, Any] = {"unique_key": "k", "debounce": 10}
+    first = queue.push(task("a", expires_at=NOW + 15, **same), now=NOW).task_id
+    queue.push(task("a", expires_at=NOW + 23, **same), now=NOW + 8)
+    queue.sweep(now=NOW + 18)
+    assert queue.get_task(first).state is TaskState.QUEUED
+    queue.pop("w", now=NOW + 18)
+    (in_one, _) = queue.push_batch([task("b", expires_at=NOW + 30, **same), task("b", **same)], now=NOW + 20)
+    assert queue.get_task(in_one.task_id).expires_at is None
+    queue.push(task("b", expires_at=NOW + 40, **same), now=NOW + 21)
+    assert queue.get_task(in_one.task_id).expires_at == NOW + 40
+
+
+def test_debounce_of_what_waits_for_others(queue: FairQueue) -> None:
+    same: dict[str, Any] = {"unique_key": "k", "debounce": 10, "depends_on": ["parent"]}
+    queue.push(task("a", task_id="parent"), now=NOW)
+    ids = {queue.push(task("a", payload=n, expires_at=NOW + 50 + n, **same), now=NOW + n).task_id for n in range(3)}
+    (only,) = ids
+    assert queue.get_task(only).state is TaskState.DEFERRED
+    parent = queue.pop("w", now=NOW + 5)
+    assert parent is not None
+    queue.finish(parent, now=NOW + 6)
+    assert queue.pop("w", now=NOW + 11) is None  # ten seconds after the last call
+    lease = queue.pop("w", now=NOW + 12)
+    assert lease is not None
+    assert lease.payload == 2
+    assert queue.get_task(only).expires_at == NOW + 52
+    assert queue.check_invariants() == []
+
+
+def test_debounce_leaves_alone_what_has_begun(queue: FairQueue) -> None:
+    same: dict[str, Any] = {"unique_key": "k", "debounce": 60}
+    first = queue.push(task("a", payload=1, **same), now=NOW).task_id
+    queue.run_now(first, now=NOW + 1)
+    lease = queue.pop("w", now=NOW + 1)
+    assert lease is not None
+    queue.fail(lease, "x", now=NOW + 2)
+    assert queue.get_task(first).state is TaskState.SCHEDULED  # for its retry
+    assert queue.push(task("a", payload=2, **same), now=NOW + 2.5).accepted
+    assert queue.get_task(first).payload == 1
+
+
 def test_scripts_that_the_server_forgot_are_loaded_again(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 1)
     redis.script_flush()

@@ -50,6 +50,14 @@ local function write_payloads()
   end
 end
 
+local function write_expiry(key, expires)
+  if expires then
+    redis.call('HSET', key, 'expires', exact(expires))
+  else
+    redis.call('HDEL', key, 'expires')
+  end
+end
+
 -- The new record in place of an ended one, if there is one. What would hold for the new task too goes first (an old expiry
 -- would end it), the facts of the old one's end last: without them a dead letter could be neither requeued nor discarded.
 local OF_AN_END = { failure = 1, reason = 1, ended = 1, died = 1, result = 1, done = 1, worker = 1, token = 1, started = 1 }
@@ -57,6 +65,7 @@ local function write_record(item, run, state, due)
   local key, fields, size = record_keys[item.index], fields_of(item, run, state, due)
   if not item.before then
     redis.call('HSET', key, unpack(fields, 1, size))
+    if item.last then write_expiry(key, item.expires) end
     return
   end
   local first, last = {}, {}
@@ -68,6 +77,21 @@ local function write_record(item, run, state, due)
   if #first > 0 then redis.call('HDEL', key, unpack(first)) end
   redis.call('HSET', key, unpack(fields, 1, size))
   if #last > 0 then redis.call('HDEL', key, unpack(last)) end
+  if item.last then write_expiry(key, item.expires) end
+end
+
+-- Debounce: the last payload counts and the last moment to start, and the wait starts again. One that waits for others goes
+-- on waiting for those of the first call.
+local function move(item)
+  local key, due = task_key(item.moves), now + item.form.debounce
+  redis.call('HSET', key, 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
+  write_expiry(key, item.form.expires)
+  if item.is_deferred then
+    zadd(K['state:deferred'], item.form.expires or NEVER, item.moves)
+    if item.form.expires then look_at(item.form.expires) end
+  else
+    zadd(K['state:scheduled'], due, item.moves)
+  end
 end
 
 -- Writes one accepted task; returns whether an idle worker must hear of it although nobody joined the ring.
@@ -185,11 +209,7 @@ local function accept(at)
     if item.is_blocked then write_edges(item) end
   end
   flush()
-  for _, item in ipairs(moved) do -- debounce: the last payload counts, and the wait starts again
-    local due = now + item.form.debounce
-    redis.call('HSET', task_key(item.moves), 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
-    zadd(K['state:scheduled'], due, item.moves)
-  end
+  for _, item in ipairs(moved) do move(item) end
   local wakes = write_accepted(run)
   for digest, stored in pairs(uniques) do
     redis.call('SET', unique_key(digest), pack({ stored[1], stored[2] }), 'PX', exact(math.ceil(stored[3] / 1000) + 1000))

@@ -52,9 +52,9 @@ local function known_as(item)
   if not earlier and (not t or t.state == 'canceled') then return nil end
   if item.form.debounce then -- the last one counts, if the first has not begun
     if earlier then
-      earlier.last = item
-    elseif t.state == 'scheduled' then
-      item.moves = stored[1]
+      earlier.last, earlier.expires = item, item.form.expires
+    elseif (t.state == 'scheduled' and not t.done) or t.state == 'deferred' then
+      item.moves, item.is_deferred = stored[1], t.state == 'deferred'
     else
       return nil
     end
