@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_fairque.engine.models import Task
+from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.priority import Priority, calculate_score
 from django_fairque.engine.records import TaskState
 
@@ -74,6 +75,63 @@ def test_the_order_is_the_oracles(redis: Redis, queue: FairQueue, steps: list[tu
             lease = queue.pop("w", lease=1e8, now=now)
             assert lease is not None
             assert lease.task_id == oracle.pop(now)
+
+
+class TestComingBack:
+    """What was handed out and comes back stands where it stood, whoever comes back first."""
+
+    @staticmethod
+    def _rest(queue: FairQueue, now: float) -> list[str]:
+        return [lease.task_id for lease in queue.pop_batch(1000, "again", now=now)]
+
+    @pytest.mark.parametrize("priority", [3, 6])
+    @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]])
+    def test_given_back_one_by_one(self, queue: FairQueue, priority: int, order: list[int]) -> None:
+        ids = push_many(queue, "a", 5, priority=priority)
+        leases = [queue.pop(f"w{n}", now=NOW) for n in range(3)]
+        for number in order:
+            lease = leases[number]
+            assert lease is not None
+            queue.release(lease, now=NOW + 1)
+        assert self._rest(queue, NOW + 2) == ids
+
+    def test_in_slices_of_a_sweep(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "a", 260, priority=6)
+        queue.pop_batch(250, "w", lease=10, now=NOW)
+        while queue.sweep(now=NOW + 20).more:
+            pass
+        assert self._rest(queue, NOW + 21) == ids
+
+    def test_of_a_worker_that_has_gone(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "a", 900, priority=6)
+        queue.pop_batch(800, "w", now=NOW)
+        queue.release_worker("w", now=NOW + 1)
+        assert self._rest(queue, NOW + 2) == ids
+
+    def test_some_of_them_again_and_again(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "a", 40, priority=6)
+        chance = random.Random(7)
+        for step in range(30):
+            leases = queue.pop_batch(chance.randint(1, 30), "w", now=NOW + step)
+            assert [lease.task_id for lease in leases] == ids[: len(leases)]
+            chance.shuffle(leases)
+            while leases:
+                some = [leases.pop() for _ in range(min(len(leases), chance.randint(1, 9)))]
+                queue.settle([Outcome.release(lease) for lease in some], now=NOW + step)
+        assert self._rest(queue, NOW + 60) == ids
+        assert queue.check_invariants() == []
+
+    def test_behind_nobody_who_came_later(self, queue: FairQueue) -> None:
+        """One whose retry is due stands at the end, though it was handed out before."""
+        first, second, third = push_many(queue, "a", 3, priority=6)
+        failed = queue.pop("w", now=NOW)
+        assert failed is not None
+        queue.settle([Outcome.fail(failed, "x", delay=1)], now=NOW)
+        lease = queue.pop("w", now=NOW)
+        queue.sweep(now=NOW + 5)
+        assert lease is not None
+        queue.release(lease, now=NOW + 6)
+        assert self._rest(queue, NOW + 7) == [second, third, first]
 
 
 def test_batches_are_ordered_as_single_pops(queue: FairQueue) -> None:

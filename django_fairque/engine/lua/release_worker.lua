@@ -26,7 +26,7 @@ for _, id in ipairs(ids) do
 end
 if #tasks > 0 then touch_minute() end
 touch_all()
-table.sort(tasks, function(a, b) return a.token > b.token end) -- each goes to the front: the oldest last
+order_returning(tasks)
 for _, t in ipairs(tasks) do return_unheard(t, crashed[t.token] and 'crashed' or 'released', reason) end
 local has_more = #ids >= limit
 if ARGV[A + 2] == '1' and not has_more then

@@ -68,9 +68,7 @@ for i = 1, size do
 end
 if #ended > 0 then touch_minute() end
 touch_all()
-if given_back then -- to the front of their queues: the oldest last, so that it is the first again
-  table.sort(ended, function(a, b) return a.token > b.token end)
-end
+if given_back then order_returning(ended) end
 
 local function retry_later(t, retries)
   remember(t.id, 'failed', t.worker, t.body, t.report)

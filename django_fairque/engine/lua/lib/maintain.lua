@@ -55,7 +55,7 @@ end
 
 local function reap(limit)
   local tasks = due_tasks('started', limit)
-  table.sort(tasks, function(a, b) return a.token > b.token end) -- each goes to the front: the oldest last
+  order_returning(tasks)
   for _, t in ipairs(tasks) do
     return_unheard(t, 'lease_ended', 'no renewal before the lease ended')
     swept.reaped = swept.reaped + 1

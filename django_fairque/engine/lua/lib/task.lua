@@ -76,6 +76,46 @@ local function note_eldest(u, t)
   if u.ready - u[READY[6]] == 0 or not u.since or t.ready < u.since then set(u, 'since', t.ready) end
 end
 
+local order_returning
+do
+
+-- The id at this place of a user's critical list, if that one has come back as well and is elder: nil otherwise.
+local function elder_at(t, index)
+  local id = redis.call('LINDEX', critical_key(t.user), index)
+  local found = id and redis.call('HMGET', task_key(id), 'token', 'ready')
+  return found and found[1] and (tonumber(found[2]) or math.huge) < t.ready and id
+end
+
+-- The last elder one, or nil: they stand at the front, by the moment they became ready.
+local function elder_of(t)
+  local low, high, step, behind = -1, 0, 1, nil -- the last that is one; the first that is not, or has not been looked at
+  local id = elder_at(t, high)
+  while id do
+    behind, low, high, step = id, high, high + step, step * 2
+    id = elder_at(t, high)
+  end
+  while high - low > 1 do
+    local middle = math.floor((low + high) / 2)
+    id = elder_at(t, middle)
+    if id then behind, low = id, middle else high = middle end
+  end
+  return behind
+end
+
+-- Puts tasks that come back in the order in which they are to be written, the youngest first, and finds out behind which
+-- each critical one belongs: their list has no order of its own, and some may have come back before. Reads only.
+function order_returning(tasks)
+  table.sort(tasks, function(a, b)
+    if a.ready ~= b.ready then return a.ready > b.ready end
+    return a.token > b.token
+  end)
+  for _, t in ipairs(tasks) do
+    if t.priority == 6 then t.behind = elder_of(t) end
+  end
+end
+
+end
+
 local function queue_up(u, t, at_front)
   if u.sla and not t.sla then -- the user's own promise; fixed now, as any task's is when it becomes ready
     t.sla = u.sla
@@ -85,7 +125,11 @@ local function queue_up(u, t, at_front)
   zadd(K['state:queued'], moment, t.id)
   look_at(moment)
   if t.priority == 6 then
-    redis.call(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
+    if t.behind then
+      redis.call('LINSERT', critical_key(u.name), 'AFTER', t.behind, t.id)
+    else
+      redis.call(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
+    end
   else
     zadd(normal_key(u.name), place_of(t), t.id)
     note_eldest(u, t)
