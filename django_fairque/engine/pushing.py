@@ -12,6 +12,7 @@ from .models import check_tasks
 from .records import PushResult
 from .sealing import Envelope, is_used, seal
 from .steps import Stream
+from .together import push_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +53,12 @@ def push(commands: Commands, task: Task, now: float | None = None) -> Steps[Push
 def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Steps[list[PushResult]]:
     waiting = check_tasks(tasks)
     if any(task.depends_on or task.run_id for task in waiting):
-        return (yield from _push_runs(commands, waiting, now))
+        results = yield from push_apart(
+            waiting,
+            lambda some: push_batch(commands, some, now),
+            lambda some, run_id: push_graph(commands, some, run_id, now),
+        )
+        return all_accepted(commands, results)
     size = commands.config.pipeline_batch_size
     order = range(len(waiting)) if len(waiting) <= size else _user_by_user(waiting)
     parts = [order[first : first + size] for first in range(0, len(waiting), size)]
@@ -68,10 +74,7 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
         found.update(zip(part, push_results([waiting[index] for index in part], reply), strict=True))
 
     yield Stream(calls, heard)
-    results = [found[index] for index in range(len(waiting))]
-    if any(result.status == "backlog_full" for result in results):
-        raise backlog_full(commands, results)
-    return results
+    return all_accepted(commands, [found[index] for index in range(len(waiting))])
 
 
 def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
@@ -90,23 +93,6 @@ def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
         for indexes in sorted(users.values(), key=len):
             order += indexes
     return order
-
-
-def _push_runs(commands: Commands, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
-    """A graph for each run, in the order in which they begin."""
-    results: dict[int, PushResult] = {}
-    for run_id, indexes in in_graphs(tasks).items():
-        pushed = yield from push_graph(commands, [tasks[index] for index in indexes], run_id, now)
-        results.update(zip(indexes, pushed, strict=True))
-    return [results[index] for index in range(len(tasks))]
-
-
-def in_graphs(tasks: Sequence[Task]) -> dict[str, list[int]]:
-    """The tasks' indexes by run: those of one run (or of none) are one graph."""
-    runs: dict[str, list[int]] = {}
-    for index, task in enumerate(tasks):
-        runs.setdefault(task.run_id, []).append(index)
-    return runs
 
 
 def push_graph(
@@ -211,6 +197,13 @@ def _trace_args(tasks: Sequence[Task]) -> list[Any]:
     """Nothing when no task belongs to a trace."""
     traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
     return [len(traced), *(part for each in traced for part in each)] if traced else []
+
+
+def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResult]:
+    """These results; `BacklogFullError` with all of them if some say that the backlog is full."""
+    if any(result.status == "backlog_full" for result in results):
+        raise backlog_full(commands, results)
+    return results
 
 
 def backlog_full(commands: Commands, results: Sequence[PushResult]) -> BacklogFullError:

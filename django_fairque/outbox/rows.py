@@ -6,45 +6,57 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import payload as json_payload
+from django_fairque.engine import together
 from django_fairque.engine.errors import TaskSerializationError
 from django_fairque.engine.models import Task
-from django_fairque.engine.pushing import in_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from django_fairque.models import OutboxEntry
 
 ROWS_AT_ONCE = 500
 
 
-def store(database: str, queue: str, tasks: Sequence[Task]) -> None:
-    """Write the tasks into the outbox of a database, where a transaction must be open."""
+def store(database: str, queue: str, tasks: Sequence[Task]) -> dict[str, str]:
+    """Write the tasks into the outbox of a database, where a transaction must be open; by task id, which row has it."""
     from django_fairque.models import OutboxEntry
 
+    parts = parts_of(tasks)
     rows = [
         OutboxEntry(
             queue=queue, user_id=part[0].user_id, name=part[0].name, task_id=part[0].task_id, tasks=encoded(part)
         )
-        for part in parts_of(tasks)
+        for part in parts
     ]
     OutboxEntry.objects.using(database).bulk_create(rows, batch_size=ROWS_AT_ONCE)
+    return {task.task_id: part[0].task_id for part in parts for task in part}
 
 
-def withdraw(database: str, queue: str, task_id: str) -> bool:
-    """Take back a single task that was stored in the transaction which is open; whether it was there."""
+def change(database: str, queue: str, rows: Iterable[str], tasks: Mapping[str, Task | None]) -> dict[str, str]:
+    """Of these rows, which were stored in the transaction that is open, put tasks in place of those of the same id, or nothing.
+
+    Returns as `store` does, for what is left.
+    """
     from django_fairque.models import OutboxEntry
 
-    count: int
-    count, _ = OutboxEntry.objects.using(database).filter(queue=queue, task_id=task_id).delete()
-    return count > 0
+    found: dict[str, str] = {}
+    for name in rows:
+        row = OutboxEntry.objects.using(database).filter(queue=queue, task_id=name).order_by("-id").first()
+        if row is not None:
+            left = [tasks.get(task.task_id, task) for task in decoded(row)]
+            row.delete(using=database)
+            found |= store(database, queue, [task for task in left if task is not None])
+    return found
 
 
 def parts_of(tasks: Sequence[Task]) -> list[list[Task]]:
     """What belongs into one row: each task, but graphs as a whole."""
-    if not is_graph(tasks):
-        return [[task] for task in tasks]
-    return [[tasks[index] for index in indexes] for indexes in in_graphs(tasks).values()]
+    found: list[list[Task]] = []
+    for part in together.parts_of(tasks):
+        some = [tasks[index] for index in part.indexes]
+        found += [some] if part.is_graph and not part.is_joined else [[task] for task in some]
+    return found
 
 
 def is_graph(tasks: Sequence[Task]) -> bool:

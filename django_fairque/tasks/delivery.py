@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.errors import BacklogFullError
+from django_fairque.engine.errors import (
+    BacklogFullError,
+    DependencyCycleError,
+    TaskNotFoundError,
+    TaskValidationError,
+)
 from django_fairque.engine.records import EventCount, PushResult
+from django_fairque.engine.together import parts_of
 
 from . import event_counts, lifecycle
 from .queues import get_queue
@@ -16,12 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
 
     from .results import TaskResult
     from .waiting import Parcel
 
 MOST_IDS = 100
 """Ids named in a log line."""
+
+OF_A_TASK = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
+"""What is wrong with a task, or with those that depend on each other: nothing of them was pushed."""
 
 logger = logging.getLogger("django_fairque.tasks")
 
@@ -36,41 +47,72 @@ def push(name: str, parcel: Parcel) -> Exception | None:
         return None
     tasks = list(parcel.tasks.values())
     counts = _with_untold(name, parcel.counts)
+    sent = Sent()
     try:
-        answers = _pushed(name, tasks, counts)
-        failure, refused = None, []
-    except BacklogFullError as error:
-        answers = [answer for answer in error.results if isinstance(answer, PushResult)]
-        failure, refused = error, list(error.refused)
+        _push(get_queue(name), tasks, counts, sent)
     except Exception as error:  # noqa: BLE001 - logged here, raised after the other queues' tasks were sent
         event_counts.keep(name, counts)
-        answers, failure, refused = [], error, [task.task_id for task in tasks]  # type: ignore[assignment]
-    if failure is not None:
-        _log_lost(name, refused, failure)
-        _count_lost(name, parcel, refused, failure)
-    if answers:
-        _tell(parcel.tasks, answers)
-        lifecycle.pushed(name, tasks, answers)
-    return failure if any(task_id not in parcel.event_of for task_id in refused) else None
+        known = {*sent.answers, *sent.refused}
+        sent.refuse([task.task_id for task in tasks if task.task_id not in known], error)
+    if sent.failure is not None:
+        _log_lost(name, sent.refused, sent.failure)
+        _count_lost(name, parcel, sent.refused, sent.failure)
+    if sent.answers:
+        told = [task for task in tasks if task.task_id in sent.answers]
+        _tell(parcel.tasks, sent.answers)
+        lifecycle.pushed(name, told, [sent.answers[task.task_id] for task in told])
+    return sent.failure if any(task_id not in parcel.event_of for task_id in sent.refused) else None
 
 
-def _pushed(name: str, tasks: Sequence[Task], counts: Mapping[str, EventCount]) -> list[PushResult]:
-    queue = get_queue(name)
-    if not counts:
-        return queue.push_batch(tasks)
-    size = queue.config.pipeline_batch_size
-    if len(tasks) > size or any(task.depends_on or task.run_id for task in tasks):
-        answers = queue.push_batch(tasks)
+@dataclass
+class Sent:
+    """What came of the tasks of a parcel, by the id under which each was sent."""
+
+    answers: dict[str, PushResult] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    failure: Exception | None = None
+    """The first that refused some."""
+
+    def refuse(self, task_ids: Sequence[str], error: Exception) -> None:
+        self.refused += task_ids
+        self.failure = self.failure or error
+
+    def hear(self, tasks: Sequence[Task], answers: Sequence[object]) -> None:
+        known = (answer for answer in answers if isinstance(answer, PushResult))
+        self.answers.update(zip((task.task_id for task in tasks), known, strict=False))
+
+
+def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCount], sent: Sent) -> None:
+    """Push what belongs together part by part: what is wrong with one of them is no reason to lose the others."""
+    has_graphs = any(task.depends_on or task.run_id for task in tasks)
+    if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
+        sent.hear(tasks, answers := queue.deliver(tasks, counts))
+        if refused := [answer.task_id for answer in answers if not answer.is_known]:
+            sent.refuse(
+                refused,
+                BacklogFullError(
+                    f"{len(refused)} of {len(answers)} tasks were refused because their user's backlog is full "
+                    f"(queue {queue.name!r})",
+                    refused=refused,
+                    results=answers,
+                ),
+            )
+        return
+    parts = deque(([tasks[index] for index in part.indexes], part.is_joined) for part in parts_of(tasks))
+    while parts:
+        some, is_joined = parts.popleft()
+        try:
+            sent.hear(some, queue.push_batch(some))
+        except BacklogFullError as error:
+            sent.hear(some, error.results)
+            sent.refuse(error.refused, error)
+        except OF_A_TASK as error:
+            if is_joined and len(some) > 1:
+                parts.extendleft(([task], True) for task in reversed(some))
+            else:
+                sent.refuse([task.task_id for task in some], error)
+    if counts:
         queue.deliver([], counts)
-        return answers
-    answers = queue.deliver(tasks, counts)
-    if refused := [answer.task_id for answer in answers if not answer.is_known]:
-        raise BacklogFullError(
-            f"{len(refused)} of {len(answers)} tasks were refused because their user's backlog is full (queue {name!r})",
-            refused=refused,
-            results=answers,
-        )
-    return answers
 
 
 def relay(database: str, parcels: Mapping[str, Parcel]) -> None:
@@ -111,9 +153,10 @@ def _with_untold(name: str, counts: Mapping[str, EventCount]) -> dict[str, Event
     return told
 
 
-def _tell(results: Mapping[TaskResult, Task], answers: Sequence[PushResult]) -> None:
-    for result, answer in zip(results, answers, strict=True):
-        if answer.is_known:
+def _tell(results: Mapping[TaskResult, Task], answers: Mapping[str, PushResult]) -> None:
+    for result, task in results.items():
+        answer = answers.get(task.task_id)
+        if answer is not None and answer.is_known:
             result.sent_as(answer.task_id)
 
 

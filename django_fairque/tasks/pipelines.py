@@ -210,7 +210,9 @@ class PipelineResult(Handle):
         return self.view().state
 
     def cancel(self) -> int:
-        """Cancel what has not ended; returns how many tasks."""
+        """Cancel what has not ended, or not send it when its transaction has not committed; returns how many tasks."""
+        if any(result.is_waiting for result in self.results):
+            return sum(result.cancel() for result in reversed(self.results))
         return self._asked().cancel_run(self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
@@ -231,6 +233,8 @@ class PipelineResult(Handle):
 
     async def acancel(self) -> int:
         """As `cancel`."""
+        if any(result.is_waiting for result in self.results):
+            return sum([await result.acancel() for result in reversed(self.results)])
         return await (await self._aasked()).cancel_run(self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:

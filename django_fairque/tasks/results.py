@@ -103,8 +103,8 @@ class TaskResult(Handle):
 
     def cancel(self) -> bool:
         """Cancel the task, or not send it when its transaction has not committed; False if it had ended."""
-        if self._waiting is not None and self._waiting.drop(self):
-            return True
+        if self._waiting is not None and (is_dropped := self._waiting.drop(self)) is not None:
+            return is_dropped
         is_canceled = self._asked().cancel(self.id)
         if is_canceled:
             lifecycle.canceled(self.queue, self.id)
@@ -155,8 +155,8 @@ class TaskResult(Handle):
 
     async def acancel(self) -> bool:
         """As `cancel`."""
-        if self._waiting is not None and await sync_to_async(self._waiting.drop)(self):
-            return True
+        if self._waiting is not None and (is_dropped := await sync_to_async(self._waiting.drop)(self)) is not None:
+            return is_dropped
         is_canceled = await (await self._aasked()).cancel(self.id)
         if is_canceled:
             lifecycle.canceled(self.queue, self.id)

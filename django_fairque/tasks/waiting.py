@@ -17,6 +17,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from django_fairque.engine.records import EventCount
 
 from . import delivery
+from .dropping import drop
 from .errors import TaskUsageError
 from .queues import get_config
 from .results import TaskResult
@@ -37,6 +38,10 @@ class Parcel:
     event_of: dict[str, str] = field(default_factory=dict)
     """By task id, the model event that asks for it; the others were enqueued by hand."""
     counts: dict[str, EventCount] = field(default_factory=dict)
+    row_of: dict[str, str] = field(default_factory=dict)
+    """By task id, which row of the outbox has it (`outbox.rows.store`)."""
+    dropped: set[TaskResult] = field(default_factory=set)
+    """What was not to be sent after all."""
 
 
 class Waiting:
@@ -70,8 +75,8 @@ class Waiting:
         if self._has_outbox:
             from django_fairque.outbox import rows
 
-            rows.store(self.database, queue, tasks)
-        self._parcel(queue).tasks.update(zip(results, tasks, strict=True))
+            self.parcel(queue).row_of |= rows.store(self.database, queue, tasks)
+        self.parcel(queue).tasks.update(zip(results, tasks, strict=True))
         return results
 
     def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
@@ -87,19 +92,27 @@ class Waiting:
             return
         if (task := make()) is not None:
             self.add(queue, [task])
-            parcel = self._parcel(queue)
+            parcel = self.parcel(queue)
             parcel.event_of[task.task_id] = event
             parcel.counts.setdefault(event, EventCount()).fired += 1
         self._asked.add((event, key))
 
-    def drop(self, result: TaskResult) -> bool:
-        """Not to be sent after all; False if it was sent already."""
-        if self._parcel(result.queue).tasks.pop(result, None) is None:
-            return False
-        if self._has_outbox:
-            from django_fairque.outbox import rows
+    def drop(self, result: TaskResult) -> bool | None:
+        """Not to be sent after all, nor what depends on it; False if it was dropped before, None if it was sent already."""
+        parcel = self.parcel(result.queue)
+        if result not in parcel.tasks:
+            return False if result in parcel.dropped else None
+        hooks = [entry[1] for entry in self._connection.run_on_commit if isinstance(entry[1], Waiting)]
+        parcels = (
+            [hook.parcel(result.queue) for hook in hooks] if self in hooks else [parcel]
+        )  # else a test runs the hooks
+        for changed, tasks in drop(result.id, parcels):
+            if self._has_outbox:
+                from django_fairque.outbox import rows
 
-            return rows.withdraw(self.database, result.queue, result.id)
+                changed.row_of |= rows.change(
+                    self.database, result.queue, {changed.row_of[each] for each in tasks}, tasks
+                )
         return True
 
     def __call__(self) -> None:
@@ -115,7 +128,8 @@ class Waiting:
         if errors:
             raise errors[0]
 
-    def _parcel(self, queue: str) -> Parcel:
+    def parcel(self, queue: str) -> Parcel:
+        """What waits for this queue."""
         parcel = self._parcels.get(queue)
         if parcel is None:
             parcel = self._parcels[queue] = Parcel()
@@ -147,7 +161,9 @@ def _last_hook(connection: Any) -> Waiting | None:
     """
     try:
         savepoints, hook = connection.run_on_commit[-1][:2]
-        here, block = set(connection.savepoint_ids), connection.atomic_blocks[-1]
+        # Django notes a None for each block without a savepoint: those are never rolled back to by themselves.
+        savepoints, here = savepoints - {None}, set(connection.savepoint_ids) - {None}
+        block = connection.atomic_blocks[-1]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
     if not isinstance(hook, Waiting) or hook.is_over or savepoints != here or getattr(block, "_from_testcase", False):

@@ -8,6 +8,7 @@ from django_fairque.engine import delivering, pushing
 from django_fairque.engine.errors import BacklogFullError, ShardsAwayError
 from django_fairque.engine.models import check_tasks
 from django_fairque.engine.shards import said
+from django_fairque.engine.together import push_apart
 
 from . import graphs
 from .reaching import reach
@@ -32,22 +33,15 @@ def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
 def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Steps[list[PushResult]]:
     if len(shards) == 1:
         return (yield from pushing.push_batch(shards.home, tasks, now))
-    waiting = check_tasks(tasks)
-    results: dict[int, PushResult] = {}
-    for run_id, indexes in pushing.in_graphs(waiting).items():
-        some = [waiting[index] for index in indexes]
-        if run_id or any(task.depends_on for task in some):
-            done = yield from graphs.push(shards, some, run_id, now)
-        else:
-            done = yield from _push_apart(shards, some, now)
-        results.update(zip(indexes, done, strict=True))
-    ordered = [results[index] for index in range(len(waiting))]
-    if any(result.status == "backlog_full" for result in ordered):
-        raise pushing.backlog_full(shards.home, ordered)
-    return ordered
+    results = yield from push_apart(
+        check_tasks(tasks),
+        lambda some: _push_to_each(shards, some, now),
+        lambda some, run_id: graphs.push(shards, some, run_id, now),
+    )
+    return pushing.all_accepted(shards.home, results)
 
 
-def _push_apart(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
+def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
     results: dict[int, PushResult] = {}
     parts = _by_shard(shards, tasks)
 
