@@ -148,6 +148,8 @@ class _Going:
         self._now = now
         self._done = done
         self._queue_of = functools.cache(queue_of)
+        self._waiting: set[str] = set()
+        """Users one of whose rows has stepped aside, so that those behind it wait, whatever their queue."""
 
     def deliver(self, queue: str, rows: Sequence[OutboxEntry]) -> None:
         """Rows of one queue. One that can't be delivered as it is steps aside."""
@@ -163,7 +165,7 @@ class _Going:
                 continue
             self._deliver_singles(queue, singles)
             singles = []
-            if self._done.error is None:
+            if self._may_go(row):
                 self._deliver_graph(queue, row, tasks)
         self._deliver_singles(queue, singles)
 
@@ -177,6 +179,9 @@ class _Going:
                 return
             del self._done.uncounted[queue]
 
+    def _may_go(self, row: OutboxEntry) -> bool:
+        return self._done.error is None and row.user_id not in self._waiting
+
     def _deliver_graph(self, queue: str, row: OutboxEntry, tasks: list[Task]) -> None:
         try:
             results = self._queue_of(queue).deliver(tasks, run_id=tasks[0].run_id, is_graph=True, from_outbox=True)
@@ -188,7 +193,8 @@ class _Going:
             self._remove(queue, [row], tasks, results)
 
     def _deliver_singles(self, queue: str, singles: Sequence[tuple[OutboxEntry, Task]]) -> None:
-        if not singles or self._done.error is not None:
+        singles = [single for single in singles if self._may_go(single[0])]
+        if not singles:
             return
         tasks = [task for _, task in singles]
         try:
@@ -210,10 +216,8 @@ class _Going:
         if taken:
             rows, tasks, answers = map(list, zip(*taken, strict=True))
             self._remove(queue, rows, tasks, answers)
-        refused: set[str] = set()
         for (row, task), result in zip(singles, results, strict=True):
-            if not result.is_known and task.user_id not in refused:  # one row makes the user's others wait
-                refused.add(task.user_id)
+            if not result.is_known and self._may_go(row):
                 self._step_aside(row, BacklogFullError(f"the backlog of user {task.user_id!r} is full", refused=[]))
 
     def _remove(self, queue: str, rows: Sequence[OutboxEntry], tasks: list[Task], results: list[PushResult]) -> None:
@@ -233,6 +237,8 @@ class _Going:
     def _step_aside(self, row: OutboxEntry, error: FairQueueError) -> None:
         """Try this one again later. The user's others wait for it, unless something is wrong with the row itself."""
         is_stuck = not isinstance(error, BacklogFullError)
+        if not is_stuck:
+            self._waiting.add(row.user_id)
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(row.attempts, 30))
         self._done.refused += 1
         self._rows([row]).update(
