@@ -15,7 +15,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django.db import connections, router
+from django.db import connections
 from django.db.models import F
 from django.utils import timezone
 
@@ -23,6 +23,7 @@ from django_fairque.conf.queues import get_queue
 from django_fairque.engine.delivering import REMEMBERED_AFTER
 from django_fairque.engine.errors import BacklogFullError, FairQueueError, RedisConnectionError
 
+from . import has_outbox
 from .rows import decoded, is_graph
 
 if TYPE_CHECKING:
@@ -134,10 +135,8 @@ def _entries(database: str) -> QuerySet[OutboxEntry]:
 
 
 def outboxes() -> list[str]:
-    """The databases that have an outbox, by alias: all in which a router lets its table be made."""
-    from django_fairque.models import OutboxEntry
-
-    return [alias for alias in connections if router.allow_migrate_model(alias, OutboxEntry)]
+    """The databases that have an outbox, by alias."""
+    return [alias for alias in connections if has_outbox(alias)]
 
 
 class _Going:

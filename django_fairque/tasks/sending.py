@@ -8,6 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 
 from django_fairque.engine.records import EventCount
+from django_fairque.outbox import has_outbox
 
 from . import delivery, lifecycle, waiting
 from .errors import TaskUsageError
@@ -112,7 +113,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         hook.add_event(event, key, options.queue, take)
     elif (task := take()) is None:
         return
-    elif get_config().outbox:
+    elif get_config().outbox and has_outbox(database):
         with transaction.atomic(using=database):
             waiting.of(waiting.connection_of(database)).add_event(event, key, options.queue, lambda: task)
     else:

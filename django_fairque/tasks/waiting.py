@@ -58,7 +58,9 @@ class Waiting:
     @cached_property
     def _has_outbox(self) -> bool:
         """Asked for when there is something to send: a transaction that sends nothing needs no configuration."""
-        return get_config().outbox
+        from django_fairque.outbox import has_outbox
+
+        return get_config().outbox and has_outbox(self.database)
 
     @property
     def is_alive(self) -> bool:
