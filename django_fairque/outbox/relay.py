@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 500
 """Read and delivered in one go."""
-MOST_BLOCKED = 500
-"""Users that are left out by name because their eldest row waits to be tried again."""
 STALE_AFTER = REMEMBERED_AFTER / 2
 """Seconds after which what was read counts as stale: others may have delivered it so long ago that nobody remembers."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
@@ -103,12 +101,13 @@ def relay(
 
 
 def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
-    """The rows that may be relayed: none of a user whose eldest row waits to be tried again."""
+    """The rows that may be relayed: none of a user whose eldest row waits to be tried again.
+
+    In one statement: between two, another relay may make a row wait, and what is behind it would be seen without it.
+    """
     entries = _entries(database)
     waiting = entries.filter(retry_at__gt=now, is_stuck=False)
-    due: QuerySet[OutboxEntry] = entries.exclude(retry_at__gt=now)
-    if blocked := set(waiting.order_by("id").values_list("user_id", flat=True)[:MOST_BLOCKED]):
-        due = due.exclude(user_id__in=blocked)
+    due: QuerySet[OutboxEntry] = entries.exclude(retry_at__gt=now).exclude(user_id__in=waiting.values("user_id"))
     if minimum_age:
         due = due.filter(created_at__lte=now - timedelta(seconds=minimum_age))
     return due

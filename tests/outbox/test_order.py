@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
 from django_fairque import chain, get_queue, task
+from django_fairque.models import OutboxEntry
 from django_fairque.outbox.relay import relay
 
 from . import test_outbox
@@ -93,3 +95,14 @@ def test_also_where_rows_go_one_by_one(queue: FairQueue, settings: Settings) -> 
         ("other", 1, True),
         ("acme", 0, False),
     ]
+
+
+def test_also_where_very_many_users_wait(queue: FairQueue) -> None:
+    users = [f"user {n}" for n in range(600)]
+    for user in users:
+        left_behind(1, customer=user)
+    OutboxEntry.objects.update(retry_at=timezone.now() + timedelta(hours=1))
+    left_behind(2, customer=users[-1])
+    left_behind("else", customer="other")
+    assert relay("default").tasks == 1
+    assert arrived(queue) == ["else"]
