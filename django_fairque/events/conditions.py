@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Union
 
 from django.core.exceptions import ValidationError
-from django.db.models import Model
+from django.db.models import FileField, Model
+from django.db.models.fields.files import FieldFile
 
 from .event import CREATE
-from .paths import field_of, problem_of
+from .paths import column_at, field_of, key_of, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +162,7 @@ class field_is(Condition):  # noqa: N801
         value = event.value(self.field)
         expected = self.value
         if isinstance(expected, Model) and not isinstance(value, Model):
-            expected = expected.pk
+            expected = key_of(expected, column_at(event.instance, self.field))
         return bool(value == expected)
 
     def problems(self, model: type[Model]) -> Iterator[str]:
@@ -180,7 +181,7 @@ def condition(given: AnyCondition) -> Condition:
 
 def is_same(field: Field[Any, Any], left: Any, right: Any) -> bool:
     """Whether two values are the same to a field: ``"3"`` and ``3`` are to an integer field."""
-    left, right = _plain(left), _plain(right)
+    left, right = _plain(field, left), _plain(field, right)
     if left is right or bool(left == right):
         return True
     if left is None or right is None or left is ANY or right is ANY or hasattr(left, "resolve_expression"):
@@ -191,8 +192,12 @@ def is_same(field: Field[Any, Any], left: Any, right: Any) -> bool:
         return False
 
 
-def _plain(value: Any) -> Any:
-    return value.pk if isinstance(value, Model) else value
+def _plain(field: Field[Any, Any], value: Any) -> Any:
+    if isinstance(value, Model):
+        return key_of(value, field)
+    if isinstance(value, FieldFile) or (value is None and isinstance(field, FileField)):
+        return str(value or "")  # Django stores no file as an empty name
+    return value
 
 
 def _column_problems(model: type[Model], name: str) -> Iterator[str]:

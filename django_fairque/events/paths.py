@@ -6,9 +6,10 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import FieldDoesNotExist
+from django.db.models import Model
 
 if TYPE_CHECKING:
-    from django.db.models import Field, Model
+    from django.db.models import Field
 
 SEPARATOR = "__"
 
@@ -53,6 +54,22 @@ def field_of(model: type[Model], name: str) -> Field[Any, Any]:
         raise LookupError(f"{model._meta.label}.{name} has no column of its own")
     found: Field[Any, Any] = field  # type: ignore[assignment] # concrete
     return found
+
+
+def column_at(instance: Any, path: str) -> Field[Any, Any] | None:
+    """The concrete field at the end of a path from an object; None where there is no object or no such field."""
+    way, _, name = path.rpartition(SEPARATOR)
+    holder = value_at(instance, way) if way else instance
+    try:
+        return field_of(type(holder), name) if isinstance(holder, Model) else None
+    except LookupError:
+        return None
+
+
+def key_of(instance: Model, column: Field[Any, Any] | None) -> Any:
+    """What a column holds that refers to an object: of a foreign key with ``to_field`` another field than the primary key."""
+    target = getattr(column, "target_field", None)
+    return instance.pk if target is None else getattr(instance, target.attname, instance.pk)
 
 
 def _nearest(model: type[Model], name: str) -> str:

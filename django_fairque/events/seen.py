@@ -10,6 +10,8 @@ import copy
 import functools
 from typing import TYPE_CHECKING, Any
 
+from django.db.models.fields.files import FieldFile
+
 from django_fairque.tasks import sending
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ def _taken(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
 
 
 def _kept(value: Any) -> Any:
+    if isinstance(value, FieldFile):
+        return str(value)  # `obj.file.save()` renames it in place
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, bytearray)) else value
 
 

@@ -7,15 +7,20 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.files.base import ContentFile
 from django.db import connection, transaction
 from django.db.models import F
 
 from django_fairque.events import changed, field_is, on_create, on_save, on_update
-from tests.shop.models import Customer, GiftOrder, Order
+from tests.shop.models import City, Country, Customer, Document, GiftOrder, Order
 
 from .conftest import arrived
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_django import Settings
+
     from django_fairque.engine.queue import FairQueue
     from django_fairque.events import Condition
     from django_fairque.tasks.definition import AnyDefinition
@@ -28,6 +33,12 @@ def order(queue: FairQueue) -> Order:
     """One that is new in the database."""
     order: Order = Order.objects.create(pk=1)
     return order
+
+
+@pytest.fixture
+def media(settings: Settings, tmp_path: Path) -> None:
+    """Where files are stored."""
+    settings.MEDIA_ROOT = tmp_path
 
 
 def fires(queue: FairQueue) -> int:
@@ -92,6 +103,15 @@ class TestChanged:
         order.save()
         assert fires(queue) == 3
 
+    def test_a_foreign_key_to_another_field_than_the_primary_key(self, queue: FairQueue, work: AnyDefinition) -> None:
+        france, spain = (Country.objects.create(code=code) for code in ("fr", "es"))
+        on_update(City, when=changed("country", was=france, to=spain)).enqueue(work, lambda _: "objects")
+        on_update(City, when=changed("country", was="fr", to="es")).enqueue(work, lambda _: "keys")
+        city = City.objects.create(country=france)
+        city.country = spain
+        city.save()
+        assert arrived(queue) == [["objects"], ["keys"]]
+
     def test_values_are_compared_as_the_field_takes_them(
         self, queue: FairQueue, work: AnyDefinition, order: Order
     ) -> None:
@@ -110,6 +130,32 @@ class TestChanged:
         order.save()
         order.save()
         assert arrived(queue) == [[{"a": 1}]]
+
+    def test_a_file_that_is_saved_or_deleted_by_its_field(
+        self, queue: FairQueue, work: AnyDefinition, media: None
+    ) -> None:
+        on_update(Document, when=changed("file")).enqueue(work, "file__name")
+        Document.objects.create(pk=1, file="documents/a.txt")
+        document = Document.objects.get()
+        for name in ("b.txt", "c.txt"):
+            document.file.save(name, ContentFile(b"text"))
+        document.save()
+        assert arrived(queue) == [["documents/b.txt"], ["documents/c.txt"]]
+        document.file.delete()
+        document.save()
+        document.file = ""
+        document.save()
+        assert arrived(queue) == [[None]]
+
+    def test_a_file_is_known_by_its_name(self, queue: FairQueue, work: AnyDefinition, media: None) -> None:
+        on_update(Document, when=changed("file", was="documents/a.txt")).enqueue(work, lambda _: "was")
+        for nothing in ("", None):
+            on_update(Document, when=changed("file", to=nothing)).enqueue(work, lambda _: "to nothing")
+        document = Document.objects.create(file="documents/a.txt")
+        document.file.save("b.txt", ContentFile(b"text"))
+        assert arrived(queue) == [["was"]]
+        document.file.delete()
+        assert arrived(queue) == [["to nothing"]] * 2
 
     def test_an_expression_is_a_change_to_nobody_knows_what(
         self, queue: FairQueue, work: AnyDefinition, order: Order
@@ -302,6 +348,14 @@ class TestCombined:
         assert arrived(queue) == [["nobody"]]
         Order.objects.create(customer=acme)
         assert sorted(arrived(queue)) == [["acme"], ["its key"]]
+
+    def test_an_object_is_compared_with_what_the_column_holds(self, queue: FairQueue, work: AnyDefinition) -> None:
+        spain = Country.objects.create(pk=5, code="es")
+        for path in ("country", "country_id", "country__id"):
+            on_create(City, when=field_is(path, spain)).enqueue(work, path=path)
+        City.objects.create(country=spain)
+        leases = queue.pop_batch(10, "w")
+        assert [lease.payload["kwargs"]["path"] for lease in leases] == [5, "es", 5]
 
     def test_they_can_be_read(self) -> None:
         def big(event: Any) -> bool:

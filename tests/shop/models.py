@@ -104,3 +104,24 @@ class Album(Labelled):
 
     def __str__(self) -> str:
         return self.title
+
+
+class Document(models.Model):
+    file = models.FileField(upload_to="documents")
+
+    def __str__(self) -> str:
+        return self.file.name or ""
+
+
+class Country(models.Model):
+    code = models.CharField(max_length=2, unique=True)
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class City(models.Model):
+    country = models.ForeignKey(Country, models.CASCADE, to_field="code")
+
+    def __str__(self) -> str:
+        return f"{self.pk} in {self.country_id}"
