@@ -31,6 +31,11 @@ class Relation(NamedTuple):
         """Whether the project has declared the through model itself."""
         return not self.through._meta.auto_created
 
+    @property
+    def is_symmetrical(self) -> bool:
+        """Whether it holds both ways: of two friends each has the other in the field."""
+        return bool(self.field.remote_field.symmetrical)
+
     def only_ours(self, pks: Iterable[Any], using: str) -> list[Any]:
         """Those that are objects of the model: an inherited field's rows belong to parents that are none, too."""
         if self.model._meta.concrete_model is self.field.model._meta.concrete_model:

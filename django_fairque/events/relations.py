@@ -64,11 +64,13 @@ def changed(
 
 
 def _fire(relation: Relation, action: str, instance: Model, pks: Iterable[Any], using: str, *, reverse: bool) -> None:
-    """One event for each object on the side of the field."""
+    """One event for each object on the side of the field: of a symmetrical relation, which has one signal, on both."""
     if not reverse:
         if isinstance(instance, relation.model):
             _tell(relation, action, instance.pk, pks, using, instance)
-        return
+        if not relation.is_symmetrical:
+            return
+        pks = set(pks) - {getattr(instance, relation.field.m2m_reverse_target_field_name())}
     if _rules(relation, action):
         for pk in relation.only_ours(pks, using):
             _tell(relation, action, pk, [instance.pk], using)

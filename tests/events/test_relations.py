@@ -9,7 +9,20 @@ from django.db import transaction
 
 from django_fairque.events import Event, on_m2m
 from django_fairque.tasks.errors import TaskUsageError
-from tests.shop.models import Album, Customer, GiftOrder, Help, Labelled, Letter, Order, RushOrder, Signed, Tag
+from tests.shop.models import (
+    Album,
+    Customer,
+    Employee,
+    GiftOrder,
+    Help,
+    Labelled,
+    Letter,
+    Order,
+    Person,
+    RushOrder,
+    Signed,
+    Tag,
+)
 
 from .conftest import arrived
 
@@ -119,6 +132,53 @@ class TestOwnThrough:
         assert arrived(queue) == []
         row.delete()
         assert arrived(queue) == [[["remove", 1, [21]]]]
+
+
+class TestSymmetrical:
+    @pytest.fixture
+    def people(self, queue: FairQueue, work: AnyDefinition) -> list[Person]:
+        return [Person.objects.create(pk=pk) for pk in (1, 2, 3)]
+
+    @pytest.mark.parametrize(("name", "clear"), [("friends", "clear"), ("partners", "remove")])
+    def test_both_sides_hear_of_it(
+        self, queue: FairQueue, work: AnyDefinition, people: list[Person], name: str, clear: str
+    ) -> None:
+        on_m2m(Person, name).enqueue(work, told)
+        one, two, three = people
+        others = getattr(one, name)
+        others.add(two, three)
+        assert arrived(queue) == [[["add", 1, [2, 3]]], [["add", 2, [1]]], [["add", 3, [1]]]]
+        others.remove(three)
+        assert arrived(queue) == [[["remove", 1, [3]]], [["remove", 3, [1]]]]
+        others.set([three])
+        assert arrived(queue) == [[["remove", 1, [2]]], [["remove", 2, [1]]], [["add", 1, [3]]], [["add", 3, [1]]]]
+        others.clear()
+        assert arrived(queue) == [[[clear, 1, [3]]], [[clear, 3, [1]]]]
+
+    def test_a_friend_of_its_own_hears_of_it_once(
+        self, queue: FairQueue, work: AnyDefinition, people: list[Person]
+    ) -> None:
+        on_m2m(Person, "friends").enqueue(work, told)
+        one, two, _ = people
+        one.friends.add(one, two)
+        one.friends.clear()
+        assert queue.event_counts()["shop.Person:m2m.friends:work"].fired == 4
+        assert arrived(queue) == [
+            [["add", 1, [1, 2]]],
+            [["add", 2, [1]]],
+            [["clear", 1, [1, 2]]],
+            [["clear", 2, [1]]],
+        ]
+
+    def test_a_child_may_have_a_key_of_its_own(
+        self, queue: FairQueue, work: AnyDefinition, people: list[Person]
+    ) -> None:
+        on_m2m(Employee, "friends").enqueue(work, told)
+        boss = Employee.objects.create(staff_id=90, person_id=9)
+        boss.friends.add(people[0], boss.person)
+        people[1].friends.add(boss.person)
+        people[2].friends.add(people[1])
+        assert arrived(queue) == [[["add", 90, [1, 9]]], [["add", 90, [2]]]]
 
 
 class TestInheritance:

@@ -125,3 +125,26 @@ class City(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pk} in {self.country_id}"
+
+
+class Person(models.Model):
+    """Its relations hold both ways."""
+
+    friends = models.ManyToManyField("self")
+    partners = models.ManyToManyField("self", through="Partnership")
+
+    def __str__(self) -> str:
+        return f"person {self.pk}"
+
+
+class Employee(Person):
+    staff_id = models.AutoField(primary_key=True)
+    person = models.OneToOneField(Person, models.CASCADE, parent_link=True)
+
+
+class Partnership(models.Model):
+    left = models.ForeignKey(Person, models.CASCADE, related_name="+")
+    right = models.ForeignKey(Person, models.CASCADE, related_name="+")
+
+    def __str__(self) -> str:
+        return f"{self.left_id}, {self.right_id}"
