@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import signals
 
-from . import registry, seen
+from . import loading, registry, seen
 from .classes import classes_of
 from .event import CREATE, DELETE, SIGNAL, UPDATE, Event
 from .relations import connect_relation
@@ -97,8 +97,12 @@ def historical_deleting(sender: type[Model], **about: Any) -> None:
 def _connect_signal(rule: Rule) -> None:
     assert rule.signal is not None  # noqa: S101 - the caller looked
 
+    is_relation = rule.signal is signals.m2m_changed
+    if is_relation:
+        loading.watch_relations()
+
     def received(sender: Any, **arguments: Any) -> None:
-        if arguments.get("raw"):
+        if arguments.get("raw") or (is_relation and loading.is_loading(arguments["instance"])):
             return
         arguments.pop("signal", None)
         instance = arguments.get("instance")

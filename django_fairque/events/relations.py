@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import signals
 
-from . import registry
+from . import loading, registry
 from .event import M2M, Event
 from .relation import relations_of
 
@@ -27,6 +27,7 @@ _watched: dict[type[Model], list[Relation]] = {}
 
 
 def connect_relation(target: type[Model], name: str) -> None:
+    loading.watch_relations()
     for relation in relations_of(target, name):
         through = relation.through
         relations = _watched.setdefault(through, [])
@@ -48,7 +49,7 @@ def changed(
     raw: bool = False,
     **_: Any,
 ) -> None:
-    if raw:
+    if raw or loading.is_loading(instance):
         return
     when, word = action.split("_")
     for relation in _watched.get(sender, ()):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core import serializers
+from django.core.management import call_command
+from django.core.serializers.base import DeserializedObject
 from django.db import transaction
+from django.db.models.signals import m2m_changed
 
-from django_fairque.events import Event, on_m2m
+from django_fairque.events import Event, on_m2m, on_signal, suppress_events
+from django_fairque.events.receivers import UID
 from django_fairque.tasks.errors import TaskUsageError
 from tests.shop.models import (
     Album,
@@ -27,6 +33,8 @@ from tests.shop.models import (
 from .conftest import arrived
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redis import Redis
 
     from django_fairque.engine.queue import FairQueue
@@ -105,6 +113,47 @@ class TestPlain:
         order.tags.clear()
         tag.orders.add(order)
         assert arrived(queue) == [[1, "new"]] * 3
+
+
+class TestFixtures:
+    @pytest.fixture
+    def fixture(self, tmp_path: Path) -> Path:
+        """An order that has the tags 12 and 13."""
+        file = tmp_path / "orders.json"
+        file.write_text(json.dumps([{"model": "shop.order", "pk": 1, "fields": {"tags": [12, 13]}}]))
+        return file
+
+    def test_loading_one_fires_nothing(
+        self, queue: FairQueue, work: AnyDefinition, order: Order, tags: list[Tag], fixture: Path
+    ) -> None:
+        with suppress_events():
+            order.tags.add(*tags[:2])
+        call_command("loaddata", fixture, verbosity=0)
+        assert sorted(order.tags.values_list("pk", flat=True)) == [12, 13]
+        assert arrived(queue) == []
+
+    def test_nor_does_the_signal_itself(
+        self, queue: FairQueue, work: AnyDefinition, tags: list[Tag], fixture: Path
+    ) -> None:
+        on_signal(m2m_changed, sender=Order.tags.through, name="any change").enqueue(work, "pk")
+        try:
+            call_command("loaddata", fixture, verbosity=0)
+            assert arrived(queue) == []
+        finally:
+            m2m_changed.disconnect(sender=Order.tags.through, dispatch_uid=f"{UID}:any change")
+
+    def test_what_was_loaded_fires_as_all_else(self, queue: FairQueue, tags: list[Tag], fixture: Path) -> None:
+        loaded: Any = next(serializers.deserialize("json", fixture.read_text()))
+        loaded.save()
+        loaded.object.tags.add(tags[0])
+        assert arrived(queue) == [[["add", 1, [11]]]]
+
+    def test_what_could_not_be_loaded_does_too(self, queue: FairQueue, tags: list[Tag]) -> None:
+        loaded = DeserializedObject(Order(pk=1), {"tags": [tags[1], "no key"]})
+        with pytest.raises(ValueError, match="no key"):
+            loaded.save()
+        loaded.object.tags.add(tags[0])  # type: ignore[attr-defined] # it is an order
+        assert arrived(queue) == [[["add", 1, [11]]]]
 
 
 class TestOwnThrough:
