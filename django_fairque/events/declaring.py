@@ -88,7 +88,7 @@ class Declaration:
             **fields,
         }
 
-    def enqueue(self, task: Task, *args: Argument, **kwargs: Argument) -> Task:
+    def enqueue(self, task: Task, /, *args: Argument, **kwargs: Argument) -> Task:
         """Enqueue a task when this happens; returns the task.
 
         Args:

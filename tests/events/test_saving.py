@@ -112,6 +112,16 @@ class TestArguments:
         assert lease is not None
         assert lease.payload["kwargs"] == {"pk": order.pk}
 
+    def test_any_name_will_do(self, queue: FairQueue) -> None:
+        @task(name="named")
+        def named(task: int, self: str) -> None: ...
+
+        on_create(Order).enqueue(named, task="pk", self="status")
+        order = Order.objects.create()
+        lease = queue.pop("w")
+        assert lease is not None
+        assert lease.payload["kwargs"] == {"task": order.pk, "self": "new"}
+
     def test_they_are_taken_when_it_happens(self, queue: FairQueue, work: AnyDefinition) -> None:
         on_save(Order).enqueue(work, "status", "data")
         with transaction.atomic():
