@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from argparse import SUPPRESS
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.utils import translation
 
 from django_fairque.conf import get_queue
@@ -52,10 +54,32 @@ def limit_of(text: str) -> int | None:
         raise ValueError(f"a limit is a whole number, or 'none' for no limit, got {text!r}") from None
 
 
-class QueueCommand(BaseCommand):
-    """A command about one queue; subclasses define `run`, whose errors end it with one line."""
+class PrintingCommand(BaseCommand):
+    """A command that prints, and ends quietly when its reader, such as ``head``, has seen enough."""
 
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        try:
+            super().run_from_argv(argv)
+            self.stdout.flush()
+        except BrokenPipeError:
+            sys.exit(1)
+        finally:
+            _flush_or_drop(self.stdout)
+            _flush_or_drop(self.stderr)
+
+
+def _flush_or_drop(output: OutputWrapper) -> None:
+    """Python flushes what is left once more when it ends, and complains if nobody reads it."""
+    try:
+        output.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+
+
+class QueueCommand(PrintingCommand):
+    """A command about one queue; subclasses define `run`, whose errors end it with one line."""
 
     tells_missing = True
     """Whether shards that could not be reached are told at the end, on standard error."""

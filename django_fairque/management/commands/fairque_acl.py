@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from django_fairque.conf import get_config
 from django_fairque.engine.access import ROLES, rules
 from django_fairque.engine.errors import ConfigurationError
+from django_fairque.management.base import PrintingCommand
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Print rules of least privilege for the users of the server: ACL SETUSER commands, or lines of an aclfile. "
         "The users have no password, and so can't log in, until you give them one (ACL SETUSER NAME >PASSWORD)."
     )
-    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def add_arguments(self, parser: CommandParser) -> None:
         for name, role in ROLES.items():

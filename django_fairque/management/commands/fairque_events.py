@@ -6,10 +6,9 @@ import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand
-
 from django_fairque.conf import get_queue
 from django_fairque.events.overview import overview
+from django_fairque.management.base import PrintingCommand
 from django_fairque.monitoring.formatting import number, table
 from django_fairque.monitoring.redaction import redacted_text
 
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
     from django_fairque.events.overview import EventFacts
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "List the model events of all apps: what they watch, under which condition, the task they enqueue, and how often "
         "they fired. Exits with 1 if one of them is switched off because of a mistake."
     )
-    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="as a JSON list")

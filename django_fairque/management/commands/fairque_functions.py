@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.patience import FAILURES, explained
 from django_fairque.engine.scripts import functions, names
+from django_fairque.management.base import PrintingCommand
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Load the functions of this version into the server, for users who may only call them (fairque_acl). "
         "They stay beside those of other versions; run it before the new version's processes start."
     )
-    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

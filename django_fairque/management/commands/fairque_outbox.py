@@ -5,12 +5,13 @@ from __future__ import annotations
 from argparse import RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.db.models import Count, Min, Q
 from django.utils import timezone
 
 from django_fairque.conf import get_config
+from django_fairque.management.base import PrintingCommand
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.formatting import duration, number, table
 from django_fairque.monitoring.redaction import redacted_text
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
 MOST_SHOWN = 20
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Show what waits in the outboxes: tasks of committed transactions that their queue does not have yet.\n"
         "Exits with 1 while something there can't be relayed as it is."
     )
-    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         return super().create_parser(prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs)

@@ -6,13 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.template.defaultfilters import filesizeformat
 
 from django_fairque.conf import get_config
 from django_fairque.conf.sources import embedded_directory
 from django_fairque.embedded import EmbeddedServer, is_embedded_url
 from django_fairque.engine.errors import FairQueueError
+from django_fairque.management.base import PrintingCommand
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
 NOT_RUNNING = 3
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Start, stop, restart or look at the embedded server, which embedded:// in FAIRQUE['REDIS']['URL'] names. "
         "Starting it by hand is never necessary: whatever needs it starts it. It goes on running until it is stopped; "
         "a worker that still runs starts it again."
     )
-    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
@@ -78,13 +76,8 @@ class Command(QueueCommand):
         self._write(lines)
 
     def _write(self, lines: Iterator[str] | list[str]) -> None:
-        try:
-            self.stdout.write("\n".join(lines))
-            self.stdout.flush()  # into a pipe, the next look may be long in coming
-        except BrokenPipeError:
-            # Its reader, such as `head`, has seen enough. Python flushes its output once more when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+        self.stdout.write("\n".join(lines))
+        self.stdout.flush()  # into a pipe, the next look may be long in coming
 
 
 def _sleep(seconds: float) -> None:

@@ -1,0 +1,92 @@
+"""A reader that has seen enough, such as ``head``, is no error: what prints for it ends quietly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+import pytest
+from django.core.management import get_commands, load_command_class
+
+from django_fairque.management.base import PrintingCommand
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+    from .conftest import Push, Run
+
+MANAGE = Path(__file__).parent.parent.parent / "testproject" / "manage.py"
+DEADLINE = 60.0
+
+
+def process(server: Server, stdout: int, *words: str, unbuffered: str = "") -> subprocess.Popen[str]:
+    """The command as people run it."""
+    return subprocess.Popen(
+        [sys.executable, str(MANAGE), *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=MANAGE.parent,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "FAIRQUE_REDIS__URL": server.url},
+    )
+
+
+def ended(child: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code and what it said of errors."""
+    with child:
+        errors = child.communicate(timeout=DEADLINE)[1]
+    return child.returncode, errors
+
+
+def unread(server: Server, *words: str, unbuffered: str = "") -> tuple[int, str]:
+    """How it ends when nobody reads what it prints."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return ended(process(server, writing, *words, unbuffered=unbuffered))
+    finally:
+        os.close(writing)
+
+
+def test_all_but_the_worker_print_for_a_reader() -> None:
+    mine = [name for name, app in get_commands().items() if app == "django_fairque"]
+    others = {name for name in mine if not isinstance(load_command_class("django_fairque", name), PrintingCommand)}
+    assert others == {"fairque_worker"}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["written at the end", "written meanwhile"])
+def test_nobody_may_read(queue: FairQueue, server: Server, unbuffered: str) -> None:
+    assert unread(server, "fairque_acl", unbuffered=unbuffered) == (1, "")
+
+
+def test_an_exit_code_that_says_something_is_kept(queue: FairQueue, server: Server, run: Run) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run("fairque_health", "--worker-file", "/nowhere")
+    assert stop.value.code == 2
+    assert unread(server, "fairque_health", "--worker-file", "/nowhere") == (2, "")
+
+
+def test_a_reader_may_leave_in_the_midst(queue: FairQueue, server: Server, run: Run, push: Push) -> None:
+    user = "u" * 200
+    for _ in range(1000):
+        push(user)
+    words = ("fairque_task", "list", "--limit", "1000")
+    assert len(run(*words)) > 200_000, "more than a pipe holds"
+    child = process(server, subprocess.PIPE, *words)
+    with cast("IO[str]", child.stdout) as output:
+        assert user in output.readline()
+    assert ended(child) == (1, "")
+
+
+def test_a_reader_of_errors_too_may_leave(queue: FairQueue, server: Server) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, str(MANAGE), "fairque_task", "show", "nobody"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "", "FAIRQUE_REDIS__URL": server.url}
+    child = subprocess.run(words, stdout=writing, stderr=writing, env=environment, timeout=DEADLINE, check=False)
+    os.close(writing)
+    assert child.returncode == 1
