@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from . import payload as json_payload
@@ -24,6 +25,8 @@ SOURCES = ("code", "settings", "command", "admin")
 GRACE = 60.0
 """Seconds by which an instant may be late without being missed."""
 MAX_NAME = 200
+LATEST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
+"""A day before the last moment of Python's calendar, so that it has a date in every time zone."""
 
 
 class Template(Protocol):
@@ -100,10 +103,13 @@ class Schedule:
         return Envelope(prefix, queue, task.name, task.user_id, task.payload_bytes)
 
     def following(self, moment: float, count: int) -> Iterator[float]:
-        """The next ``count`` instants after a moment."""
+        """The next ``count`` instants after a moment, as far as the calendar goes."""
         for _ in range(count):
-            following = self.timing.following(moment)
-            if following is None:
+            try:
+                following = self.timing.following(moment)
+            except OverflowError:
+                return
+            if following is None or following > LATEST:
                 return
             yield following
             moment = following

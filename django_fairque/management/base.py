@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import SUPPRESS
+from argparse import SUPPRESS, ArgumentTypeError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 def plain(text: str) -> str:
     """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def positive(text: str) -> int:
+    """For the number of things to show or to do, as ``type`` of an argument."""
+    if not (text.isdecimal() and len(text) < 10 and int(text)):
+        raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
 
 
 P = TypeVar("P", bound=Page[Any])

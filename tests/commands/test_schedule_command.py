@@ -40,6 +40,12 @@ def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("queue")
+def test_more_instants_than_the_calendar_has(run: Run) -> None:
+    run("fairque_schedule", "add", "leap", "--task", TASK, "--cron", "0 0 29 2 *", "--args", '["acme", 7]')
+    assert run("fairque_schedule", "next", "leap", "-n", "3000").splitlines()[-1].startswith("9996-02-29 00:00:00")
+
+
+@pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -49,6 +55,7 @@ def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
         (("add", "a", "--task", TASK, "--cron", "nightly", "--args", '["a",1]'), "expected five fields"),
         (("add", "a", "--task", TASK, "--every", "5", "--args", "{}"), "expected a JSON list, got '{}'"),
         (("add", "a", "--task", TASK, "--every", "5", "--args", "["), "expected JSON"),
+        (("next", "a", "-n", "-1"), "expected a whole number of at least 1, got '-1'"),
         (("run", "nobody"), "has no schedule 'nobody'"),
         (("remove", "nobody"), "has no schedule 'nobody'"),
     ],

@@ -68,3 +68,9 @@ def test_listing_and_canceling(run: Run) -> None:
 def test_what_is_not_there_is_one_clear_line(run: Run, words: tuple[str, str]) -> None:
     with pytest.raises(CommandError, match="'nobody'"):
         run("fairque_task", *words)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "many"])
+def test_a_limit_is_a_positive_number(run: Run, limit: str) -> None:
+    with pytest.raises(CommandError, match=f"expected a whole number of at least 1, got '{limit}'"):
+        run("fairque_task", "list", "--limit", limit)

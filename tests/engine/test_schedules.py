@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
-from django_fairque.engine.instants import Timing
+from django_fairque.engine.instants import Timing, find_zone
 from django_fairque.engine.records import TaskState
+from django_fairque.engine.schedule import Schedule
 from django_fairque.engine.steps import Call
 
 from .conftest import NOW, MakeQueue, task
@@ -87,6 +88,20 @@ class TestWhen:
             last = timing.last_until(first + later, first)
             assert first <= last <= first + later
             assert (timing.following(last) or 0) > first + later
+
+    @pytest.mark.parametrize(
+        ("options", "last"),
+        [
+            ({"cron": "0 0 29 2 *"}, "9996-02-29"),
+            ({"cron": "0 0 1 * *", "timezone": "Asia/Tokyo"}, "9999-12-01"),
+            ({"every": 366 * 86_400.0}, "9999-"),
+        ],
+    )
+    def test_instants_end_with_the_calendar(self, options: dict[str, Any], last: str) -> None:
+        schedule = Schedule("s", {}, **{"start": NOW, **options})
+        found = list(schedule.following(moment("9990-01-01T00:00+00:00"), 1000))
+        assert 1 < len(found) < 1000
+        assert str(datetime.fromtimestamp(found[-1], find_zone(schedule.timezone))).startswith(last)
 
     @pytest.mark.parametrize(
         ("options", "words"),

@@ -12,7 +12,7 @@ from django_fairque.engine import payload as json_payload
 from django_fairque.engine.dlq import MOST_LOOKED_AT, SLICE
 from django_fairque.engine.dlq_filter import Filters
 from django_fairque.engine.records import FailureType
-from django_fairque.management.base import QueueCommand, plain
+from django_fairque.management.base import QueueCommand, plain, positive
 from django_fairque.monitoring.ages import read_age
 from django_fairque.monitoring.redaction import HIDDEN, as_line, redacted_text
 
@@ -33,12 +33,6 @@ def age(text: str) -> float:
         return read_age(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
-
-
-def positive(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 10 and int(text)):
-        raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return int(text)
 
 
 def when(moment: float) -> str:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.instants import find_zone
 from django_fairque.engine.priority import Priority
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import QueueCommand, positive
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class Command(QueueCommand):
             add_action(name, text).add_argument("name", help="what the schedule is called")
         following = add_action("next", "when it is due next")
         following.add_argument("name", help="what the schedule is called")
-        following.add_argument("-n", type=int, default=5, metavar="N", help="how many instants (default: %(default)s)")
+        following.add_argument(
+            "-n", type=positive, default=5, metavar="N", help="how many instants (default: %(default)s)"
+        )
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         action, schedules = options["action"], queue.schedules

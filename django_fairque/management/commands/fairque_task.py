@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.records import TaskState
-from django_fairque.management.base import QueueCommand, plain
+from django_fairque.management.base import QueueCommand, plain, positive
 from django_fairque.monitoring.redaction import as_line, redacted, redacted_text
 from django_fairque.monitoring.waiting import reasons
 
@@ -31,7 +31,7 @@ class Command(QueueCommand):
         listing = add_action("list", "tasks of one state, or of all")
         listing.add_argument("--state", choices=[state.value for state in TaskState], help="only in this state")
         listing.add_argument("--user", metavar="ID", help="only of this user")
-        listing.add_argument("--limit", type=int, default=50, help="at most so many (default: %(default)s)")
+        listing.add_argument("--limit", type=positive, default=50, help="at most so many (default: %(default)s)")
         for name, text in (
             ("show", "a task: its record, why it waits, its history and dependencies"),
             ("cancel", "cancel a task, and what depends on it"),
