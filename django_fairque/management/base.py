@@ -13,6 +13,7 @@ from django.utils import translation
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.listing import Page
+from django_fairque.monitoring.formatting import plain
 from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_fairque.engine.queue import FairQueue
-
-
-def plain(text: str) -> str:
-    """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def positive(text: str) -> int:
@@ -62,9 +58,13 @@ def limit_of(text: str) -> int | None:
 
 
 class PrintingCommand(BaseCommand):
-    """A command that prints, and ends quietly when its reader, such as ``head``, has seen enough."""
+    """A command that prints lines, and ends quietly when its reader, such as ``head``, has seen enough."""
 
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def tell(self, *lines: str, style: Callable[[str], str] = str) -> None:
+        """Print lines, each of which stays one, whatever somebody's ids, names and errors have in them."""
+        self.stdout.write("\n".join(style(plain(line)) for line in lines))
 
     def run_from_argv(self, argv: list[str]) -> None:
         try:

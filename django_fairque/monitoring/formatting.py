@@ -54,8 +54,14 @@ def _digits(value: float) -> str:
     return f"{value:.3g}"
 
 
+def plain(text: str) -> str:
+    """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def table(rows: list[tuple[str, ...]]) -> list[str]:
     """Lines with the columns under each other: the first to the left, the others to the right; the first row is the head."""
+    rows = [tuple(map(plain, cells)) for cells in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for cells in rows:

@@ -32,17 +32,17 @@ class Command(QueueCommand):
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["repair"]:
             for repair in queue.repair():
-                self.stdout.write((self.style.WARNING if repair.mended else self.style.ERROR)(str(repair)))
+                self.tell(str(repair), style=self.style.WARNING if repair.mended else self.style.ERROR)
         violations = queue.check_invariants()
         for violation in violations:
-            self.stdout.write(self.style.ERROR(str(violation)))
+            self.tell(str(violation), style=self.style.ERROR)
         if violations:
-            self.stdout.write(f"queue {queue.name!r}: {len(violations)} violations")
+            self.tell(f"queue {queue.name!r}: {len(violations)} violations")
             sys.exit(1)
         if violations.missing_shards:
             words = missing_words(violations.missing_shards)
-            self.stdout.write(self.style.ERROR(f"queue {queue.name!r}: no violation on the others, but {words}"))
+            self.tell(f"queue {queue.name!r}: no violation on the others, but {words}", style=self.style.ERROR)
             sys.exit(1)
         states = queue.get_stats().states
         tasks = ", ".join(f"{number:,} {state}" for state, number in states.items() if number) or "empty"
-        self.stdout.write(self.style.SUCCESS(f"queue {queue.name!r}: no violation ({tasks})"))
+        self.tell(f"queue {queue.name!r}: no violation ({tasks})", style=self.style.SUCCESS)

@@ -12,8 +12,9 @@ from django_fairque.engine import payload as json_payload
 from django_fairque.engine.dlq import MOST_LOOKED_AT, SLICE
 from django_fairque.engine.dlq_filter import Filters
 from django_fairque.engine.records import FailureType
-from django_fairque.management.base import QueueCommand, plain, positive
+from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.ages import read_age
+from django_fairque.monitoring.formatting import plain
 from django_fairque.monitoring.redaction import HIDDEN, as_line, redacted_text
 
 if TYPE_CHECKING:
@@ -92,49 +93,49 @@ class Command(QueueCommand):
         while shown < options["limit"]:
             page = queue.dlq.list(min(SLICE, options["limit"]), cursor, **_filters(options))
             for entry in page.items[: options["limit"] - shown]:
-                self.stdout.write(json.dumps(_fields(entry, said)) if options["json"] else _line(entry, said))
+                self.tell(json.dumps(_fields(entry, said)) if options["json"] else _line(entry, said))
                 shown += 1
             cursor = page.cursor
             if cursor is None:
                 break
         if not options["json"]:
             counts = queue.dlq.counts()
-            self.stdout.write(f"{shown:,} shown of {sum(counts.values()):,} dead letters in queue {queue.name!r}")
+            self.tell(f"{shown:,} shown of {sum(counts.values()):,} dead letters in queue {queue.name!r}")
 
     def _show(self, queue: FairQueue, options: dict[str, Any]) -> None:
         entry = queue.dlq.get(options["entry"])
         task, said = entry.original_task, _said(options)
         for name, value in (
-            ("entry", plain(entry.entry_id)),
-            ("task", plain(task.task_id)),
-            ("user", plain(task.user_id)),
-            ("name", plain(task.name) or "-"),
+            ("entry", entry.entry_id),
+            ("task", task.task_id),
+            ("user", task.user_id),
+            ("name", task.name or "-"),
             ("type", f"{entry.failure_type.value} (fingerprint {entry.fingerprint})"),
-            ("reason", plain(said(entry.reason))),
+            ("reason", said(entry.reason)),
             ("died", when(entry.moved_at)),
             ("payload", escaped(written(task) if options["unredacted"] else as_line(task))),
         ):
-            self.stdout.write(f"{name:8} {value}")
+            self.tell(f"{name:8} {value}")
         for attempt in entry.retry_history:
-            line = f"- {when(attempt.at)}  {attempt.kind}  {plain(attempt.worker)}  {plain(said(attempt.error))}"
-            self.stdout.write(line.rstrip())
+            line = f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {said(attempt.error)}"
+            self.tell(line.rstrip())
             for line in said(attempt.traceback).splitlines():
-                self.stdout.write(f"    {plain(line)}")
+                self.tell(f"    {line}")
 
     def _groups(self, queue: FairQueue, options: dict[str, Any]) -> None:
         said = _said(options)
         found = queue.dlq.groups(MOST_LOOKED_AT, **_filters(options))
         for group in found.groups:
-            head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {plain(group.name) or '-'}"
-            self.stdout.write(f"{head}  {plain(said(group.error))[:100]}  ({_span(group)})")
+            head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {group.name or '-'}"
+            self.tell(f"{head}  {plain(said(group.error))[:100]}  ({_span(group)})")
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
-        self.stdout.write(f"{len(found.groups):,} groups of {matching:,} dead letters{looked}{rest}")
+        self.tell(f"{len(found.groups):,} groups of {matching:,} dead letters{looked}{rest}")
 
     def _count(self, queue: FairQueue, options: dict[str, Any]) -> None:
         counts = queue.dlq.counts()
-        self.stdout.write("  ".join(f"{kind} {number:,}" for kind, number in counts.items()))
+        self.tell("  ".join(f"{kind} {number:,}" for kind, number in counts.items()))
 
     def _requeue(self, queue: FairQueue, options: dict[str, Any]) -> None:
         payload = None if options["payload"] is None else _json(options["payload"])
@@ -161,10 +162,10 @@ class Command(QueueCommand):
         missing = len(set(options["entries"])) - count
         if options["entries"] and missing:
             raise ValueError(f"{count:,} {done}; the other {missing:,} were not there (any more)")
-        self.stdout.write(f"{count:,} {done}")
+        self.tell(f"{count:,} {done}")
 
     def _cleanup(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        self.stdout.write(f"{queue.dlq.cleanup(options['older_than']):,} dead letters forgotten")
+        self.tell(f"{queue.dlq.cleanup(options['older_than']):,} dead letters forgotten")
 
     def _means_all(self, queue: FairQueue, options: dict[str, Any], verb: str) -> bool:
         filters = _filters(options)
@@ -205,7 +206,7 @@ def _filters(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _span(group: DLQGroup) -> str:
-    return f"{when(group.oldest)} to {when(group.newest)}, such as {plain(group.example)}"
+    return f"{when(group.oldest)} to {when(group.newest)}, such as {group.example}"
 
 
 def _said(options: dict[str, Any]) -> Callable[[str], str]:
@@ -215,9 +216,9 @@ def _said(options: dict[str, Any]) -> Callable[[str], str]:
 
 def _line(entry: DLQEntry, said: Callable[[str], str]) -> str:
     task = entry.original_task
-    reason = plain(said(entry.reason).splitlines()[0] if entry.reason else "")
-    head = f"{plain(entry.entry_id)}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
-    return f"{head}  {plain(task.user_id)}  {plain(task.name) or '-'}  {reason}"
+    reason = said(entry.reason).splitlines()[0] if entry.reason else ""
+    head = f"{entry.entry_id}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
+    return f"{head}  {task.user_id}  {task.name or '-'}  {reason}"
 
 
 def _fields(entry: DLQEntry, said: Callable[[str], str]) -> dict[str, Any]:

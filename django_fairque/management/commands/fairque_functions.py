@@ -27,4 +27,4 @@ class Command(PrintingCommand):
             raise CommandError(str(error)) from error
         except FAILURES as error:
             raise CommandError(str(explained(error, "FUNCTION LOAD"))) from error
-        self.stdout.write(f"{len(names())} functions are loaded")
+        self.tell(f"{len(names())} functions are loaded")

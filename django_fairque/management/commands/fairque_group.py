@@ -59,8 +59,8 @@ class Command(QueueCommand):
         line = "{:30}  {:>7}  {:>9}  {:>7}  {:>7}  {:>7}  {}"
         if heading:
             names = ("group", "members", "with work", "running", "weight", "at once", "")
-            self.stdout.write(line.format(*names).rstrip())
+            self.tell(line.format(*names).rstrip())
         for each in groups:
             figures = (each.members, each.members_ready, each.running, f"{each.weight:g}", each.max_running or "-")
             state = "paused" if each.paused else ""
-            self.stdout.write(line.format(ascii(each.group)[1:-1], *figures, state).rstrip())
+            self.tell(line.format(ascii(each.group)[1:-1], *figures, state).rstrip())

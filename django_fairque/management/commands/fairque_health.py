@@ -42,13 +42,13 @@ class Command(QueueCommand):
         path = options["worker_file"]
         health = worker_health(path) if path else _of_queue(options["queue"])
         if options["json"]:
-            self.stdout.write(json.dumps(dataclasses.asdict(health)))
+            self.tell(json.dumps(dataclasses.asdict(health)))
         else:
-            self.stdout.write(health.status)
+            self.tell(health.status)
             for reason in health.reasons:
-                self.stdout.write(f"- {reason}")
+                self.tell(f"- {reason}")
             if "name" in health.server:
-                self.stdout.write(_server(health.server))
+                self.tell(_server(health.server))
         sys.exit(EXIT[health.status])
 
 

@@ -49,7 +49,7 @@ class Command(PrintingCommand):
         except DatabaseError as error:
             raise CommandError(f"{error}; has `migrate` run?") from error
         if not get_config().outbox:
-            self.stdout.write("The outbox is off: nothing new is written into it (OUTBOX in settings.FAIRQUE).")
+            self.tell("The outbox is off: nothing new is written into it (OUTBOX in settings.FAIRQUE).")
         if stuck:
             raise SystemExit(1)
 
@@ -58,7 +58,7 @@ class Command(PrintingCommand):
         entries = OutboxEntry.objects.using(alias)
         if relays:
             entries.filter(retry_at__isnull=False).update(retry_at=None)
-            self.stdout.write(f"database {alias}: {number(_relay_all(alias))} tasks relayed")
+            self.tell(f"database {alias}: {number(_relay_all(alias))} tasks relayed")
         facts = entries.aggregate(
             all=Count("pk"),
             stuck=Count("pk", filter=Q(is_stuck=True)),
@@ -66,10 +66,10 @@ class Command(PrintingCommand):
             failing=Count("pk", filter=Q(attempts__gt=0)),
         )
         if not facts["all"]:
-            self.stdout.write(f"database {alias}: nothing waits")
+            self.tell(f"database {alias}: nothing waits")
             return 0
         age = (timezone.now() - facts["eldest"]).total_seconds()
-        self.stdout.write(
+        self.tell(
             f"database {alias}: {number(facts['all'])} wait, the eldest for {duration(age)}; "
             f"{number(facts['failing'])} have failed, {number(facts['stuck'])} are stuck"
         )
@@ -87,7 +87,7 @@ class Command(PrintingCommand):
             for each in failing
         ]
         for line in table(rows) if len(rows) > 1 else ():
-            self.stdout.write(f"  {line}")
+            self.tell(f"  {line}")
         return int(facts["stuck"])
 
 

@@ -30,12 +30,12 @@ class Command(QueueCommand):
         wanted = options["shards"]
         before, moved = queue.reshard(wanted)
         if moved is None:
-            self.stdout.write(f"queue {queue.name!r} lies on {before} shards already; nothing was changed")
+            self.tell(f"queue {queue.name!r} lies on {before} shards already; nothing was changed")
             return
-        self.stdout.write(
+        self.tell(
             f"{moved.users} users with settings and {moved.schedules} schedules were moved, "
             f"{moved.forgotten} ended tasks forgotten"
         )
-        self.stdout.write(self.style.SUCCESS(f"queue {queue.name!r} lies on {wanted} shards now (before: {before})"))
+        self.tell(f"queue {queue.name!r} lies on {wanted} shards now (before: {before})", style=self.style.SUCCESS)
         if queue.config.shards != wanted:
-            self.stdout.write(self.style.WARNING(f"set SHARDS to {wanted} before anybody uses it again"))
+            self.tell(f"set SHARDS to {wanted} before anybody uses it again", style=self.style.WARNING)

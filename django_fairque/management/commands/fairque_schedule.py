@@ -13,6 +13,7 @@ from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.instants import find_zone
 from django_fairque.engine.priority import Priority
 from django_fairque.management.base import QueueCommand, positive
+from django_fairque.monitoring.formatting import plain
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
@@ -75,15 +76,15 @@ class Command(QueueCommand):
         name = options["name"]
         if action == "add":
             schedule = self._add(queue, options)
-            return self.stdout.write(f"{name}: {schedule.when}, next {_local(schedule.next_at, schedule)}")
+            return self.tell(f"{name}: {schedule.when}, next {_local(schedule.next_at, schedule)}")
         if action == "run":
-            return self.stdout.write(f"{name}: task {schedules.run_now(name)} sent")
+            return self.tell(f"{name}: task {schedules.run_now(name)} sent")
         if action == "next":
             return self._next(schedules.get(name), options["n"])
         if action == "remove":
             if not schedules.remove(name):
                 raise ValueError(f"queue {queue.name!r} has no schedule {name!r}")
-            return self.stdout.write(f"{name}: removed")
+            return self.tell(f"{name}: removed")
         act, done = {
             "enable": (schedules.enable, "enabled"),
             "disable": (schedules.disable, "disabled"),
@@ -91,7 +92,7 @@ class Command(QueueCommand):
         }[action]
         act(name)
         schedule = schedules.get(name)
-        return self.stdout.write(f"{name}: {done}, next {_local(schedule.next_at, schedule)}")
+        return self.tell(f"{name}: {done}, next {_local(schedule.next_at, schedule)}")
 
     def _add(self, queue: FairQueue, options: dict[str, Any]) -> Schedule:
         definition = registry.find(options["task"])
@@ -120,27 +121,28 @@ class Command(QueueCommand):
             for schedule in found:
                 fields = dataclasses.asdict(schedule)
                 del fields["stored"], fields["seal"]
-                self.stdout.write(json.dumps(fields))
+                self.tell(json.dumps(fields))
             return
         if not found:
-            self.stdout.write(f"queue {queue.name!r} has no schedules")
+            self.tell(f"queue {queue.name!r} has no schedules")
             return
         rows = [("NAME", "WHEN", "TASK", "USER", "NEXT", "LAST", "FROM"), *map(_row, found)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for cells in rows:
             line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-            self.stdout.write(line.rstrip())
+            self.tell(line.rstrip())
 
     def _next(self, schedule: Schedule, count: int) -> None:
         for instant in schedule.following(timezone.now().timestamp(), count):
-            self.stdout.write(_local(instant, schedule))
+            self.tell(_local(instant, schedule))
 
 
 def _row(schedule: Schedule) -> tuple[str, ...]:
     last = "-" if schedule.last is None else _local(schedule.last.instant, schedule)
     following = _local(schedule.next_at, schedule) if schedule.enabled else "disabled"
     task = schedule.task
-    return (schedule.name, schedule.when, task.get("name") or "-", task["user_id"], following, last, schedule.source)
+    cells = (schedule.name, schedule.when, task.get("name") or "-", task["user_id"], following, last, schedule.source)
+    return tuple(map(plain, cells))
 
 
 def _local(moment: float | None, schedule: Schedule) -> str:

@@ -44,21 +44,21 @@ class Command(PrintingCommand):
             raise CommandError(str(error)) from error
 
     def _start(self, server: EmbeddedServer) -> None:
-        self.stdout.write(f"{'started' if server.start() else 'was running already'}, listening on {server.socket}")
+        self.tell(f"{'started' if server.start() else 'was running already'}, listening on {server.socket}")
 
     def _stop(self, server: EmbeddedServer) -> None:
-        self.stdout.write("stopped" if server.stop() else f"was not running in {server.directory}")
+        self.tell("stopped" if server.stop() else f"was not running in {server.directory}")
 
     def _restart(self, server: EmbeddedServer) -> None:
         server.restart()
-        self.stdout.write(f"restarted, listening on {server.socket}")
+        self.tell(f"restarted, listening on {server.socket}")
 
     def _status(self, server: EmbeddedServer) -> None:
         status = server.status()
         if not status.running:
             raise CommandError(f"no server is running in {status.directory}", returncode=NOT_RUNNING)
         for name, value in _rows(status):
-            self.stdout.write(f"{name:<12} {value}")
+            self.tell(f"{name:<12} {value}")
         if not status.answers:
             raise CommandError("the server does not answer: see the note")
 

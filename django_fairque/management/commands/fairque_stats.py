@@ -70,13 +70,13 @@ class Command(QueueCommand):
         if not options["json"]:
             lines.insert(0, f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%SZ}")
             if self.stdout.isatty():
-                lines[0] = CLEAR + lines[0]
+                self.stdout.write(CLEAR, ending="")
             elif before:
                 lines.insert(0, "")
         self._write(lines)
 
     def _write(self, lines: Iterator[str] | list[str]) -> None:
-        self.stdout.write("\n".join(lines))
+        self.tell(*lines)
         self.stdout.flush()  # into a pipe, the next look may be long in coming
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.records import TaskState
-from django_fairque.management.base import QueueCommand, plain, positive
+from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.redaction import as_line, redacted, redacted_text
 from django_fairque.monitoring.waiting import reasons
 
@@ -57,7 +57,7 @@ class Command(QueueCommand):
         else:
             lines = {"show": _task, "xcom": _values}[action](queue, options["id"], redacts=not options["unredacted"])
         for line in lines:
-            self.stdout.write(line)
+            self.tell(line)
 
 
 def _listed(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _task(queue: FairQueue, task_id: str, *, redacts: bool) -> Iterator[str]:
     for name, value in (
         ("task", task.task_id),
         ("state", task.state.value),
-        ("user", plain(task.user_id)),
+        ("user", task.user_id),
         ("name", task.name or "-"),
         ("priority", task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")),
         ("created", _when(task.created_at)),
@@ -90,19 +90,19 @@ def _task(queue: FairQueue, task_id: str, *, redacts: bool) -> Iterator[str]:
         ("retries", f"{task.retry_count} of {task.max_retries}"),
         ("run", task.run_id),
         ("trace", task.traceparent),
-        ("payload", plain(payload)),
+        ("payload", payload),
         ("result", "" if task.result is None else _json(task.result, redacts=redacts)),
     ):
         if value:
             yield f"{name:9} {value}"
     for reason in reasons(queue, task_id):
-        yield f"why       {plain(reason.text)}"
+        yield f"why       {reason.text}"
     view = queue.dependencies(task_id)
     yield from _named("waits for", view.blocked, view.blocked_count, view.graph.nodes)
     yield from _named("waited for by", view.waiting, view.waiting_count, view.graph.nodes)
     for attempt in queue.history(task_id):
         error = redacted_text(attempt.error) if redacts else attempt.error
-        yield f"- {_when(attempt.at)}  {attempt.kind}  {attempt.worker}  {plain(error)}".rstrip()
+        yield f"- {_when(attempt.at)}  {attempt.kind}  {attempt.worker}  {error}".rstrip()
 
 
 def _named(what: str, ids: tuple[str, ...], count: int, nodes: dict[str, Any]) -> Iterator[str]:
@@ -129,17 +129,17 @@ def _values(queue: FairQueue, run_id: str, *, redacts: bool) -> Iterator[str]:
     found = queue.xcom(run_id).items()
     for key, value in found.items():
         (shown,) = redacted({key: value}).values() if redacts else (value,)
-        yield f"{plain(key)}  {_json(shown, redacts=redacts)}"
+        yield f"{key}  {_json(shown, redacts=redacts)}"
     yield f"{len(found):,} values"
 
 
 def _json(value: Any, *, redacts: bool) -> str:
-    return plain(json.dumps(redacted(value) if redacts else value, ensure_ascii=False))
+    return json.dumps(redacted(value) if redacts else value, ensure_ascii=False)
 
 
 def _line(task: Task) -> str:
     head = f"{task.task_id}  {task.state.value:9}  {task.priority.name:9}  {_when(task.created_at)}"
-    return f"{head}  {plain(task.user_id)}  {task.name or '-'}"
+    return f"{head}  {task.user_id}  {task.name or '-'}"
 
 
 def _when(moment: float) -> str:

@@ -47,7 +47,7 @@ class Command(QueueCommand):
             return self._list(queue, options["group"])
         user = queue.user(options["user"])
         if options["action"] == "purge":
-            self.stdout.write(f"{user.purge():,} tasks of {user.user_id!r} canceled")
+            self.tell(f"{user.purge():,} tasks of {user.user_id!r} canceled")
             return None
         {"pause": user.pause, "resume": user.resume}.get(options["action"], lambda: self._change(user, options))()
         return self._show([user.stats()])
@@ -78,10 +78,10 @@ class Command(QueueCommand):
         line = "{:30}  {:>8}  {:>7}  {:>8}  {:>8}  {:>7}  {:>10}  {:>9}  {}"
         if heading:
             names = ("user", "waiting", "running", "finished", "dead", "weight", "at once", "rate", "")
-            self.stdout.write(line.format(*names).rstrip())
+            self.tell(line.format(*names).rstrip())
         for stats in users:
             waiting = stats.sizes.total - stats.sizes.running
             state = ", ".join(["paused"] * stats.paused + [f"group {stats.group!a}"] * (stats.group is not None))
             figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
             limits = (stats.max_running or "-", stats.rate or "-")
-            self.stdout.write(line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip())
+            self.tell(line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip())
