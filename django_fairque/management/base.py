@@ -58,13 +58,19 @@ def limit_of(text: str) -> int | None:
 
 
 class PrintingCommand(BaseCommand):
-    """A command that prints lines, and ends quietly when its reader, such as ``head``, has seen enough."""
+    """A command that prints lines, says in one what is wrong, and ends quietly when its reader has seen enough."""
 
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def tell(self, *lines: str, style: Callable[[str], str] = str) -> None:
         """Print lines, each of which stays one, whatever somebody's ids, names and errors have in them."""
         self.stdout.write("\n".join(style(plain(line)) for line in lines))
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            return super().execute(*args, **options)
+        except FairQueueError as error:
+            raise CommandError(str(error)) from error
 
     def run_from_argv(self, argv: list[str]) -> None:
         try:
@@ -126,7 +132,7 @@ class QueueCommand(PrintingCommand):
                 self.run(queue, options)
                 if queue.missing_shards and self.tells_missing:
                     self.stderr.write(f"! {missing_words(queue.missing_shards)}")
-        except (FairQueueError, ValueError) as error:
+        except ValueError as error:
             raise CommandError(str(error)) from error
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:

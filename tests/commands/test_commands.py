@@ -41,6 +41,7 @@ def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Run) -> No
         run("fairque_check", "--queue", "defualt")
 
 
+MINE = {name for name, app in get_commands().items() if app == "django_fairque"}
 WITH_ACTIONS = {
     "fairque_dlq": ["count"],
     "fairque_group": ["list"],
@@ -51,8 +52,7 @@ WITH_ACTIONS = {
 
 
 def test_all_that_have_actions_are_tried() -> None:
-    mine = [name for name, app in get_commands().items() if app == "django_fairque"]
-    parsers = {name: load_command_class("django_fairque", name).create_parser("manage.py", name) for name in mine}
+    parsers = {name: load_command_class("django_fairque", name).create_parser("manage.py", name) for name in MINE}
     assert {name for name, parser in parsers.items() if "ACTION ..." in parser.format_usage()} == WITH_ACTIONS.keys()
 
 
@@ -249,3 +249,18 @@ def test_health_of_a_server_that_is_gone_is_down(settings: object) -> None:
         call_command("fairque_health", "--json", stdout=out)
     assert stop.value.code == 2
     assert json.loads(out.getvalue())["status"] == "down"
+
+
+ALWAYS_ANSWERS = "fairque_health"
+
+
+@pytest.mark.parametrize("command", sorted(MINE - {ALWAYS_ANSWERS}))
+@pytest.mark.django_db(databases=["default", "other"])
+def test_a_mistake_in_the_configuration_is_told_in_its_words(
+    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:1"}}
+    monkeypatch.setenv("FAIRQUE_WORKER__PROCESSES", "x")
+    words = {**WITH_ACTIONS, "fairque_reshard": ["--shards", "2"], "fairque_server": ["status"]}
+    with pytest.raises(CommandError, match="FAIRQUE_WORKER__PROCESSES: expected a whole number"):
+        run(command, *words.get(command, []))

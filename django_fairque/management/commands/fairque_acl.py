@@ -8,7 +8,6 @@ from django.core.management.base import CommandError
 
 from django_fairque.conf import get_config
 from django_fairque.engine.access import ROLES, rules
-from django_fairque.engine.errors import ConfigurationError
 from django_fairque.management.base import PrintingCommand
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ class Command(PrintingCommand):
         parser.add_argument("--aclfile", action="store_true", help="lines of a file of users, not commands")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            config = get_config()
-        except ConfigurationError as error:
-            raise CommandError(str(error)) from error
+        config = get_config()
         mode = options["mode"]
         usual = [name for name in ROLES if name != "deployer" or mode == "functions"]
         for role in options["roles"] or usual:

@@ -7,7 +7,6 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.patience import FAILURES, explained
 from django_fairque.engine.scripts import functions, names
 from django_fairque.management.base import PrintingCommand
@@ -20,11 +19,9 @@ class Command(PrintingCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        client = get_queue().client
         try:
-            client = get_queue().client
             client.function_load(functions(), replace=True)
-        except FairQueueError as error:
-            raise CommandError(str(error)) from error
         except FAILURES as error:
             raise CommandError(str(explained(error, "FUNCTION LOAD"))) from error
         self.tell(f"{len(names())} functions are loaded")

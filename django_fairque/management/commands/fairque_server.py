@@ -12,7 +12,6 @@ from django.template.defaultfilters import filesizeformat
 from django_fairque.conf import get_config
 from django_fairque.conf.sources import embedded_directory
 from django_fairque.embedded import EmbeddedServer, is_embedded_url
-from django_fairque.engine.errors import FairQueueError
 from django_fairque.management.base import PrintingCommand
 
 if TYPE_CHECKING:
@@ -38,10 +37,7 @@ class Command(PrintingCommand):
         parser.add_argument("--dir", type=Path, help="the server's directory (default: what the settings say)")
 
     def handle(self, *, action: str, **options: Any) -> None:
-        try:
-            getattr(self, f"_{action}")(EmbeddedServer(options["dir"] or _configured_directory()))
-        except FairQueueError as error:
-            raise CommandError(str(error)) from error
+        getattr(self, f"_{action}")(EmbeddedServer(options["dir"] or _configured_directory()))
 
     def _start(self, server: EmbeddedServer) -> None:
         self.tell(f"{'started' if server.start() else 'was running already'}, listening on {server.socket}")
