@@ -185,6 +185,17 @@ def test_a_rate_limits_starts_and_lets_them_go_on_by_themselves(queue: FairQueue
     assert len(queue.pop_batch(9, "w", now=NOW + 1.5)) == 1
 
 
+def test_a_rate_that_is_said_again_is_no_new_one(queue: FairQueue) -> None:
+    push_many(queue, "a", 100)
+    started = 0
+    for number in range(10):
+        queue.user("a").set_rate("2/h", now=NOW + number)
+        started += len(queue.pop_batch(10, "w", now=NOW + number))
+    assert started == 2
+    queue.user("a").set_rate("3/h", now=NOW + 10)
+    assert len(queue.pop_batch(10, "w", now=NOW + 10)) == 3
+
+
 def test_a_full_backlog_refuses_and_keeps_the_others(queue: FairQueue) -> None:
     queue.user("a").set_max_backlog(2, now=NOW)
     tasks = [task("a"), task("b"), task("a"), task("a", execute_after=NOW + 9), task("b")]

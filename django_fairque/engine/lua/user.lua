@@ -9,6 +9,7 @@
 -- COST    10 commands, 16 when it changes its group
 -- include base ring group user
 local u = load_user(ARGV[A])
+local gap, burst = u.gap, u.burst
 for i = 1, tonumber(ARGV[A + 1]) do
   local field, value = ARGV[A + 2 * i], ARGV[A + 2 * i + 1]
   if field == 'group' then
@@ -18,12 +19,12 @@ for i = 1, tonumber(ARGV[A + 1]) do
   else
     set(u, field, tonumber(value))
   end
-  if field == 'gap' then
-    set(u, 'tat', nil)
-    if u.held then
-      set(u, 'held', nil)
-      zrem(K.throttled, u.name)
-    end
+end
+if u.gap ~= gap or u.burst ~= burst then -- said again it is no new rate: what was used of it is used
+  set(u, 'tat', nil)
+  if u.held then
+    set(u, 'held', nil)
+    zrem(K.throttled, u.name)
   end
 end
 touch_all()
