@@ -356,3 +356,19 @@ def test_particulars_are_left_out(error: str, expected: str) -> None:
     assert normalised(error) == expected
     assert fingerprint("a", "failed", error) != fingerprint("b", "failed", error)
     assert len(fingerprint("a", "failed", "\ud800")) == 12
+
+
+def test_an_id_that_lives_again_does_not_repeat_the_ids_of_its_deaths(queue: FairQueue) -> None:
+    """A page that was opened long ago must not act on a letter that nobody has looked at."""
+    for number in (1, 2):
+        queue.push(task("a", payload=number, task_id="t"), now=NOW + number)
+        lease = queue.pop("w", now=NOW + number)
+        assert lease is not None
+        queue.fail(lease, f"boom {number}", retry=False, now=NOW + number)
+        (entry,) = queue.dlq.list().items
+        assert entry.entry_id == f"t~{number}"
+        assert [attempt.error for attempt in entry.retry_history] == [f"boom {number}"]
+    with pytest.raises(TaskNotFoundError):
+        queue.dlq.discard("t~1", now=NOW + 3)
+    assert queue.get_task("t").state is TaskState.FAILED
+    assert queue.check_invariants() == []
