@@ -23,7 +23,7 @@ local function read_task(id)
     started = tonumber(raw.started),
     cost = tonumber(raw.cost),
     sla = tonumber(raw.sla),
-    expires = tonumber(raw.expires),
+    expires = not raw.started and tonumber(raw.expires) or nil, -- it is about the first start
   }
 end
 
