@@ -211,9 +211,9 @@ def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]
     return values
 
 
-def parent_results(commands: Commands, task_id: str) -> Steps[dict[str, Any]]:
-    """As `results`, of the tasks that one depends on, in the order of its declaration."""
+def parents(commands: Commands, task_id: str) -> Steps[list[str]]:
+    """The tasks that one depends on, in the order of its declaration."""
     (found,) = yield Read([("HMGET", commands.keys.task(check_id(task_id, "task_id")), "state", "parents")])
     if found[0] is None:
         raise commands.unknown(task_id)
-    return (yield from results(commands, [each.decode() for each in unpack(found[1] or b"")]))
+    return [each.decode() for each in unpack(found[1] or b"")]

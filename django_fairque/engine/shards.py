@@ -93,8 +93,11 @@ class Shards:
         bucket = bucket_in(task_id)
         return None if bucket is None else self.all[bucket % len(self.all)]
 
-    def locate(self, task_ids: Iterable[str]) -> Steps[dict[str, Commands]]:
-        """Where each of these tasks is; a chosen id that no shard knows is taken to be at home. One look for those."""
+    def locate(self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None) -> Steps[dict[str, Commands]]:
+        """Where each of these tasks is; a chosen id that no shard knows is taken to be at home. One look for those.
+
+        Users of several shards may have tasks of one chosen id: ``near`` says by id which shard's is meant, if it has one.
+        """
         found: dict[str, Commands] = {}
         asked: list[str] = []
         for task_id in task_ids:
@@ -110,18 +113,20 @@ class Shards:
                 holders = [shard for shard in living if next(there)]
                 if not holders:
                     self.check_present(f"where task {task_id!r} is can't be told")
-                found[task_id] = holders[0] if holders else self.home
+                meant = (near or {}).get(task_id)
+                found[task_id] = meant if meant in holders else holders[0] if holders else self.home
         return found
 
     def of_task(self, task_id: str) -> Steps[Commands]:
         """Where one task is."""
         return (yield from self.locate([task_id]))[task_id]
 
-    def around(self, task_ids: Iterable[str]) -> Steps[Commands]:
-        """Commands that read each of these tasks, and any that says its shard, where it is."""
+    def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Steps[Commands]:
+        """Commands that read each of these tasks, and any that says its shard, where it is (`locate`)."""
         if len(self.all) == 1:
             return self.home
-        return Across(self, (yield from self.locate(task_ids)))
+        ids = list(task_ids)
+        return Across(self, (yield from self.locate(ids, dict.fromkeys(ids, near) if near else None)))
 
     def across(self) -> Commands:
         """As `around`, for tasks that say their shard, for users, runs and namespaces."""

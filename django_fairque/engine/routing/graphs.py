@@ -53,7 +53,8 @@ def divide(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tuple[Co
     check_graph(tasks)
     places = {task.task_id: shards.of(task.user_id) for task in tasks}
     outside = [each for each in dict.fromkeys(name for task in tasks for name in task.depends_on) if each not in places]
-    located = yield from shards.locate(outside)
+    dependents = {name: shards.of(task.user_id) for task in reversed(tasks) for name in task.depends_on}
+    located = yield from shards.locate(outside, dependents)
     home = shards.of(tasks[0].user_id)
     mine = [index for index, task in enumerate(tasks) if places[task.task_id] is home]
     numbers = {name: shard.keys.shard for name, shard in {**located, **places}.items()}

@@ -112,7 +112,9 @@ def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Steps[dict[s
 
 
 def parent_results(shards: Shards, task_id: str) -> Steps[dict[str, Any]]:
-    return (yield from dependencies.parent_results((yield from shards.around([task_id])), task_id))
+    there = yield from shards.of_task(task_id)
+    parents = yield from dependencies.parents(there, task_id)
+    return (yield from dependencies.results((yield from shards.around(parents, there)), parents))
 
 
 def run_graph(shards: Shards, run_id: str, nodes: int) -> Steps[DependencyGraph]:

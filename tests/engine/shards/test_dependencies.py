@@ -14,7 +14,7 @@ from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.records import TaskState
 from tests.engine.conftest import NOW, task
 
-from .sharded import ONE, THREE, TWO, finish_all, names_of
+from .sharded import ONE, THREE, TWO, finish_all, names_of, users_of
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -115,3 +115,32 @@ class TestDependencies:
         queue.sweep(now=NOW + 61)
         queue.carry_messages(now=NOW + 61)
         assert queue.get_task(second).state is TaskState.QUEUED
+
+
+def test_a_chosen_id_that_users_of_several_shards_have_is_the_pushing_users(queue: FairQueue) -> None:
+    (mine,), (theirs,) = users_of(1, 1), users_of(0, 1)
+    queue.push(task(mine, task_id="x"), now=NOW)
+    queue.push(task(theirs, task_id="x"), now=NOW)
+    queue.push(task(mine, task_id="child", depends_on=["x"]), now=NOW)
+    assert queue.check_invariants() == []
+    lease = queue.pop("w", [mine], now=NOW + 1)
+    assert lease is not None
+    queue.finish(lease, {"of": "mine"}, now=NOW + 1)
+    assert queue.get_task("child").state is TaskState.QUEUED
+    lease = queue.pop("w", [theirs], now=NOW + 2)
+    assert lease is not None
+    queue.finish(lease, {"of": "theirs"}, now=NOW + 2)
+    assert queue.parent_results("child") == {"x": {"of": "mine"}}
+
+
+def test_results_of_parents_with_chosen_ids_on_any_shard(queue: FairQueue) -> None:
+    users = [users_of(shard, 1)[0] for shard in range(3)]
+    for number, user in enumerate(users):
+        queue.push(task(user, task_id=f"parent {number}"), now=NOW)
+    parents = [f"parent {number}" for number in range(3)]
+    queue.push(task(users[1], task_id="child", depends_on=parents), now=NOW)
+    for number in range(3):
+        lease = queue.pop("w", [users[number]], now=NOW + 1)
+        assert lease is not None
+        queue.finish(lease, number, now=NOW + 1)
+    assert queue.parent_results("child") == dict(zip(parents, range(3), strict=True))
