@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 
-from django_fairque.engine.records import EventCount
+from django_fairque.engine.errors import BacklogFullError
+from django_fairque.engine.records import EventCount, PushResult
 from django_fairque.outbox import has_outbox
 
 from . import delivery, lifecycle, waiting
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_fairque.engine.models import Task
-    from django_fairque.engine.records import PushResult
 
     from .options import TaskOptions
     from .waiting import Waiting
@@ -38,7 +38,11 @@ def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         return outlets[-1].take(options, tasks)
     if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
         return left
-    pushed = get_queue(options.queue).push_batch(tasks)
+    try:
+        pushed = get_queue(options.queue).push_batch(tasks)
+    except BacklogFullError as error:
+        lifecycle.pushed(options.queue, tasks, _answers(error))
+        raise
     lifecycle.pushed(options.queue, tasks, pushed)
     return _results(options, pushed)
 
@@ -55,9 +59,18 @@ async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult
     if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return left
     queue = await aget_queue(options.queue)
-    pushed = await queue.push_batch(tasks)
+    try:
+        pushed = await queue.push_batch(tasks)
+    except BacklogFullError as error:
+        await lifecycle.apushed(options.queue, tasks, _answers(error))
+        raise
     await lifecycle.apushed(options.queue, tasks, pushed)
     return _results(options, pushed)
+
+
+def _answers(error: BacklogFullError) -> list[PushResult]:
+    """What the queue said of each task of a call that it refused in part, or as a whole."""
+    return [answer for answer in error.results if isinstance(answer, PushResult)]
 
 
 def _results(options: TaskOptions, pushed: Sequence[PushResult]) -> list[TaskResult]:
