@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine import payload as json_payload
 
 from .capture import active
+from .captured import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +44,7 @@ def assert_enqueued(
     found = [each for each in capture.of(task) if all(getattr(each, key) == value for key, value in wanted.items())]
     if len(found) == count or (count is None and found):
         return found
-    name = task if isinstance(task, str) else task.name
+    name = name_of(task)
     what = ", ".join(f"{key}={value!r}" for key, value in wanted.items())
     expected = "at least once" if count is None else f"{count} times"
     lines = [f"expected {name} to be enqueued {expected}" + (f" with {what}" if what else "") + f", found {len(found)}"]

@@ -15,7 +15,7 @@ from django_fairque.tasks.queues import get_config
 from django_fairque.tasks.results import TaskResult
 
 from .answering import AsyncCapturedQueue, CapturedQueue
-from .captured import Captured, Store
+from .captured import Captured, Store, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ class Capture:
 
     def of(self, task: Any) -> list[Captured]:
         """Those of one task, given itself or its name."""
-        name = task if isinstance(task, str) else task.name
+        name = name_of(task)
         return [each for each in self if each.name == name]
 
     def clear(self) -> None:

@@ -71,6 +71,11 @@ class Captured:
         return self.state is not TaskState.CANCELED and not self.is_rolled_back
 
 
+def name_of(task: Any) -> str:
+    """The name by which the queue knows a task, which may be given as its name; `name` of Django's is its function's."""
+    return task if isinstance(task, str) else getattr(task, "module_path", None) or task.name
+
+
 class Store:
     """What one capture has taken in. ``tasks`` are those not cleared since, in their order; handles know all of them."""
 

@@ -1,0 +1,40 @@
+"""What is captured of `django.tasks`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.backends.compat import task
+from django_fairque.testing import assert_enqueued
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from django_fairque.testing import Capture
+
+pytestmark = pytest.mark.usefixtures("nobody_answers")
+
+
+def greet(name: str) -> str:
+    return f"hello {name}"
+
+
+@pytest.fixture
+def greeting(settings: Settings) -> Any:
+    """A task of Django's: those have to be functions of a module."""
+    settings.TASKS = {"default": {"BACKEND": "django_fairque.backends.FairqueBackend", "QUEUES": ["default", "mail"]}}
+    return task(greet)
+
+
+def test_the_task_itself_finds_its_calls(fairque: Capture, greeting: Any) -> None:
+    greeting.enqueue("a")
+    greeting.using(queue_name="mail").enqueue("b")
+    first, second = fairque
+    assert assert_enqueued(greeting, args=["a"], count=1) == [first]
+    assert fairque.of(greeting.using(priority=5)) == fairque.of(greeting.module_path) == [first, second]
+    with pytest.raises(
+        AssertionError, match=r"^expected tests\.testing\.test_django_tasks\.greet to be enqueued at least"
+    ):
+        assert_enqueued(greeting, args=["c"])
