@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import payload as json_payload
-
 from .capture import active
 from .captured import name_of
+from .values import as_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,8 +33,8 @@ def assert_enqueued(
     """
     capture = active()
     wanted: dict[str, Any] = {
-        "args": None if args is None else json_payload.loads(json_payload.dumps(list(args))),
-        "kwargs": None if kwargs is None else json_payload.loads(json_payload.dumps(dict(kwargs))),
+        "args": None if args is None else as_kept(list(args)),
+        "kwargs": None if kwargs is None else as_kept(dict(kwargs)),
         "user_id": None if user_id is None else str(user_id),
         "priority": priority,
         "queue": queue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS
@@ -123,10 +124,10 @@ class Capture:
         return [each for each in ready if _is_waiting(each)]
 
     def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
-        """What those of these that have finished returned."""
+        """What those of these that have finished returned; a copy, as each reader has of a queue's."""
         by_id = {each.id: each for each in self._store.tasks}
         return {
-            task_id: by_id[task_id].result
+            task_id: deepcopy(by_id[task_id].result)
             for task_id in ids
             if task_id in by_id and by_id[task_id].state is TaskState.FINISHED
         }

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
+from django_fairque.engine.errors import TaskSerializationError
 from django_fairque.engine.lease import Lease
 from django_fairque.engine.outcomes import describe
 from django_fairque.engine.records import Attempt, TaskState
 from django_fairque.engine.units import to_us
-from django_fairque.engine.xcom import ABSENT
 from django_fairque.tasks import registry
 from django_fairque.tasks.batches import by_item
 from django_fairque.tasks.context import RunningTask, running
@@ -23,37 +23,15 @@ from django_fairque.tasks.run import Run
 from django_fairque.tasks.services import Services
 from django_fairque.tasks.tracing import around_running
 
+from .values import Values, as_kept
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from django_fairque.tasks.definition import AnyDefinition
 
     from .capture import Capture
     from .captured import Captured
-
-
-class Values:
-    """`XCom` of a captured run."""
-
-    def __init__(self, values: dict[str, Any], namespace: str) -> None:
-        self._values, self.namespace = values, namespace
-
-    def push(self, key: str, value: Any, *, ttl: float | None = None) -> None:  # noqa: ARG002 - as XCom's
-        self._values[key] = value
-
-    def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None) -> None:  # noqa: ARG002
-        self._values.update(values)
-
-    def pull(self, key: str, default: Any = ABSENT) -> Any:
-        if key in self._values or default is ABSENT:
-            return self._values[key]
-        return default
-
-    def items(self) -> dict[str, Any]:
-        return dict(sorted(self._values.items()))
-
-    def keys(self) -> list[str]:
-        return sorted(self._values)
 
 
 @dataclass(frozen=True)
@@ -68,7 +46,7 @@ class CapturedServices(Services):
         return found
 
     def xcom(self, namespace: str) -> Any:
-        return Values(self.capture.xcom.setdefault(namespace, {}), namespace)
+        return Values(self.capture.xcom.setdefault(namespace, {}), namespace, self.config.max_payload_bytes)
 
 
 def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool) -> None:
@@ -126,7 +104,8 @@ def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
 def _end(captured: Captured, run: Run, said: Any) -> None:
     if captured.state is not TaskState.STARTED:
         return  # canceled while it ran: its outcome does not count
-    if not isinstance(said, Exception):
+    said = _as_kept(run, said)
+    if not isinstance(said, BaseException):
         captured.state, captured.result = TaskState.FINISHED, said
         return
     kind = "failed"
@@ -138,6 +117,16 @@ def _end(captured: Captured, run: Run, said: Any) -> None:
         captured.state, captured.error = TaskState.FAILED, said
     text, trace = (part.decode() for part in describe(said if captured.error is said else str(said)))
     captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, text, trace))
+
+
+def _as_kept(run: Run, said: Any) -> Any:
+    """A result as the queue would keep it, or the error with which a worker refuses it; an exception as it is."""
+    if isinstance(said, BaseException):
+        return said
+    try:
+        return as_kept(said, limit=run.services.config.max_payload_bytes, what="result")
+    except TaskSerializationError as error:
+        return error.with_traceback(None)
 
 
 def lease_of(captured: Captured) -> Lease:
