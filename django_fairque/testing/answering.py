@@ -78,12 +78,13 @@ class AsyncCapturedQueue:
 
 
 def _record(store: Store, captured: Captured) -> Task:
-    return captured.task.model_copy(update={"state": store.state_of(captured), "result": captured.result})
+    found = {name: getattr(captured, name) for name in ("result", "started_at", "ended_at", "worker")}
+    return captured.task.model_copy(update={"state": store.state_of(captured), **found})
 
 
 def _cancel(store: Store, captured: Captured, *, reason: str) -> bool:
     if store.state_of(captured).is_ended:
         return False
-    captured.state = TaskState.CANCELED
+    captured.become(TaskState.CANCELED)
     captured.attempts.append(Attempt(time.time(), "canceled", "", reason))
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ class Captured:
     queue: str
     hook: Waiting | None = None
     state: TaskState = TaskState.QUEUED
+    started_at: float | None = None
+    ended_at: float | None = None
+    worker: str = ""
     result: Any = None
     error: BaseException | None = None
     progress: tuple[float, float, str] | None = None
@@ -43,6 +47,14 @@ class Captured:
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{key}={value!r}" for key, value in self.kwargs.items())]
         return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {self.priority.name}, queue {self.queue}>"
+
+    def become(self, state: TaskState) -> None:
+        """Go over to this state, now."""
+        self.state = state
+        if state is TaskState.STARTED:
+            self.started_at = time.time()
+        elif state.is_ended:
+            self.ended_at = time.time()
 
     @property
     def id(self) -> str:

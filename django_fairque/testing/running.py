@@ -84,8 +84,9 @@ def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
     """What the function says of each: a result, or an exception."""
     definition, contexts = runs[0].definition, tuple(RunningTask(run.lease, run.services, run.timeout) for run in runs)
     function = async_to_sync(definition.function) if definition.is_async else definition.function
-    for captured in together:
-        captured.state = TaskState.STARTED
+    for captured, run in zip(together, runs, strict=True):
+        captured.worker = run.lease.worker
+        captured.become(TaskState.STARTED)
     token = running.set(contexts[0])
     try:
         with around_running(runs):
@@ -106,15 +107,18 @@ def _end(captured: Captured, run: Run, said: Any) -> None:
         return  # canceled while it ran: its outcome does not count
     said = _as_kept(run, said)
     if not isinstance(said, BaseException):
-        captured.state, captured.result = TaskState.FINISHED, said
+        captured.result = said
+        captured.become(TaskState.FINISHED)
         return
     kind = "failed"
     if isinstance(said, Retry):
-        captured.state = TaskState.SCHEDULED
+        captured.become(TaskState.SCHEDULED)
     elif isinstance(said, Discard):
-        captured.state, kind = TaskState.CANCELED, "discarded"
+        captured.become(TaskState.CANCELED)
+        kind = "discarded"
     else:
-        captured.state, captured.error = TaskState.FAILED, said
+        captured.become(TaskState.FAILED)
+        captured.error = said
     text, trace = (part.decode() for part in describe(said if captured.error is said else str(said)))
     captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, text, trace))
 

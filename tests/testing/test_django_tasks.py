@@ -18,6 +18,8 @@ pytestmark = pytest.mark.usefixtures("nobody_answers")
 
 
 def greet(name: str) -> str:
+    if name == "nobody":
+        raise ValueError(name)
     return f"hello {name}"
 
 
@@ -38,3 +40,13 @@ def test_the_task_itself_finds_its_calls(fairque: Capture, greeting: Any) -> Non
         AssertionError, match=r"^expected tests\.testing\.test_django_tasks\.greet to be enqueued at least"
     ):
         assert_enqueued(greeting, args=["c"])
+
+
+@pytest.mark.parametrize("name", ["a", "nobody"])
+def test_what_has_run_tells_when_and_where(fairque: Capture, greeting: Any, name: str) -> None:
+    result = greeting.enqueue(name)
+    assert (result.started_at, result.finished_at, result.worker_ids) == (None, None, [])
+    fairque.run(raise_errors=False)
+    result.refresh()
+    assert result.enqueued_at <= result.started_at == result.last_attempted_at <= result.finished_at
+    assert result.worker_ids == ["test"]

@@ -29,7 +29,7 @@ from django_fairque.engine.lookup import Progress
 from django_fairque.engine.records import Attempt
 from django_fairque.engine.runs import RunView
 from django_fairque.tasks.pipelines import PipelineResult
-from django_fairque.testing import capture_tasks, eager
+from django_fairque.testing import capture_tasks, eager, private_server, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -127,6 +127,28 @@ ENDED = {
         TaskState.CANCELED, result=TaskCanceledError, progress=HALF, cancel=False, errors=[("discarded", "unwanted")]
     ),
 }
+
+
+def when(result: TaskResult) -> list[bool]:
+    """Which moments, and whether a worker, its record tells of."""
+    known = result.refresh().task
+    assert known is not None
+    return [known.started_at is not None, known.ended_at is not None, bool(known.worker)]
+
+
+def test_the_record_tells_when_it_ran_as_a_queues_does(work: Any) -> None:
+    def told(run: Callable[[], Any]) -> list[list[bool]]:
+        results = [work.using(max_retries=0).enqueue(how) for how in (*ENDS, "returns", "returns")]
+        results[-1].cancel()
+        before = [when(result) for result in results]
+        results[-2].cancel()
+        run()
+        return before + [when(result) for result in results]
+
+    with private_server():
+        expected = told(run_tasks)
+    with capture_tasks() as capture:
+        assert told(lambda: capture.run(raise_errors=False)) == expected
 
 
 @pytest.mark.parametrize("how", ENDS)
