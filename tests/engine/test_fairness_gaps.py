@@ -1,0 +1,71 @@
+"""Where fairness is not yet what it is to be (docs/decisions/0026-known-gaps-of-fairness.md): a mend makes these fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.outcomes import Outcome
+
+from .conftest import NOW, MakeQueue, task
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+is_a_gap = pytest.mark.xfail(strict=True, raises=AssertionError, reason="decision 26")
+
+
+def serve(queue: FairQueue, rounds: int, now: float) -> dict[str, int]:
+    """How many tasks of 0.1 s each user got on 16 slots."""
+    got: dict[str, int] = {}
+    for _ in range(rounds):
+        leases = queue.pop_batch(16, "w", now=now)
+        now += 0.1
+        for lease in leases:
+            got[lease.user_id] = got.get(lease.user_id, 0) + 1
+        queue.settle([Outcome.finish(lease, took=0.1) for lease in leases], now=now)
+    return got
+
+
+@pytest.mark.parametrize("slowest", [0.1, pytest.param(300.0, marks=is_a_gap)])
+def test_a_wrong_guess_for_several_tasks_is_no_head_start(make_queue: MakeQueue, slowest: float) -> None:
+    queue = make_queue(fair_by="time")
+    queue.push_batch([task("alone") for _ in range(2000)], now=NOW)
+    for took in [0.1] * 20 + [slowest]:
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.finish(lease, took=took, now=NOW)
+    serve(queue, 1, NOW + 1)
+    queue.push_batch([task("newcomer") for _ in range(2000)], now=NOW + 2)
+    got = serve(queue, 50, NOW + 2)
+    assert abs(got["alone"] - got["newcomer"]) <= 32
+
+
+@is_a_gap
+def test_what_is_given_back_is_no_head_start(make_queue: MakeQueue) -> None:
+    queue = make_queue(fair_by="tasks")
+    queue.push_batch([task("alone") for _ in range(200)], now=NOW)
+    queue.settle([Outcome.release(lease) for lease in queue.pop_batch(100, "w", now=NOW)], now=NOW + 1)
+    queue.push_batch([task("newcomer") for _ in range(200)], now=NOW + 2)
+    started = [lease.user_id for _ in range(50) if (lease := queue.pop("w", now=NOW + 3))]
+    assert abs(started.count("alone") - started.count("newcomer")) <= 1
+
+
+@pytest.mark.parametrize("dedicated", [0, pytest.param(9, marks=is_a_gap)])
+def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue: MakeQueue, dedicated: int) -> None:
+    queue = make_queue(fair_by="tasks")
+    for user in "abc":
+        queue.push_batch([task(user) for _ in range(2000)], now=NOW)
+    queue.user("b").set_weight(4, now=NOW)
+    got = dict.fromkeys("abc", 0)
+    for number in range(200):
+        lease = queue.pop("shared", now=NOW + number)
+        assert lease is not None
+        got[lease.user_id] += 1
+        queue.finish(lease, took=1, now=NOW + number)
+        for _ in range(dedicated):
+            other = queue.pop("dedicated", ["a"], "*", now=NOW + number)
+            assert other is not None
+            queue.finish(other, took=1, now=NOW + number)
+    assert got["b"] / got["c"] == pytest.approx(4, rel=0.1)
