@@ -296,6 +296,7 @@ def _run_in_thread(runs: list[Run], guard: Guard, started: float, timeout: float
     def body() -> list[Outcome]:
         return run_batch(runs) if runs[0].definition.options.batch else [run_one(runs[0])]
 
+    database.tidy()
     try:
         return guarded(guard, started, timeout, body, lambda error: all_failed(runs, error, started))
     finally:

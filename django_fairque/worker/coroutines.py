@@ -37,6 +37,12 @@ async def cancel_all(tasks: Iterable[asyncio.Future[None]], again: float) -> Non
     await asyncio.gather(*all_of_them, return_exceptions=True)
 
 
+async def _tidy() -> None:
+    """As `database.tidy`, in the thread in which Django runs the queries of coroutines."""
+    if database.is_open_elsewhere():
+        await sync_to_async(database.tidy)()
+
+
 class Interrupted(Exception):  # noqa: N818 - says what was done to it
     """The coroutine was stopped from outside; ``kind`` says with what."""
 
@@ -59,13 +65,13 @@ class Stoppable(Stop):
         """What the coroutine returns."""
         stopped.set(self)
         self._task = asyncio.current_task()
+        await _tidy()  # before the limit begins: that thread may be busy with another's query
         timer = asyncio.get_running_loop().call_later(self._timeout, self.stop, self._on_timeout)
         try:
             return await self._begin()
         finally:
             timer.cancel()
-            if database.is_open_elsewhere():
-                await sync_to_async(database.tidy)()
+            await _tidy()
 
     def stop(self, kind: type[BaseException]) -> None:
         """On the loop: cancel the coroutine, once."""

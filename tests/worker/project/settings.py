@@ -12,6 +12,7 @@ DATABASES = {
     "default": {
         "ENGINE": os.environ.get("TEST_DATABASE_ENGINE", "django.db.backends.sqlite3"),
         "NAME": os.environ.get("TEST_DATABASE", ":memory:"),
+        "CONN_MAX_AGE": int(os.environ.get("TEST_CONN_MAX_AGE", "0")),
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
