@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import TypedDict
 
 from django_fairque.conf import get_config
 from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.options import InvalidOptionsError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,12 +21,29 @@ if TYPE_CHECKING:
     from django_fairque.conf.worker import WorkerConfig
     from django_fairque.engine.aio import AsyncFairQueue
     from django_fairque.engine.leasing import Users
+    from django_fairque.engine.options import Mistake
     from django_fairque.engine.queue import FairQueue
 
 Q = TypeVar("Q", bound="str | FairQueue | AsyncFairQueue")
 
 FENCE_MARGIN = 0.1
 """The part of a lease by which a worker that can't renew it ends before it does."""
+
+
+OPTIONS = {
+    "worker_id": "id",
+    "users": "assigned_users",
+    "steal": "steal_targets",
+    "concurrency": "max_concurrent_tasks",
+    "max_tasks": "max_tasks",
+    "max_memory_mb": "max_memory_mb",
+    "lease": "lease_seconds",
+    "poll": "poll_interval_seconds",
+    "timeout": "task_timeout_seconds",
+    "shutdown": "graceful_shutdown_timeout",
+    "handler": "handler",
+}
+"""Which option of `WorkerConfig` each argument takes the place of."""
 
 
 class WorkerArguments(TypedDict, total=False):
@@ -105,20 +124,12 @@ class WorkerOptions:
         unknown = sorted(arguments.keys() - WorkerArguments.__annotations__.keys())
         if unknown:
             raise TypeError(f"a worker has no argument {unknown[0]!r}")
-        changes = dict(arguments)
-        changes["slots"] = changes.pop("concurrency", None)
-        return cls.from_config(get_config().worker, queues=queues and tuple(queues), **changes)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        rest = {name: given.get(name) for name in ("worker_id", "burst")}
+        return cls.from_config(_config_with(given), queues=queues and tuple(queues), **rest)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queues", tuple(each_once(self.queues)))
-        if self.slots < 1:
-            raise ConfigurationError(f"concurrency must be at least 1 task at once, got {self.slots!r}")
-        if self.users != "*" and self.steal != "*":
-            both = sorted(set(self.users) & set(self.steal))
-            if both:
-                raise ConfigurationError(
-                    f"users and steal must not overlap: expected each user in one of them, {both[0]!r} is in both"
-                )
 
     @property
     def is_selective(self) -> bool:
@@ -135,14 +146,45 @@ class WorkerOptions:
         return self.lease * (1 - FENCE_MARGIN)
 
 
+def _config_with(given: Mapping[str, Any]) -> WorkerConfig:
+    """The configured worker with a class's arguments in place of its options, under the rules of these."""
+    config = get_config().worker
+    changes = {option: given[name] for name, option in OPTIONS.items() if name in given}
+    for name in ("users", "steal"):
+        if name in given and given[name] != "*":
+            changes[OPTIONS[name]] = _listed(given[name], name, 'user ids, or "*" for everyone')
+    try:
+        # Strict, because 2.0 or "2" for a number is what a text file or the environment may say; code has types.
+        return type(config).model_validate({**dict(config), **changes}, strict=True)
+    except InvalidOptionsError as error:
+        mistakes = [_of_argument(mistake) for mistake in error.mistakes]
+    raise InvalidOptionsError(mistakes)
+
+
+def _of_argument(mistake: Mistake) -> Mistake:
+    """A mistake in the words of whoever has written arguments, not options."""
+    arguments = {option: name for name, option in OPTIONS.items()}
+    option, *inside = mistake.path
+    problem = mistake.problem.replace("assigned_users", "users")
+    return replace(mistake, problem=problem, key=".".join((arguments[option], *inside)))
+
+
+def _listed(value: Any, name: str, what: str) -> list[Any]:
+    """The items of an argument. A text is not taken for the list of its letters."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        hint = f"; did you mean [{value!r}]?" if isinstance(value, str) else ""
+        raise ConfigurationError(f"{name}: expected a list of {what}; got {shown(value)}{hint}")
+    return list(value)
+
+
 def each_once(queues: Sequence[Q]) -> list[Q]:
     """Queues without those that are named again: what a worker knows of a queue it keeps by name.
 
     Raises:
-        ConfigurationError: different queues have one name.
+        ConfigurationError: different queues have one name, or it is no list.
     """
     found: dict[str, Q] = {}
-    for queue in queues:
+    for queue in _listed(queues, "queues", "queues"):
         name = queue if isinstance(queue, str) else queue.name
         first = found.setdefault(name, queue)
         if not (first is queue or first == queue):

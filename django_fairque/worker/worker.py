@@ -40,7 +40,7 @@ class Worker:
         lease, poll, timeout, shutdown: seconds.
         handler: the dotted path of a callable for bare payloads.
 
-    What is not given is taken from the configuration (``WorkerConfig``).
+    What is not given is taken from the configuration (``WorkerConfig``), whose rules are those of the arguments too.
 
     A process of one's own has limits that `fairque_worker` has not: whatever holds the interpreter for longer than
     a lease loses that lease, and no hard time limit can be enforced.
