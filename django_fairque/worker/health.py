@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from django_fairque.engine.errors import ConfigurationError
+
 EVERY = 1.0
 """Seconds between two writings. A file older than ten of these is that of a worker that hangs."""
 
@@ -26,9 +28,20 @@ class HealthFile:
         self._said: object = None
 
     def check(self) -> None:
-        """Raise `OSError` now if it can't be written."""
-        if self._path is not None:
+        """Raise `ConfigurationError` now if it can't be written."""
+        if self._path is None:
+            return
+        try:
             self._write({"status": "starting", "reasons": []})
+        except FileNotFoundError:
+            directory = self._path.parent
+            raise ConfigurationError(
+                f"--health-file {self._path}: the directory {directory} is missing; make it, or name another path"
+            ) from None
+        except OSError as error:
+            raise ConfigurationError(
+                f"--health-file {self._path} can't be written: {error.strerror or error}"
+            ) from error
 
     def update(self, now: float, reasons: list[str], facts: dict[str, Any]) -> None:
         """Write it if its time has come, or there is news."""
@@ -47,4 +60,8 @@ class HealthFile:
         assert self._path is not None  # noqa: S101 - the callers looked
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         beside.write_text(json.dumps({"time": time.time(), "pid": os.getpid(), **content}), encoding="utf-8")
-        beside.replace(self._path)
+        try:
+            beside.replace(self._path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
