@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext as _
 
 from django_fairque.conf import get_config
+from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.models import Undecodable
 
 if TYPE_CHECKING:
@@ -39,8 +40,18 @@ def redacted(value: Any, patterns: Iterable[str] | None = None) -> Any:
     Args:
         patterns: the words, in any case; those of ``FAIRQUE["REDACT"]`` when None.
     """
-    words = get_config().redact if patterns is None else patterns
+    words = _configured() if patterns is None else patterns
     return _redacted(value, tuple(word.casefold() for word in words), DEEPEST)
+
+
+def _configured() -> Iterable[str]:
+    """The words of ``FAIRQUE["REDACT"]``; while the configuration has mistakes the usual ones: pages have to tell of those."""
+    try:
+        return get_config().redact
+    except ConfigurationError:
+        from django_fairque.conf.models import Switches
+
+        return Switches().redact
 
 
 def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:
@@ -62,7 +73,7 @@ def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
     Args:
         patterns: as for `redacted`; with none, nothing is hidden.
     """
-    words = tuple(get_config().redact if patterns is None else patterns)
+    words = tuple(_configured() if patterns is None else patterns)
     if not words:
         return text
     text = _named(words).sub(rf"\1{HIDDEN}", text)

@@ -140,6 +140,17 @@ class TestSimple:
         assert 'class="fq-trouble" role="alert"' in answer.content.decode()
         assert took < 10, "a page never waits for a server: two seconds by design, and a slow machine"
 
+    @pytest.mark.parametrize("query", [{}, {"add": "1"}])
+    def test_a_configuration_with_mistakes_is_a_banner(
+        self, admin_client: Client, page: Any, query: dict[str, str], settings: Settings
+    ) -> None:
+        settings.FAIRQUE = {"REDIS": {"URI": "redis://127.0.0.1:1/0"}}
+        answer = admin_client.get(url(page.name), query)
+        assert answer.status_code == 200
+        text = answer.content.decode()
+        assert 'class="fq-trouble" role="alert"' in text
+        assert "mistakes in the configuration" in text
+
     def test_sends_a_bounded_number_of_commands(
         self, admin_client: Client, queue: FairQueue, redis: Any, page: Any
     ) -> None:

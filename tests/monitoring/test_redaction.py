@@ -151,3 +151,9 @@ def test_long_texts_take_no_longer_than_their_length(part: str) -> None:
     redacted_text(part)
     least = min(seconds(1000) for _ in range(5))
     assert min(seconds(20_000) for _ in range(3)) < max(100 * least, 0.05)
+
+
+def test_while_the_configuration_has_mistakes_the_usual_words_are_looked_for(settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URI": "redis://127.0.0.1:1/0"}, "REDACT": []}
+    assert redacted({"password": "x", "n": 1}) == {"password": HIDDEN, "n": 1}
+    assert redacted_text("password=x, n=1") == f"password={HIDDEN}, n=1"
