@@ -1,4 +1,5 @@
-"""Tasks by their names: two functions under one, schedules whose task can't be made, sending before a commit."""
+"""Tasks by their names: two functions under one, queues that are not declared, schedules whose task can't be made, sending
+before a commit."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 def check_tasks(**_: Any) -> list[CheckMessage]:
     """What is wrong between the registered tasks, and between them and the settings."""
     config = configured()
-    return [*_duplicates(), *(() if config is None else (*_schedules(config), *_early_sending(config)))]
+    return [
+        *_duplicates(),
+        *(() if config is None else (*_queues(config), *_schedules(config), *_early_sending(config))),
+    ]
 
 
 def _duplicates() -> Iterator[CheckMessage]:
@@ -31,6 +35,28 @@ def _duplicates() -> Iterator[CheckMessage]:
             f"two functions are registered as the task {name!r}: {first} and {second}",
             "Only one of them runs what either sends: rename one, or give it another name with @task(name=…).",
         )
+
+
+def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
+    from django_fairque.tasks import registry
+
+    for definition in filter(None, map(registry.find, registry.names())):
+        if problem := _queue_problem(config, definition.options.queue):
+            yield error(
+                "fairque.E016",
+                f"the task {definition.name!r} can't be enqueued: {problem}",
+                "Declare the queue in QUEUES, or name a declared one in the task.",
+            )
+
+
+def _queue_problem(config: FairQueueConfig, name: str) -> str:
+    from django_fairque.engine.errors import ConfigurationError
+
+    try:
+        config.queue_config(name)
+    except ConfigurationError as undeclared:
+        return str(undeclared)
+    return ""
 
 
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:

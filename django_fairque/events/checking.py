@@ -1,10 +1,13 @@
-"""What is wrong with a rule: fields that its model does not have, tasks that nobody has registered, calls that don't fit."""
+"""What is wrong with a rule: fields that its model does not have, tasks that nobody has registered, queues that are not
+declared, calls that don't fit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import FairQueueError
+from django_fairque.tasks.options import TaskOptions
+from django_fairque.tasks.queues import get_config
 
 from .event import M2M
 from .paths import problem_of
@@ -28,8 +31,20 @@ def _task_problems(rule: Rule) -> Iterator[str]:
         definition = rule.definition
         if rule.bind is None:
             definition.caller.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
+        _check_queue(definition.options.queue)
     except FairQueueError as error:
         yield str(error)
+
+
+def _check_queue(name: str) -> None:
+    if name == TaskOptions.queue:
+        return  # it is always declared, and events of it alone cost a process that starts no look at the configuration
+    from django_fairque.engine.options import InvalidOptionsError
+
+    try:
+        get_config().queue_config(name)
+    except InvalidOptionsError:
+        return  # which queues there are nobody knows, and another check tells of it
 
 
 def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:

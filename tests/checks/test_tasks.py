@@ -116,6 +116,27 @@ class TestDuplicates:
         assert ids(check({"QUEU": {}})) == ["E001", "E011"]
 
 
+class TestQueues:
+    SOURCE = ONE.replace("@task", '@task(queue="mial")')
+
+    def test_one_that_is_not_declared(self, check: Check, source: Source) -> None:
+        source.load(self.SOURCE)
+        (message,) = check({**HERE, "QUEUES": {"default": {}, "mail": {}}})
+        assert ids([message]) == ["E016"]
+        assert message.msg == (
+            "the task 'shop_tasks.work' can't be enqueued: queue 'mial' is not declared in QUEUES: expected one of "
+            "'default', 'mail'; did you mean 'mail'?"
+        )
+
+    def test_one_that_is(self, check: Check, source: Source) -> None:
+        source.load(self.SOURCE)
+        assert check({**HERE, "QUEUES": {"default": {}, "mial": {}}}) == []
+
+    def test_while_the_configuration_has_mistakes_nobody_knows(self, check: Check, source: Source) -> None:
+        source.load(self.SOURCE)
+        assert ids(check({**HERE, "QUEU": {}})) == ["E001"]
+
+
 class TestSchedules:
     def schedule(self, **keys: object) -> dict[str, object]:
         return {**HERE, "SCHEDULES": {"nightly": {"TASK": "shop_tasks.work", "EVERY": 60, **keys}}}

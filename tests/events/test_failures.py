@@ -181,6 +181,32 @@ class TestMistakes:
         (error,) = (each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020")
         assert "missing a required argument: 'b'" in error.msg
 
+    @pytest.mark.parametrize("of", ["the task", "the event"])
+    def test_a_queue_that_is_not_declared(
+        self, queue: FairQueue, settings: Settings, of: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"default": {}, "mail": {}}}
+
+        @task(name="send", queue="mial" if of == "the task" else "mail")
+        def send(pk: int) -> None: ...
+
+        on_create(Order, **({"queue": "mial"} if of == "the event" else {})).enqueue(send, "pk")  # type: ignore[arg-type]
+        (error,) = (each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020")
+        assert "queue 'mial' is not declared in QUEUES" in error.msg
+        assert "did you mean 'mail'?" in error.msg
+        assert "is switched off" in caplog.text
+        Order.objects.create()
+
+    def test_while_the_configuration_has_mistakes_no_event_is_blamed(self, settings: Settings) -> None:
+        settings.FAIRQUE = {"REDIS": {"URI": "redis://127.0.0.1:1/0"}}
+
+        @task(name="send", queue="mail")
+        def send(pk: int) -> None: ...
+
+        on_create(Order).enqueue(send, "pk")
+        assert events.rules()[0].is_on
+        assert "fairque.E020" not in {each.id for each in checks.run_checks(tags=["fairque"])}
+
     def test_what_is_right_is_no_mistake(self, work: AnyDefinition) -> None:
         on_save(Order, when=changed("customer") & field_is("customer__slug", "x"), user="customer__pk").enqueue(
             work, "customer__slug", "customer_id", "pk", "data", "_meta"
