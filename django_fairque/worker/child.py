@@ -47,7 +47,7 @@ def live(
 ) -> None:
     """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
     die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    ignore_the_terminal()
     sys.setswitchinterval(SWITCH_INTERVAL)
     core = _made(options, board, line, load)
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
@@ -57,6 +57,12 @@ def live(
     core.join()
     core.say_goodbye()
     _say(line, DONE)
+
+
+def ignore_the_terminal() -> None:
+    """Ctrl-C, or its end, reaches the whole group; the supervisor decides."""
+    for each in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
 
 
 def _made(options: WorkerOptions, board: Board, line: Connection, load: Callable[[WorkerOptions], None]) -> Core:

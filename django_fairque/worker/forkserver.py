@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 LARGEST = 65_536
 """Bytes of a message."""
-IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that may reach a whole group: its supervisor decides, and children without their parent would die."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,9 @@ def main(
     load: Callable[[WorkerOptions], None] = loading.load,
 ) -> None:
     """The whole life of the server; in a forked process, that of a child. ``load`` what is to be loaded first."""
-    as_before = {each: signal.signal(each, signal.SIG_IGN) for each in IGNORED}
+    child.ignore_the_terminal()
+    # It may reach the whole group, too, and children without their parent would die.
+    as_before = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN)}
     child.die_with(supervisor)
     inherited = conversations()
     _load(options, load)

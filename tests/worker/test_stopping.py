@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,20 @@ def test_a_running_task_may_end_and_the_others_stay(
     states = queue.get_stats().states
     assert (states["finished"], states["queued"], states["started"]) == (2, 18, 0)
     assert all(task.delivery == 0 for task in queue.tasks(TaskState.QUEUED).items)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_what_a_terminal_sends_to_the_group_is_the_supervisors_alone(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, number: signal.Signals
+) -> None:
+    worker = start_worker("--processes", "2", "--concurrency", "1").wait_ready(2)
+    ids = [push("nap", 1.0) for _ in range(2)]
+    eventually(lambda: len(told(redis, STARTED)) == 2)
+    os.killpg(worker.pid, number)
+    assert worker.wait() == 0
+    assert len(told(redis, STARTED)) == len(told(redis, ENDED)) == 2
+    assert [queue.get_task(task_id).state for task_id in ids] == [TaskState.FINISHED] * 2
+    assert "died" not in worker.log
 
 
 def test_what_does_not_end_in_time_is_given_back(
