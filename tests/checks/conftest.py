@@ -12,6 +12,7 @@ from django.core.checks import run_checks
 
 from django_fairque.conf import reset_config
 from django_fairque.engine.diagnosis import findings, server_infos
+from django_fairque.tasks import registry
 from tests import house
 from tests.servers import BINARY_VARIABLE
 
@@ -44,6 +45,7 @@ def anchors() -> set[str]:
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("FAIRQUE_") and name != BINARY_VARIABLE]:
         monkeypatch.delenv(name)
+    monkeypatch.setattr(registry, "_tasks", {})  # what other tests have declared is not looked at
     reset_config()
     yield
     reset_config()

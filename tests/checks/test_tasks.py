@@ -31,11 +31,6 @@ FACTORY = (
 )
 
 
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_tasks", {})
-
-
 class Source:
     """A module that a test writes, imports and writes again."""
 
