@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from . import registry, sending
 from .attribution import knowing_user
@@ -90,6 +90,13 @@ class Sendable(Generic[P]):
 
         self.caller.bind(args, kwargs)
         return Step(self._step, self.name, self.options, args, dict(kwargs))
+
+    if not TYPE_CHECKING:  # for a type checker each of these is a mistake without them
+
+        def _refuse(self, _: object) -> NoReturn:
+            raise TaskUsageError(f">>, << and | take steps and pipelines, such as task.s(…), got {self!r:.100}")
+
+        __rshift__ = __rrshift__ = __lshift__ = __rlshift__ = __or__ = __ror__ = _refuse
 
     def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
         return self.caller.build(options, args, kwargs, get_config().queue_config(options.queue))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_fairque.engine.graphs import check_graph, cycle_error, find_cycle
 from django_fairque.engine.ids import new_task_id
@@ -23,7 +24,7 @@ from .handles import Handle
 from .options import SENDABLE, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -254,8 +255,11 @@ def chain(*pipelines: Pipeline) -> Pipeline:
     return _reduced("chain", pipelines, lambda left, right: left >> right)
 
 
-def group(pipelines: Iterable[Pipeline]) -> Pipeline:
-    """Side by side, as ``a | b | c``, for any number of them."""
+def group(pipelines: Iterable[Pipeline], *loose: NoReturn) -> Pipeline:
+    """Side by side, as ``a | b | c``, for any number of them: ``group([a, b, c])``."""
+    if loose or not isinstance(pipelines, Iterable):
+        got = ", ".join(map(repr, (pipelines, *loose)))
+        raise TaskUsageError(f"group() takes one list, such as group([a.s(…), b.s(…)]), got {got:.200}")
     given = _checked("group", list(pipelines))
     return Pipeline(
         [step for each in given for step in each.steps],

@@ -174,6 +174,49 @@ class TestMistakes:
         with pytest.raises(TaskUsageError, match="at least one"):
             chain()
 
+    @pytest.mark.parametrize(
+        "build",
+        [
+            lambda step, bare: step >> bare,
+            lambda step, bare: step << bare,
+            lambda step, bare: step | bare,
+            lambda step, bare: bare >> step,
+            lambda step, bare: bare << step,
+            lambda step, bare: bare | step,
+            lambda step, bare: bare >> bare,
+            lambda step, bare: bare << bare,
+            lambda step, bare: bare | bare,
+            lambda step, bare: (step | step) >> bare,
+            lambda step, bare: bare >> (step | step),
+            chain,
+            lambda step, bare: group([step, bare]),
+        ],
+    )
+    @pytest.mark.parametrize("batch", [False, True])
+    def test_a_task_that_is_not_called(self, steps: Steps, build: Callable[..., Pipeline], batch: bool) -> None:
+        if batch:
+
+            @task(batch=5)
+            def bare(items: list[int]) -> None: ...
+        else:
+
+            @task
+            def bare() -> None: ...
+
+        with pytest.raises(
+            TaskUsageError, match=r"takes? steps and pipelines, such as task\.s\(…\), got <task '.*bare'>"
+        ):
+            build(steps["a"], bare)
+
+    def test_a_group_of_loose_steps(self, steps: Steps) -> None:
+        words = r"group\(\) takes one list, such as group\(\[a\.s\(…\), b\.s\(…\)\]\), got "
+        with pytest.raises(TaskUsageError, match=words + r"<step .*\('a'\)>, <step .*\('b'\)>$"):
+            group(steps["a"], steps["b"])  # type: ignore[arg-type]
+        with pytest.raises(TaskUsageError, match=words + r"\[<step .*\('a'\)>\], \[<step .*\('b'\)>\]$"):
+            group([steps["a"]], [steps["b"]])  # type: ignore[arg-type]
+        with pytest.raises(TaskUsageError, match=words + r"<step .*\('a'\)>$"):
+            group(steps["a"])  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("bad", [{"depends_on": "an id"}, {"depends_on": [7]}, {"on_dependency_failure": "maybe"}])
     def test_options(self, steps: Steps, bad: dict[str, Any]) -> None:
         with pytest.raises(TaskUsageError):
