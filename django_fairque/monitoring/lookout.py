@@ -123,7 +123,8 @@ class Lookout(Generic[T]):
         if troubles != self._told:
             for name, words in troubles.items():
                 if self._told.get(name) != words:
-                    logger.warning("queue %s: %s: %s", name, words, why)
+                    reason = str(why)
+                    logger.warning("queue %s: %s", name, reason if reason.startswith(words) else f"{words}: {reason}")
             if not troubles:
                 logger.info("all queues can be read again")
             self._told = dict(troubles)

@@ -137,6 +137,7 @@ def test_a_change_is_logged_once(server: Server, redis: Redis, caplog: pytest.Lo
     told = [(each.levelname, each.getMessage()) for each in caplog.records]
     assert [level for level, _ in told] == ["WARNING", "WARNING", "INFO"]
     assert told[0][1].startswith("queue default: the server can't be reached: ")
+    assert told[0][1].count("the server can't be reached") == 1
     assert told[2][1] == "all queues can be read again"
 
 
