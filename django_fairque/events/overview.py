@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.options import InvalidOptionsError
 from django_fairque.engine.records import EventCount
 
 from . import registry
@@ -63,6 +64,8 @@ def _counts(
 def _counts_of(name: str, queue_of: Callable[[str], FairQueue]) -> tuple[dict[str, EventCount], str]:
     try:
         return queue_of(name).event_counts(), ""
+    except InvalidOptionsError:
+        raise  # of the project, not of this queue
     except FairQueueError as error:
         return {}, str(error)
 

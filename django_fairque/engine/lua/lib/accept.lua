@@ -101,7 +101,6 @@ local function write_item(item, run)
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1)) -- strictly growing: exact FIFO within one bulk push
   item.ready = EPOCH + stat.stamp
   if item.before then
-    redis.call('DEL', history_key(item.id))
     if item.before.state == 'failed' then count('lying:' .. (item.before.raw.failure or 'failed'), -1) end
     -- One that is canceled again stays where it is: removals are written after additions.
     if not (item.dropped and item.before.state == 'canceled') then zrem(K['state:' .. item.before.state], item.id) end

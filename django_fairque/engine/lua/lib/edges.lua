@@ -93,7 +93,7 @@ local function touch_dependencies(run)
       item.waited = true
     end
     if item.before and item.before.raw.run then touch(run_key(item.before.raw.run)) end
-    if item.dropped or item.before then touch(history_key(item.id)) end
+    if item.dropped then touch(history_key(item.id)) end
     if item.blockers and not item.dropped and #item.blockers > 0 then
       item.is_blocked = true
       touch(blocked_key(item.id))

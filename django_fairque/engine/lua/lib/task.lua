@@ -23,7 +23,8 @@ local function read_task(id)
     started = tonumber(raw.started),
     cost = tonumber(raw.cost),
     sla = tonumber(raw.sla),
-    expires = not raw.started and tonumber(raw.expires) or nil, -- it is about the first start
+    -- Of one that has begun it says nothing any more.
+    expires = not raw.started and tonumber(raw.expires) or nil,
   }
 end
 
