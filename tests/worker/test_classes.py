@@ -346,11 +346,14 @@ def test_many_short_tasks_keep_two_calls_on_their_way(
         make(puller, call)
 
     monkeypatch.setattr(Puller, "make", noted)
-    push_many(queue, 4000)
-    Worker(burst=True).run()
-    assert sorted(tasks["plain"]) == list(range(4000))
+    rounds = 0
+    while rounds < 20 and len(makers) < 2:  # one begins when there are many to report, which is a matter of the machine
+        push_many(queue, 4000)
+        Worker(burst=True).run()
+        rounds += 1
+    assert sorted(tasks["plain"]) == sorted([*range(4000)] * rounds)
     assert makers == {"fairque-puller-default", "fairque-second-default"}
-    assert queue.get_stats().states["finished"] == 4000
+    assert queue.get_stats().states["finished"] == 4000 * rounds
     assert queue.workers() == []
     assert queue.check_invariants() == []
 
