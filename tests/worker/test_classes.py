@@ -257,8 +257,8 @@ def test_a_worker_that_was_stopped_is_handed_nothing(
 def test_canceled_tasks_are_stopped(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
-    thread = in_thread(Worker(burst=True, lease=0.6))
     ids = [push("long", 1), push("long_awaited", 2)]
+    thread = in_thread(Worker(burst=True, lease=0.6))
     eventually(lambda: tasks["plain"] and tasks["awaited"])
     for task_id in ids:
         queue.cancel(task_id)
