@@ -69,3 +69,34 @@ def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue:
             assert other is not None
             queue.finish(other, took=1, now=NOW + number)
     assert got["b"] / got["c"] == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.parametrize("moves", [False, pytest.param(True, marks=is_a_gap)])
+def test_a_move_between_groups_with_tasks_running_credits_nobody(make_queue: MakeQueue, moves: bool) -> None:
+    queue = make_queue(fair_by="time")
+    queue.user("member").set_group("group", now=NOW)
+    queue.push_batch([task("mover") for _ in range(30)], now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.finish(lease, took=3600, now=NOW)  # so the next ones are expected to take an hour
+    leases = queue.pop_batch(10, "w", ["mover"], lease=9e4, now=NOW)
+    queue.user("mover").pause(now=NOW)
+    for user in ("member", "alone"):
+        queue.push_batch([task(user) for _ in range(300)], now=NOW)
+    _serve_one_by_one(queue, 10)
+    if moves:
+        queue.user("mover").set_group("group", now=NOW)
+    queue.settle([Outcome.release(lease) for lease in leases], now=NOW)
+    got = _serve_one_by_one(queue, 200)
+    assert abs(got.count("member") - got.count("alone")) <= 2
+
+
+def _serve_one_by_one(queue: FairQueue, times: int) -> list[str]:
+    """The users of tasks of ten seconds."""
+    users = []
+    for _ in range(times):
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        users.append(lease.user_id)
+        queue.finish(lease, took=10, now=NOW)
+    return users
