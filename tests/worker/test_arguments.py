@@ -1,0 +1,119 @@
+"""What `Worker` and `AsyncWorker` may be given, and what they say of the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.queue import FairQueue
+from django_fairque.worker import AsyncWorker, Worker
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from tests.servers import Server
+
+NO_HANDLER: list[Any] = []
+"""Not callable."""
+
+
+@pytest.fixture(autouse=True)
+def project(server: Server, settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}}
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_mistakes_are_named(kind: type[Worker | AsyncWorker]) -> None:
+    with pytest.raises(ConfigurationError, match="at least one queue"):
+        kind([])
+    with pytest.raises(TypeError, match="no argument 'threads'"):
+        kind(threads=3)  # type: ignore[call-arg]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"queues": "default"}, "queues: expected a list of queues; got 'default'; did you mean ['default']?"),
+    ({"queues": 5}, "queues: expected a list of queues; got 5"),
+    ({"users": "ann"}, "users: expected a list of user ids, or \"*\" for everyone; got 'ann'; did you mean ['ann']?"),
+    ({"steal": "ann"}, "steal: expected a list of user ids, or \"*\" for everyone; got 'ann'; did you mean ['ann']?"),
+    ({"users": 5}, 'users: expected a list of user ids, or "*" for everyone; got 5'),
+    ({"users": ["ann", ""]}, "users.1: expected a user id: a non-empty text of at most 256 bytes; got ''"),
+    ({"users": ["*", "ann"]}, 'users: expected "*" alone or user ids; got "*" beside 1 more'),
+    (
+        {"users": ["ann", "bob"], "steal": ["bob"]},
+        "steal: expected users that are not in users; got 'bob', who is in both",
+    ),
+    (
+        {"users": "*", "steal": ["ann"]},
+        'steal: expected nothing here, because users is "*" and leaves nobody to steal from',
+    ),
+    ({"concurrency": 0}, "concurrency: expected a whole number from 1 to 1000; got 0"),
+    ({"concurrency": 2.0}, "concurrency: expected a whole number from 1 to 1000; got 2.0"),
+    ({"concurrency": True}, "concurrency: expected a whole number from 1 to 1000; got True"),
+    ({"lease": 0}, "lease: expected a number of seconds greater than 0 and at most 315360000 (ten years); got 0"),
+    ({"lease": -1}, "lease: expected a number of seconds greater than 0"),
+    ({"poll": 0}, "poll: expected a number of seconds greater than 0"),
+    ({"timeout": 0}, "timeout: expected a number of seconds greater than 0"),
+    ({"shutdown": -1}, "shutdown: expected a number of seconds from 0"),
+    ({"max_tasks": -1}, "max_tasks: expected a whole number of tasks, at least 0 (0: no limit); got -1"),
+    ({"max_memory_mb": -1}, "max_memory_mb: expected a whole number of megabytes, at least 0 (0: no limit); got -1"),
+    (
+        {"handler": "handle"},
+        "handler: expected the dotted path of a callable, such as \"shop.tasks.handle\"; got 'handle'",
+    ),
+    ({"worker_id": ""}, "worker_id: expected a name without spaces and commas; got ''"),
+]
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+@pytest.mark.parametrize(("arguments", "text"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
+def test_an_argument_that_can_not_be_is_named_at_once(
+    kind: type[Worker | AsyncWorker], arguments: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        kind(**arguments)
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_several_wrong_arguments_are_named_together(kind: type[Worker | AsyncWorker]) -> None:
+    with pytest.raises(ConfigurationError, match=r"(?s)- poll: expected .*- lease: expected "):
+        kind(lease=0, poll=0)
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_users_may_be_named_as_in_the_configuration(kind: type[Worker | AsyncWorker]) -> None:
+    assert kind(users=["*"]).options.users == "*"
+    assert kind(users=["ann"], steal=["*"]).options.steal == "*"
+    assert kind(users={"ann": 1}.keys()).options.users == ("ann",)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="because users is"):
+        kind(users=["*"], steal=["ann"])
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_what_is_not_given_is_configured(kind: type[Worker | AsyncWorker], settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"ASSIGNED_USERS": ["ann"], "LEASE_SECONDS": 20}}
+    options = kind(worker_id="me", steal=("bob",), poll=2, max_tasks=0).options
+    assert (options.worker_id, options.users, options.steal, options.lease) == ("me", ("ann",), ("bob",), 20.0)
+    assert (options.poll, options.queues, options.burst) == (2.0, ("default",), False)
+    with pytest.raises(
+        ConfigurationError, match="steal: expected users that are not in users; got 'ann', who is in both"
+    ):
+        kind(steal=["ann"])
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_a_queue_that_is_named_twice_is_served_once(kind: type[Worker | AsyncWorker], queue: FairQueue) -> None:
+    assert kind(["default", "mail", "default"]).options.queues == ("default", "mail")
+    other: Any = (FairQueue if kind is Worker else AsyncFairQueue)(queue.client, "mail")
+    assert kind([other, "default", other]).options.queues == ("mail", "default")
+    with pytest.raises(ConfigurationError, match="two that are called 'mail'"):
+        kind([other, "mail"])
+
+
+def test_a_handler_that_is_none_is_named() -> None:
+    for path in ("no.such", f"{__name__}.nothing", f"{__name__}.NO_HANDLER"):
+        with pytest.raises(ConfigurationError, match="handler: "):
+            Worker(handler=path)
