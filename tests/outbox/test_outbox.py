@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
@@ -79,46 +78,6 @@ class TestTransaction:
         enqueue(1)
         task_pushed.disconnect(receiver)
         assert with_rows == [0]
-
-    def test_what_waits_can_be_canceled(self, queue: FairQueue) -> None:
-        with transaction.atomic():
-            result = enqueue(1)
-            assert result.cancel() is True
-            assert rows() == []
-        assert arrived(queue) == []
-
-    def test_of_a_graph_one_can_be_canceled(self, queue: FairQueue) -> None:
-        with transaction.atomic():
-            parent = enqueue("parent")
-            one = enqueue("one", depends_on=[parent])
-            enqueue("other", depends_on=[parent])
-            enqueue("anyhow", depends_on=[one], on_dependency_failure="run")
-            assert one.cancel()
-            assert not one.cancel()
-        assert arrived(queue) == ["parent", "anyhow"]
-        assert arrived(queue) == ["other"]
-        assert rows() == []
-
-    def test_of_a_run_some_can_be_canceled(self, queue: FairQueue) -> None:
-        @task(name="step")
-        def step(name: str) -> None: ...
-
-        with transaction.atomic():
-            together = (step.s("first") | step.s("second")).enqueue()
-            assert together.results[0].cancel()
-            behind = (step.s("third") >> step.s("fourth")).enqueue()
-            assert behind.results[1].cancel()
-            canceled = (step.s("fifth") >> step.s("sixth")).enqueue()
-            assert canceled.cancel() == 2
-        assert sorted(lease.payload["args"][0] for lease in queue.pop_batch(9, "w")) == ["second", "third"]
-        assert queue.get_stats().states["deferred"] == 0
-        assert rows() == []
-
-    def test_and_from_a_coroutine(self, queue: FairQueue) -> None:
-        with transaction.atomic():
-            result = enqueue(1)
-            assert async_to_sync(result.acancel)() is True
-        assert arrived(queue) == []
 
     def test_everything_about_a_task_is_kept(self, queue: FairQueue) -> None:
         with transaction.atomic():
