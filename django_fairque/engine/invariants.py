@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .edges import check_dependencies, check_runs
 from .records import FailureType, TaskState
-from .rings import check_groups, check_rings
+from .rings import CHARGED, check_groups, check_rings, differs
 from .snapshot import Snapshot, Violation, name_of, take_snapshot
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ SQUATTED = "type"
 """The invariant that keys have the types of lua/README.md; a person must remove what has not, before anything is mended."""
 BAND = 1e15
 """One priority's room in a normal queue's score, as in lua/lib/base.lua."""
+EPOCH = 1735689600000000
+"""From when moments are counted there, in microseconds."""
 
 
 def check_invariants(commands: Commands) -> Steps[list[Violation]]:
@@ -140,19 +142,23 @@ def _waiting(snapshot: Snapshot) -> dict[str, Counter[str]]:
         if state == "queued":
             field_name = "ready:" + name_of(record.get(b"priority", b""))
         if field_name:
-            waiting.setdefault(user, Counter())[field_name] += 1
+            counter = waiting.setdefault(user, Counter())
+            counter[field_name] += 1
+            if state == "started":
+                counter["expected"] += int(float(record.get(b"cost", 0)))
+                counter["begun"] += int(float(record.get(b"started", 0))) - EPOCH
     return waiting
 
 
 def _users(snapshot: Snapshot, prefix: str, waiting: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    counted = ("sched", "deferred", "run", *(f"ready:{priority}" for priority in range(1, 7)))
+    counted = ("sched", "deferred", "run", *CHARGED, *(f"ready:{priority}" for priority in range(1, 7)))
     for user in snapshot.users.keys() | waiting.keys():
         record = snapshot.users.get(user, {})
         real = waiting.get(user, Counter())
         key = f"{prefix}user:{user}"
         for field_name in counted:
             says = int(float(record.get(field_name.encode(), 0)))
-            if says != real[field_name]:
+            if differs(field_name, says, real[field_name]):
                 detail = f"{field_name} is {says}, there are {real[field_name]}"
                 yield Violation("user counts", key, detail, ("user", user, f"{field_name}:{real[field_name] - says}"))
         if (b"held" in record) != (user in snapshot.registry("throttled")):

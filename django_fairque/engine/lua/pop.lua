@@ -8,7 +8,7 @@
 --         there are no other shards), 1 if there are new messages for other shards, then 18 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; with groups of users 4 more for one, and for each
 --         group of a batch; the same for any number of users and groups
--- include base ring group user lately task deps maintain take fetch
+-- include base ring group user lately task deps maintain beside take fetch
 local limit = tonumber(ARGV[A])
 
 start_due_if_needed()

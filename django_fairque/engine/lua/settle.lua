@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then 18 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include base ring group user lately task deps maintain take fetch
+-- include base ring group user lately task deps maintain beside take fetch
 local STRIDE = 7
 local size = tonumber(ARGV[A])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -24,13 +24,14 @@ local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = 0, 1, 2, 3, 4, 5
 local function read_run(id)
   local key = task_key(id)
   local found = redis.call('HMGET', key, 'state', 'user', 'priority', 'token', 'done', 'worker', 'started', 'cost', 'ready',
-    'created', 'waited')
+    'created', 'waited', 'beside')
   local priority = tonumber(found[3])
   if not (found[1] and found[2] and priority and priority >= 1 and priority <= 6) then return nil end
   return {
     id = id, key = key, state = found[1], user = found[2], priority = priority, token = tonumber(found[4]),
     done = found[5], worker = found[6] or '', started = tonumber(found[7]),
     cost = tonumber(found[8]), ready = tonumber(found[9]) or tonumber(found[10]) or now, waited = found[11],
+    is_beside = found[12] == '1',
     u = false, index = 0, took = false, body = '',
   }
 end

@@ -3,6 +3,8 @@
 local fetch, next_place
 do
 
+local BY_LIST, IN_TURN, NOTHING = { 'beside', '1' }, { 'beside', '0' }, {}
+
 local function append_lease(reply, t, payload, lease_end)
   local raw, n = t.raw, #reply
   reply[n + 1], reply[n + 2], reply[n + 3] = t.id, t.token_text or raw.token, exact(t.deliveries)
@@ -101,7 +103,8 @@ function fetch(reply, limit, at)
     t.deliveries = t.deliveries + 1
     zrem(K['state:queued'], t.id)
     redis.call('HSET', t.key, 'state', 'started', 'token', t.token_text, 'worker', worker,
-      'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost))
+      'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost),
+      unpack(t.is_beside and BY_LIST or t.raw.beside and IN_TURN or NOTHING))
     append_lease(reply, t, payloads[i], lease_end_text)
     if deadline_of(t) < now then
       count('sla_violated', 1)

@@ -3,7 +3,9 @@
 -- A ring holds who can be served now, by position. Users and groups stand in the shard's ring beside each other, a group's
 -- members in the group's own. Who stands in a ring has a `tag` (its virtual start tag), a `weight`, an `entry` (its name
 -- there) and a `floor`, whose ring it is: the shard's counters (`stat`), or the group. A floor keeps its virtual time
--- (`vtime`), the last place in the order of arrival (`arrival`) and how much was started (`started`).
+-- (`vtime`), the last place in the order of arrival (`arrival`) and how much was started (`started`). The virtual time is the
+-- furthest that anyone had got to when its turn came: what was `expected` of running tasks counts as far as they have run, for
+-- a guess that was too high is taken back when they end, and the virtual time is not.
 --   Coming back behind the virtual time, one starts at the virtual time (what it did not use is gone) and stands
 --   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
 --   Refunded to before the virtual time, one stands at the virtual time: still after any newcomer.
@@ -59,16 +61,13 @@ local function join_ring(one)
   if one.tag < floor.vtime then
     local before = one.tag
     set(one, 'tag', arrive(floor))
+    set(one, 'beside', 0) -- it has been forgotten with all else
     -- Before anything has been served nobody is behind, so nobody is owed a credit.
     position = floor.started > 0 and math.max(before, one.tag - credit()) or one.tag
   end
   if is_spread and floor == stat then position = math.min(position, one.tag - step_at(one.tag) / 2) end
   zadd(ring_of(floor), position, one.entry)
   if floor == stat or can_be_served(floor) then ring_grew = true end
-end
-
-local function ring_position(one)
-  return one.tag < one.floor.vtime and arrive(one.floor) or one.tag
 end
 
 -- Who is served or not, and where, after what was changed: the only place where anyone comes into a ring or leaves it.
@@ -82,22 +81,49 @@ local function take_place(one)
     if one.floor ~= stat then add(one.floor, 'ready', 1) end
     join_ring(one)
   elseif served and one.tag ~= one.was_tag then
-    zadd(ring_of(one.floor), ring_position(one), one.entry)
+    if one.tag < one.floor.vtime then
+      set_floor(one.floor, 'vtime', one.tag)
+      set_floor(one.floor, 'arrival', one.tag)
+    end
+    zadd(ring_of(one.floor), one.tag, one.entry)
   end
 end
 
--- One task of this cost is handed out.
-local function advance(one, cost)
-  set_floor(one.floor, 'vtime', math.max(one.floor.vtime, one.tag))
-  set(one, 'tag', one.tag + cost / one.weight)
-  add(one, 'run', 1)
+-- What its running tasks have taken until now, all together.
+local function elapsed(one)
+  if fair_by_tasks then return one.expected end -- each is used up as it is handed out
+  return math.max(0, one.run * (now - EPOCH) - one.begun)
+end
+
+-- How far it has got: its tag without what its running tasks have not used yet.
+local function reached(one) return one.tag - math.max(0, one.pending - elapsed(one)) / one.weight end
+
+-- Running tasks become more or fewer; `used` is what is certain of them from now on. The others are taken for what was
+-- expected of them, or for what they have taken, if that is more: so nobody falls back behind where it was.
+local function account(one, tasks, cost, begun, used)
+  local before, has_none = one.pending, one.run + tasks <= 0
+  add(one, 'run', tasks)
+  set(one, 'expected', has_none and 0 or math.max(0, one.expected + cost))
+  set(one, 'begun', has_none and 0 or one.begun + begun) -- exact up to some 150 tasks: nothing is to be left of it
+  set(one, 'pending', has_none and 0 or math.max(one.expected, elapsed(one)))
+  set(one, 'tag', one.tag + (used + one.pending - before) / one.weight)
+end
+
+-- One task of this cost is handed out: in its turn, or by a list to one who would not have been next.
+local function advance(one, cost, is_in_turn)
+  if is_in_turn then set_floor(one.floor, 'vtime', math.max(one.floor.vtime, reached(one))) end
+  account(one, 1, cost, now - EPOCH, 0)
+  if fair_by_tasks and not is_in_turn then add(one, 'beside', cost / one.weight) end
   add(one, 'started', 1)
 end
 
--- One task has ended, and this is what it cost more than was expected (or less).
-local function correct(one, difference)
-  add(one, 'run', -1)
-  if difference ~= 0 then set(one, 'tag', one.tag + difference / one.weight) end
+-- One task that was handed out at that moment has ended, and this is what it really cost. What is given back has moved the
+-- virtual time, and others have begun there: who had it comes back to where they are, and not before them.
+local function correct(one, cost, moment, used, is_beside)
+  local tag = one.tag
+  account(one, -1, -cost, EPOCH - moment, used)
+  if is_beside then add(one, 'beside', (fair_by_tasks and used - cost or used) / one.weight) end
+  if used == 0 and one.tag < one.floor.vtime then set(one, 'tag', math.min(tag, arrive(one.floor))) end
 end
 
 local function reweigh(one, weight) -- what it is ahead of the virtual time was measured with the old weight

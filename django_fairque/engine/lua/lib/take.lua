@@ -12,7 +12,8 @@ each_call(function() taken, expired, dropped_ids, is_held_back = {}, {}, {}, fal
 local take_from, remove_taken -- all else here is its own: a script has room for 200 names
 do
 
-local begin, until_then
+local begins, until_then -- by floor: where one begins who has come since its last turn and would begin before it
+local is_in_turn -- those who are next are served, and not those of a list
 
 local take_one
 do
@@ -176,8 +177,9 @@ function next_member(g)
       if line.at > 0 then set_ready_right(g) end
       return nil
     else
-      local u = load_user((heap_pop(line.heap)))
-      if u.floor == g and can_be_served(u) then return u end
+      local name, position = heap_pop(line.heap)
+      local u = load_user(name)
+      if u.floor == g and can_be_served(u) then return u, position end
       if u.floor ~= g or not u.was_served then
         zrem(g.ring, u.entry)
         stale = stale + 1
@@ -188,26 +190,43 @@ end
 
 end
 
+-- Who has come since its last turn begins where those are whom it is served beside.
+local function begin_late(one, position)
+  local begin = begins[one.floor]
+  if begin and one.tag < begin and position < one.tag then
+    if is_in_turn then
+      if stat.vtime < begin then set_stat('vtime', begin) end
+      set(one, 'tag', arrive(stat))
+    else
+      set(one, 'tag', begin)
+      begins[one.floor] = begin + step_at(begin)
+    end
+  end
+  if not is_in_turn then beside.served(one) end
+end
+
 -- One task of whoever's turn it is.
 local function take_turn()
   local one, position = heap_pop(heap)
-  if one.tag < begin and position < one.tag then
-    if stat.vtime < begin then set_stat('vtime', begin) end
-    set(one, 'tag', arrive(stat))
-  end
+  begin_late(one, position)
   local u, g = one, nil
-  if one.members then u, g = next_member(one), one end
+  if one.members then
+    local inner
+    u, inner = next_member(one)
+    if u then begin_late(u, inner) end
+    g = one
+  end
   if not u then return end
   local t = take_one(u)
   if t then
-    t.cost = charge(u)
+    t.cost, t.is_beside = charge(u, is_in_turn), not is_in_turn
     note_wait(u, math.max(0, now - t.ready))
     taken[#taken + 1] = t
   else
     set(u, 'tag', u.tag) -- to be saved
   end
-  if can_be_served(u) then heap_push(g and g.line.heap or heap, ring_position(u), g and u.name or u) end
-  if g and can_be_served(g) then heap_push(heap, t and ring_position(g) or position, g) end
+  if can_be_served(u) then heap_push(g and g.line.heap or heap, u.tag, g and u.name or u) end
+  if g and can_be_served(g) then heap_push(heap, t and g.tag or position, g) end
 end
 
 -- Whoever stands up to `horizon`: beyond it others may come first who have not been read.
@@ -222,7 +241,7 @@ end
 -- A user or a group, and its place in the ring, as long as it is to be served at all.
 local function line_up(one, position)
   if not can_be_served(one) then return false end
-  heap_push(heap, one.tag == one.was_tag and position or ring_position(one), one)
+  heap_push(heap, one.tag == one.was_tag and position or one.tag, one)
   return true
 end
 
@@ -251,6 +270,10 @@ local function take_from_ring(limit)
   end
 end
 
+local function line_up_listed(one, position)
+  if line_up(one, position) and not is_in_turn then beside.note(one, position) end
+end
+
 -- Members of groups that are in a list: each behind its group, which stands where it always does.
 local function line_up_members(names)
   local lines, standing, entries = {}, {}, {}
@@ -274,9 +297,12 @@ local function line_up_members(names)
       g.line.is_read = true
     end
     for n, at in ipairs(redis.call('ZMSCORE', g.ring, unpack(lines[g]))) do
-      if at then heap_push(g.line.heap, tonumber(at), lines[g][n]) end
+      if at then
+        heap_push(g.line.heap, tonumber(at), lines[g][n])
+        if not is_in_turn then beside.note(load_user(lines[g][n]), tonumber(at)) end
+      end
     end
-    if is_new and positions[i] then line_up(g, tonumber(positions[i])) end
+    if is_new and positions[i] then line_up_listed(g, tonumber(positions[i])) end
   end
 end
 
@@ -285,7 +311,7 @@ local function take_from_list(limit, at, size)
     local last = math.min(first + CHUNK - 1, at + size - 1)
     local positions = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
     for i, position in ipairs(positions) do
-      if position then line_up(load_user(ARGV[first + i - 1]), tonumber(position)) end
+      if position then line_up_listed(load_user(ARGV[first + i - 1]), tonumber(position)) end
     end
     if stat.groups > 0 then
       local members = {}
@@ -295,16 +321,21 @@ local function take_from_list(limit, at, size)
       line_up_members(members)
     end
   end
+  for _, floor in ipairs(beside.floors) do begins[floor] = beside.first(floor) end
   take(limit)
+  beside.take_off()
   for _, g in ipairs(group_order) do g.line = nil end
 end
 
 -- A list of users in ARGV: its length (or '*') and then its members; the two places, or ''. Returns where the next argument is.
 function take_from(limit, at, begin_text, until_text)
-  begin = tonumber(begin_text) or -math.huge
+  begins = { [stat] = tonumber(begin_text) }
+  beside.clear()
   -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
   until_then = until_text ~= '' and tonumber(until_text) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
-  if ARGV[at] == '*' then
+  local is_all = ARGV[at] == '*'
+  is_in_turn = is_all or is_spread
+  if is_all then
     if #taken < limit then take_from_ring(limit) end
     return at + 1
   end

@@ -22,6 +22,7 @@ local function read_task(id)
     died = tonumber(raw.died) or 0,
     started = tonumber(raw.started),
     cost = tonumber(raw.cost),
+    is_beside = raw.beside == '1',
     sla = tonumber(raw.sla),
     -- Of one that has begun it says nothing any more.
     expires = not raw.started and tonumber(raw.expires) or nil,
@@ -206,7 +207,7 @@ local function end_lease(u, t, took, is_run)
   zrem(K['state:started'], t.id)
   srem(leases_key(t.worker), t.id)
   took = took or math.max(0, now - (t.started or now))
-  settle_charge(u, t.cost or 0, took, is_run)
+  settle_charge(u, t, took, is_run)
   note_work(u, took)
   if is_run then
     local waited = math.max(0, (t.started or now) - t.ready)

@@ -26,7 +26,7 @@ local function load_user(name)
   u = { -- written out at its full size: a table that grows field by field is moved six times
     name = name, entry = name, key = user_key(name), lanes = {}, weight = 1, tag = -math.huge, -- never served: before everyone
     ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
-    sched = 0, deferred = 0, run = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
+    sched = 0, deferred = 0, run = 0, expected = 0, begun = 0, pending = 0, beside = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
     floor = false, was_floor = false,
     is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = false,
   }
@@ -52,7 +52,7 @@ end
 
 local function expected_cost(u)
   if fair_by_tasks then return TASK_COST end
-  return math.max(LEAST_COST, u.mean or (stat.mean > 0 and stat.mean) or FIRST_COST)
+  return math.floor(math.max(LEAST_COST, u.mean or (stat.mean > 0 and stat.mean) or FIRST_COST))
 end
 
 -- Who is served, or let go, has a token: a rate that says otherwise is of a clock that was ahead and has been set right.
@@ -71,11 +71,11 @@ local function hold_if_out_of_tokens(u)
 end
 
 -- One task handed out: the user's place, its group's and its rate tokens move on. Returns the cost charged.
-local function charge(u)
+local function charge(u, is_in_turn)
   local cost = expected_cost(u)
   forget_step(u)
-  advance(u, cost)
-  if u.group then advance(u.floor, cost) end
+  advance(u, cost, is_in_turn)
+  if u.group then advance(u.floor, cost, is_in_turn) end
   if u.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
     set(u, 'tat', math.max(u.tat or 0, now) + u.gap)
     hold_if_out_of_tokens(u)
@@ -84,13 +84,12 @@ local function charge(u)
 end
 
 -- The task has ended (or was given back): what it really took replaces what was expected.
-local function settle_charge(u, cost, took, is_run)
+local function settle_charge(u, t, took, is_run)
+  local cost, moment = t.cost or 0, t.started or now
   add(u, 'busy', took)
-  local real = is_run and math.max(took, LEAST_COST) or 0
-  local difference = real - cost
-  if fair_by_tasks then difference = is_run and 0 or -cost end
-  correct(u, difference)
-  if u.group then correct(u.floor, difference) end
+  local real = is_run and (fair_by_tasks and cost or math.max(took, LEAST_COST)) or 0
+  correct(u, cost, moment, real, t.is_beside)
+  if u.group then correct(u.floor, cost, moment, real, t.is_beside) end
   if is_run and not fair_by_tasks then
     set(u, 'mean', u.mean and u.mean * 0.8 + real * 0.2 or real)
     set_stat('mean', stat.mean > 0 and stat.mean * 0.95 + real * 0.05 or real)
@@ -98,23 +97,27 @@ local function settle_charge(u, cost, took, is_run)
 end
 
 -- Into another group, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
--- group is as far ahead as who founds it: moving to and fro makes nobody a newcomer.
+-- group is as far ahead as who founds it: moving to and fro makes nobody a newcomer. Of its running tasks the group that it
+-- leaves pays for what they have used, the other for the rest.
 local function change_group(u, name)
   if u.group == name then return end
   local ahead, in_ring = u.tag - u.floor.vtime, u.group and u.floor or u
   local ahead_in_ring = in_ring.tag - stat.vtime
+  local used = elapsed(u)
   if u.group then
     add(u.floor, 'members', -1)
-    add(u.floor, 'run', -u.run)
+    account(u.floor, -u.run, -u.expected, -u.begun, used)
   end
   set(u, 'group', name)
   u.floor = floor_of(name)
   if name then
-    add(u.floor, 'members', 1)
-    add(u.floor, 'run', u.run)
-    if u.floor.tag == -math.huge and ahead_in_ring >= 0 then set(u.floor, 'tag', arrive(stat) + ahead_in_ring) end
+    local g = u.floor
+    add(g, 'members', 1)
+    account(g, u.run, u.expected, u.begun, -used)
+    if g.tag == -math.huge and ahead_in_ring >= 0 then set(g, 'tag', arrive(stat) + ahead_in_ring) end
   end
   set(u, 'tag', ahead >= 0 and arrive(u.floor) + ahead or -math.huge)
+  set(u, 'beside', 0)
 end
 
 local function save_user(u)

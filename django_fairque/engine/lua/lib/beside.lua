@@ -1,0 +1,55 @@
+-- Those of a list who can be served, beside the ring's order.
+--
+-- A list serves out of turn, which is to cost nobody a turn, neither others nor those of the list. So the virtual time stays, and
+-- what a list's tasks have taken (`beside`, of each who stands in a ring) is taken off the tags again: as much of it as all
+-- who can be served of the list have got, so that their order among each other stays.
+-- On several shards what is taken off on one would look to callers as if it had been served less than the others: there a list
+-- serves as if it were in turn.
+
+local beside = { floors = {} } -- `floors`: whose rings they stand in
+do
+
+local some -- by floor: each of them, and whether it has come since its last turn
+
+function beside.clear() some, beside.floors = {}, emptied(beside.floors) end
+
+function beside.note(one, position)
+  local floor = one.floor
+  if not some[floor] then
+    some[floor] = {}
+    beside.floors[#beside.floors + 1] = floor
+  end
+  some[floor][one] = one.tag == one.was_tag and position < one.tag
+end
+
+function beside.served(one) some[one.floor][one] = false end
+
+local function least(floor, value_of)
+  local found
+  for one, has_come in pairs(some[floor]) do
+    if not has_come then found = math.min(found or math.huge, value_of(one)) end
+  end
+  return found
+end
+
+-- Where the first of them is, of those that have not come since. What runs is taken off again when it ends.
+local function certain(one) return fair_by_tasks and one.tag or one.tag - one.pending / one.weight end
+function beside.first(floor) return least(floor, certain) end
+
+-- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is.
+function beside.take_off()
+  for _, floor in ipairs(beside.floors) do
+    local all_got = least(floor, function(one) return one.beside end)
+    if all_got and all_got >= credit() / 8 then
+      for one, has_come in pairs(some[floor]) do
+        if not has_come then
+          add(one, 'tag', -all_got)
+          add(one, 'beside', -all_got)
+          one.was_tag = nil -- its place is written, though it may be what it was: it has been served since it came
+        end
+      end
+    end
+  end
+end
+
+end

@@ -1,0 +1,112 @@
+"""Some slots, users with work for them, and an account of what they got: driven at random, step by step."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.queue import FairQueue
+
+from .conftest import NOW, task
+from .shares import Shares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redis import Redis
+
+    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.leasing import Users
+
+LENGTHS: list[list[float]] = [[0.1], [1.0], [10.0], [0.1, 10.0], [0.1] * 9 + [30.0]]
+"""Seconds that the tasks of one user take, one of these each time: all alike, or so different that no guess is right."""
+LONGEST_STEP = 3.0
+"""Seconds until the next thing happens."""
+
+
+@dataclass
+class Running:
+    ends: float
+    order: int
+    lease: Lease
+    begun: float
+    counts: bool
+
+    def __lt__(self, other: Running) -> bool:
+        return (self.ends, self.order) < (other.ends, other.order)
+
+
+class World:
+    """One run: whatever is chosen follows from its seed."""
+
+    def __init__(self, redis: Redis, seed: int, fair_by: str) -> None:
+        redis.flushall()
+        self.random = chance = random.Random(seed)
+        self.queue = FairQueue(redis, "default", QueueConfig.model_validate({"fair_by": fair_by}))
+        self.slots = chance.choice([1, 2, 4, 8, 16])
+        self.users = [f"u{number}" for number in range(chance.randint(3, 6))]
+        self.weights = {user: chance.choice([1, 1, 1, 2, 4]) for user in self.users}
+        self.lengths = {user: chance.choice(LENGTHS) for user in self.users}
+        for user, weight in self.weights.items():
+            self.queue.user(user).set_weight(weight, now=NOW)
+        self.shares = Shares(self.weights, fair_by)
+        self.running: list[Running] = []
+        self.now, self.order = NOW, count()
+
+    def push(self) -> None:
+        user, number = self.random.choice(self.users), self.random.choice([1, 3, 40, 200])
+        self.queue.push_batch([task(user) for _ in range(number)], now=self.now)
+        self.shares.push(user, number)
+
+    def give_back(self) -> None:
+        back = self.random.sample(self.running, self.random.randint(0, len(self.running)))
+        for each in back:
+            self.running.remove(each)
+            self.shares.release(each.lease.user_id, each.begun)
+        heapq.heapify(self.running)
+        self.queue.settle([Outcome.release(each.lease) for each in back], now=self.now)
+
+    def serve(self, users: Users = "*", steal: Users = (), *, but: Users = ()) -> None:
+        """Fill the free slots; what is started of the users in ``but`` does not count."""
+        free = self.slots - len(self.running)
+        if not free:
+            return
+        for lease in self.queue.pop_batch(free, "w", users, steal, lease=1e6, now=self.now):
+            counts = lease.user_id not in but
+            if counts:
+                self.shares.start(lease.user_id, self.now)
+            else:
+                self.shares.leave(lease.user_id)
+            ends = self.now + self.random.choice(self.lengths[lease.user_id])
+            heapq.heappush(self.running, Running(ends, next(self.order), lease, self.now, counts))
+
+    def wait(self) -> None:
+        """For the end of a task, or for something else to happen before it."""
+        if not self.running or self.random.random() < 0.1:
+            then = self.now + self.random.random() * LONGEST_STEP
+            self.now = min([then, *(each.ends for each in self.running)])
+            return
+        ended = heapq.heappop(self.running)
+        self.now = max(self.now, ended.ends)
+        if ended.counts:
+            self.shares.finish(ended.lease.user_id, ended.begun, self.now)
+        self.queue.settle([Outcome.finish(ended.lease, took=self.now - ended.begun)], now=self.now)
+
+    def bound(self, one: str, other: str) -> float:
+        """How far apart these may get: by tasks one of each. By time the longest of each on every slot, and as much as a guess
+        can be wrong meanwhile: the longest of anybody on every slot.
+        """
+        if self.shares.by == "tasks":
+            return sum(1 / self.weights[user] for user in (one, other)) + 1e-9
+        longest = {user: self.slots * max(self.lengths[user]) / self.weights[user] for user in self.users}
+        return longest[one] + longest[other] + max(longest.values())
+
+    def worst(self, pairs: Iterable[tuple[str, str]] | None = None, ahead: float = 0.0) -> float:
+        """The furthest apart that any two of these got, as a multiple of what they may and ``ahead``."""
+        apart = self.shares.apart
+        return max((apart[pair] / (self.bound(*pair) + ahead) for pair in pairs or apart), default=0.0)

@@ -1,0 +1,91 @@
+"""Users that come and go at random, with tasks of any length: two who have work are never far apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .sharing import World
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+STEPS = 300
+A_QUARTER = 0.25
+"""Of a task: what a list has given is taken off in such steps."""
+seeds = given(seed=st.integers(0, 2**32))
+runs = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
+
+
+@by_either
+@seeds
+@runs
+def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by)
+    for _ in range(STEPS):
+        happens = world.random.random()
+        if happens < 0.12:
+            world.push()
+        elif happens < 0.14:
+            world.give_back()
+        world.serve()
+        world.shares.look(world.users, world.now)
+        world.wait()
+    assert world.worst() <= 1
+
+
+@by_either
+@seeds
+@runs
+def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> None:
+    """Workers that prefer one user, or serve only this one, beside some that serve everybody, and it with them."""
+    world = World(redis, seed, fair_by)
+    listed = world.users[0]
+    for _ in range(STEPS):
+        if world.random.random() < 0.12:
+            world.push()
+        if world.random.random() < 0.6:
+            world.serve([listed], world.random.choice(["*", []]), but=[listed])
+        else:
+            world.serve()
+        world.shares.look(world.users, world.now)
+        world.wait()
+    others = [pair for pair in world.shares.apart if listed not in pair]
+    assert world.worst(others) <= 1
+    assert world.worst(ahead=A_QUARTER) <= 1
+
+
+@by_either
+@seeds
+@runs
+def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by)
+    listed = world.users[:3]
+    for _ in range(STEPS):
+        if world.random.random() < 0.12:
+            world.push()
+        world.serve(listed)
+        world.shares.look(listed, world.now)
+        world.wait()
+    assert world.worst(ahead=A_QUARTER) <= 1
+
+
+@by_either
+@seeds
+@runs
+def test_whoever_loses_the_workers_of_its_list_is_soon_next(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by)
+    for step in range(2 * STEPS):
+        if world.random.random() < 0.12:
+            world.push()
+        if step < STEPS:
+            world.serve(world.users[:2])
+        else:
+            world.serve()
+            world.shares.look(world.users, world.now)
+        world.wait()
+    assert world.worst(ahead=A_QUARTER) <= 1
