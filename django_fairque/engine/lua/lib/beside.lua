@@ -33,7 +33,7 @@ local function least(floor, value_of)
 end
 
 -- Where the first of them is, of those that have not come since. What runs is taken off again when it ends.
-local function certain(one) return fair_by_tasks and one.tag or one.tag - one.pending / one.weight end
+local function certain(one) return fair_by_tasks and one.tag or one.tag - pending(one) / one.weight end
 function beside.first(floor) return least(floor, certain) end
 
 -- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is.

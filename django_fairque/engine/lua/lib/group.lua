@@ -18,7 +18,7 @@ local function load_group(name)
   g = {
     name = name, entry = AS_GROUP .. name, key = group_key(name), ring = members_key(name), floor = stat,
     weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
-    expected = 0, begun = 0, pending = 0, beside = 0,
+    expected = 0, begun = 0, over = 0, beside = 0,
   }
   local flat = redis.call('HGETALL', g.key)
   for i = 1, #flat, 2 do g[flat[i]] = tonumber(flat[i + 1]) end

@@ -95,18 +95,22 @@ local function elapsed(one)
   return math.max(0, one.run * (now - EPOCH) - one.begun)
 end
 
--- How far it has got: its tag without what its running tasks have not used yet.
-local function reached(one) return one.tag - math.max(0, one.pending - elapsed(one)) / one.weight end
+-- What its tag holds for running tasks: what was expected of them, or what they had taken when one of them began or ended, if
+-- that was more (`over`). So nobody falls back behind where it was.
+local function pending(one) return one.expected + one.over end
 
--- Running tasks become more or fewer; `used` is what is certain of them from now on. The others are taken for what was
--- expected of them, or for what they have taken, if that is more: so nobody falls back behind where it was.
+-- How far it has got: its tag without what its running tasks have not used yet.
+local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
+
+-- Running tasks become more or fewer; `used` is what is certain of them from now on.
 local function account(one, tasks, cost, begun, used)
-  local before, has_none = one.pending, one.run + tasks <= 0
+  local before, has_none = pending(one), one.run + tasks <= 0
   add(one, 'run', tasks)
   set(one, 'expected', has_none and 0 or math.max(0, one.expected + cost))
   set(one, 'begun', has_none and 0 or one.begun + begun) -- exact up to some 150 tasks: nothing is to be left of it
-  set(one, 'pending', has_none and 0 or math.max(one.expected, elapsed(one)))
-  set(one, 'tag', one.tag + (used + one.pending - before) / one.weight)
+  local over = has_none and 0 or math.max(0, elapsed(one) - one.expected)
+  if over ~= one.over then set(one, 'over', over) end
+  set(one, 'tag', one.tag + (used + pending(one) - before) / one.weight)
 end
 
 -- One task of this cost is handed out: in its turn, or by a list to one who would not have been next.
