@@ -196,6 +196,19 @@ def test_a_rate_that_is_said_again_is_no_new_one(queue: FairQueue) -> None:
     assert len(queue.pop_batch(10, "w", now=NOW + 10)) == 3
 
 
+@pytest.mark.parametrize("burst", [1, 3])
+def test_what_is_given_back_uses_none_of_a_rate(queue: FairQueue, burst: int) -> None:
+    queue.user("a").set_rate(f"{burst}/m", now=NOW)
+    push_many(queue, "a", 9)
+    for _ in range(3):
+        leases = queue.pop_batch(9, "w", now=NOW)
+        assert len(leases) == burst
+        queue.settle([Outcome.release(lease) for lease in leases], now=NOW)
+    assert len(queue.pop_batch(9, "w", now=NOW)) == burst
+    assert queue.pop_batch(9, "w", now=NOW + 60 / burst - 1) == []
+    assert len(queue.pop_batch(9, "w", now=NOW + 60 / burst + 1)) == 1
+
+
 def test_a_full_backlog_refuses_and_keeps_the_others(queue: FairQueue) -> None:
     queue.user("a").set_max_backlog(2, now=NOW)
     tasks = [task("a"), task("b"), task("a"), task("a", execute_after=NOW + 9), task("b")]

@@ -70,6 +70,17 @@ local function hold_if_out_of_tokens(u)
   end
 end
 
+-- What was given back has used none.
+local function give_token_back(u)
+  if not (u.gap and u.tat) then return end
+  set(u, 'tat', u.tat - u.gap)
+  if u.held then
+    set(u, 'held', nil)
+    hold_if_out_of_tokens(u)
+    if not u.held then zrem(K.throttled, u.name) end
+  end
+end
+
 -- One task handed out: the user's place, its group's and its rate tokens move on. Returns the cost charged.
 local function charge(u, is_in_turn)
   local cost = expected_cost(u)
@@ -90,6 +101,7 @@ local function settle_charge(u, t, took, is_run)
   local real = is_run and (fair_by_tasks and cost or math.max(took, LEAST_COST)) or 0
   correct(u, cost, moment, real, t.is_beside)
   if u.group then correct(u.floor, cost, moment, real, t.is_beside) end
+  if not is_run then give_token_back(u) end
   if is_run and not fair_by_tasks then
     set(u, 'mean', u.mean and u.mean * 0.8 + real * 0.2 or real)
     set_stat('mean', stat.mean > 0 and stat.mean * 0.95 + real * 0.05 or real)
