@@ -47,6 +47,20 @@ def test_a_start_after_the_promise_is_counted_and_told(queue: FairQueue) -> None
     assert (totals["sla_violated"], totals["sla_overdue"]) == (1, 1)
 
 
+@pytest.mark.parametrize("ended", ["fail", "release"])
+def test_a_promise_is_broken_once(queue: FairQueue, ended: str) -> None:
+    queue.push(task(task_id="t", sla=10), now=NOW)
+    assert told(queue, NOW + 20) == [("at_risk", "t")]
+    for second in (21, 22, 23):
+        lease = queue.pop("w", now=NOW + second)
+        assert lease is not None
+        outcome = Outcome.fail(lease, "x", delay=0) if ended == "fail" else Outcome.release(lease)
+        queue.settle([outcome], now=NOW + second)
+    assert told(queue, NOW + 60) == [("violated", "t")]
+    totals = queue.get_stats().totals
+    assert (totals["sla_violated"], totals["sla_overdue"]) == (1, 1)
+
+
 def test_a_retry_is_not_told_again(queue: FairQueue) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
     assert told(queue, NOW + 6) == [("at_risk", "t")]

@@ -106,7 +106,8 @@ function fetch(reply, limit, at)
       'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost),
       unpack(t.is_beside and BY_LIST or t.raw.beside and IN_TURN or NOTHING))
     append_lease(reply, t, payloads[i], lease_end_text)
-    if deadline_of(t) < now then
+    if deadline_of(t) < now and t.raw.told ~= 'broken' then -- a retry of it breaks no promise
+      redis.call('HSET', t.key, 'told', 'broken')
       count('sla_violated', 1)
       tally('violated', 1)
       alert('violated', t, deadline_of(t))

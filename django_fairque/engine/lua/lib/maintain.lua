@@ -88,7 +88,7 @@ local function attend(limit)
       swept.expired = swept.expired + 1
     else
       local told = t.raw.told
-      if told ~= 'late' and deadline_of(t) <= now then
+      if told ~= 'late' and told ~= 'broken' and deadline_of(t) <= now then
         t.raw.told = 'late'
         count('sla_overdue', 1)
         swept.overdue = swept.overdue + 1
