@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["at_risk", "violated", "promoted", "died", "emptied", "went_back"]
 KINDS: tuple[str, ...] = get_args(Kind)
+MOST_ALERTS = 10_000
+"""No more are kept (lua/lib/base.lua)."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .listing import check_limit
 from .models import Task
 from .steps import Read, Steps
+from .units import whole
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -36,12 +37,7 @@ class Search:
     worker: str | None = None
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.look_at, bool)
-            or not isinstance(self.look_at, int)
-            or not 1 <= self.look_at <= MOST_LOOKED_AT
-        ):
-            raise ValueError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {self.look_at!r}")
+        whole(self.look_at, "look_at", 1, MOST_LOOKED_AT)
 
     @property
     def is_filtered(self) -> bool:

@@ -11,6 +11,7 @@ from .lookup import get_tasks
 from .priority import Priority
 from .records import TaskState
 from .steps import Read, Steps
+from .units import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -168,8 +169,7 @@ def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
 
 
 def check_limit(limit: int) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise ValueError(f"limit must be an integer from 1 to {MAX_PAGE}, got {limit!r}")
+    whole(limit, "limit", 1, MAX_PAGE)
 
 
 def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .commands import MAX_BATCH
 from .lookup import cancel_many
 from .steps import Read
+from .units import whole
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -23,7 +24,7 @@ ready meanwhile."""
 
 def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:
     """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `ValueError` for a limit below 1."""
-    _check(limit)
+    whole(limit, "limit", 1)
     total = 0
     for state in (*NOT_READY, "queued"):
         index = 0
@@ -42,7 +43,7 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, now: float |
     """As `purge`, of one user: at most ``limit`` tasks, or all."""
     if limit is None:
         limit = sys.maxsize
-    _check(limit)
+    whole(limit, "limit", 1)
     total = 0
     for state, counter in NOT_READY.items():
         while total < limit and (yield from _count(commands, user_id, counter)):
@@ -51,11 +52,6 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, now: float |
                 break
             total += done
     return total + (yield from _purge_ready(commands, user_id, limit - total, now))
-
-
-def _check(limit: object) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"limit must be a whole number from 1, got {limit!r}")
 
 
 def _count(commands: Commands, user_id: str, counter: str) -> Steps[int]:

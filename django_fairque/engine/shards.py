@@ -17,6 +17,7 @@ from .keys import Keys
 from .lease import check_lease
 from .options import MOST_SHARDS
 from .steps import Read
+from .units import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,8 +67,7 @@ class Shards:
 
     def spread_over(self, number: int) -> Shards:
         """The same queue with this number of shards, whatever is configured."""
-        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_SHARDS:
-            raise ValueError(f"shards must be a whole number from 1 to {MOST_SHARDS}, got {number!r}")
+        whole(number, "shards", 1, MOST_SHARDS)
         return Shards(self.name, self.config.model_copy(update={"shards": number}))
 
     def __len__(self) -> int:

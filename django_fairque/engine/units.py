@@ -14,6 +14,14 @@ LAST = 2**43 / 1000
 """No moment is later (in the year 2248): scores of sorted sets hold whole microseconds until then."""
 
 
+def whole(value: object, what: str, least: int, most: int | None = None) -> int:
+    """A number of things, as a caller gave it; raises `ValueError` for any other."""
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value and (most is None or value <= most):
+        return value
+    to = "" if most is None else f" to {most}"
+    raise ValueError(f"{what} must be a whole number from {least}{to}, got {value!r:.80}")
+
+
 def to_us(moment: float) -> int:
     """Seconds as the scripts' unit, whole microseconds."""
     return round(moment * 1_000_000)

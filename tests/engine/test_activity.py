@@ -80,7 +80,7 @@ def test_whose_most_of_what_waits_is_comes_first_among_any_number_of_users(queue
     )
     assert set(queue.busiest_users()[:3]) == {"loud", "early", "patient"}
     assert counted(redis, lambda: queue.busiest_users(20))["hget"]["calls"] <= 60
-    with pytest.raises(ValueError, match="limit must be an integer from 1 to 1000, got 0"):
+    with pytest.raises(ValueError, match="limit must be a whole number from 1 to 1000, got 0"):
         queue.busiest_users(0)
 
 

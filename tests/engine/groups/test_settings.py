@@ -221,7 +221,7 @@ class TestBadInput:
             queue.group("g").set_max_running(number)
 
     def test_a_page_that_can_not_be_one(self, queue: FairQueue) -> None:
-        with pytest.raises(ValueError, match="limit must be an integer"):
+        with pytest.raises(ValueError, match="limit must be a whole number"):
             queue.groups(limit=0)
         with pytest.raises(ValueError, match="cursor must be one"):
             queue.groups("")
