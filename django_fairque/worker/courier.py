@@ -64,13 +64,13 @@ class Courier:
         try:
             relayed = relay(alias, minimum_age=minimum_age)
         except DatabaseError as error:
-            self._complain(alias, error, before)
+            self._complain(alias, f"{error} (if its table is missing: has `migrate` run?)", before)
             return 0, False
         if relayed.error is not None:
             self._complain(alias, relayed.error, before)
         return relayed.tasks, relayed.more and relayed.error is None
 
-    def _complain(self, alias: str, error: Exception, before: float) -> None:
+    def _complain(self, alias: str, error: Exception | str, before: float) -> None:
         self._pause = min(LONGEST_PAUSE, 2 * before)
         if monotonic() >= self._complain_at:
             self._complain_at = monotonic() + COMPLAIN_EVERY
