@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import heapq
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -66,6 +68,32 @@ def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue:
             assert other is not None
             queue.finish(other, took=1, now=NOW + number)
     assert got["b"] / got["c"] == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.parametrize("fair_by", ["time", "tasks"])
+@pytest.mark.parametrize(("waiting", "dedicated"), [(1, 1), (1, 2), (2, 2), (3, 2), (40, 2)])
+def test_who_has_workers_of_its_own_gets_its_share_of_the_others(
+    make_queue: MakeQueue, fair_by: str, waiting: int, dedicated: int
+) -> None:
+    """However few of its tasks wait at once: what a list gives is no turn, and no right to one."""
+    queue, now, has = make_queue(fair_by=fair_by), NOW, 0
+    for user in "bc":
+        queue.push_batch([task(user) for _ in range(900)], now=NOW)
+    got, running = Counter[str](), list[Any]()
+    while got.total() < 900:
+        queue.push_batch([task("a") for _ in range(waiting - has)], now=now)
+        has = waiting
+        for kind, slots, users in (("own", dedicated, ["a"]), ("shared", 2, "*")):
+            free = slots - sum(each[2] == kind for each in running)
+            for lease in queue.pop_batch(free, "w", users, now=now) if free else []:
+                has -= lease.user_id == "a"
+                got[lease.user_id] += kind == "shared"
+                heapq.heappush(running, (now + 0.1, lease.token, kind, lease))
+        now, _, _, lease = heapq.heappop(running)
+        queue.finish(lease, took=0.1, now=now)
+    assert got["b"] == pytest.approx(got["c"], abs=4)
+    assert got["a"] <= 1.1 * got["b"]
+    assert waiting < 40 or got["a"] >= 0.9 * got["b"]
 
 
 @pytest.mark.parametrize("moves", [False, True])

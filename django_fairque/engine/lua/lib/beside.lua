@@ -36,10 +36,11 @@ end
 local function certain(one) return fair_by_tasks and one.tag or one.tag - pending(one) / one.weight end
 function beside.first(floor) return least(floor, certain) end
 
--- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is.
+-- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is. Not more
+-- than brings the first of them to the virtual time.
 function beside.take_off()
   for _, floor in ipairs(beside.floors) do
-    local all_got = least(floor, function(one) return one.beside end)
+    local all_got = least(floor, function(one) return math.min(one.beside, one.tag - floor.vtime) end)
     if all_got and all_got >= credit() / 8 then
       for one, has_come in pairs(some[floor]) do
         if not has_come then

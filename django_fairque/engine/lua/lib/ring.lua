@@ -8,9 +8,10 @@
 -- a guess that was too high is taken back when they end, and the virtual time is not.
 --   Coming back behind the virtual time, one starts at the virtual time (what it did not use is gone) and stands
 --   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
---   Refunded to before the virtual time, one stands at the virtual time: still after any newcomer.
--- So who stands before its tag has come since it was served last. Where the queue has other shards, who comes back at its own
--- tag stands a hair before it too: this shard's virtual time may lag behind theirs, and its tag with it (lib/take.lua).
+--   Corrected to before the virtual time, one takes it back along: nobody who can be served is behind it.
+-- What lists give is beside all that (lib/beside.lua). Who stands before its tag has come since it was served last. Where the
+-- queue has other shards, who comes back at its own tag stands a hair before it too: this shard's virtual time may lag behind
+-- theirs, and its tag with it (lib/take.lua).
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
@@ -56,12 +57,21 @@ end
 local ring_grew -- someone can be served who could not before
 each_call(function() ring_grew = false end)
 
+-- What its tag holds for running tasks: what was expected of them, or what they had taken when one of them began or ended, if
+-- that was more (`over`). So nobody falls back behind where it was.
+local function pending(one) return one.expected + one.over end
+
+-- What it was behind is gone, and what lists have given it is forgotten with it, of its running tasks too.
+local function begin_at(one, tag)
+  set(one, 'tag', tag)
+  set(one, 'beside', fair_by_tasks and 0 or -pending(one) / one.weight)
+end
+
 local function join_ring(one)
   local floor, position = one.floor, one.tag
   if one.tag < floor.vtime then
     local before = one.tag
-    set(one, 'tag', arrive(floor))
-    set(one, 'beside', 0) -- it has been forgotten with all else
+    begin_at(one, arrive(floor))
     -- Before anything has been served nobody is behind, so nobody is owed a credit.
     position = floor.started > 0 and math.max(before, one.tag - credit()) or one.tag
   end
@@ -94,10 +104,6 @@ local function elapsed(one)
   if fair_by_tasks then return one.expected end -- each is used up as it is handed out
   return math.max(0, one.run * (now - EPOCH) - one.begun)
 end
-
--- What its tag holds for running tasks: what was expected of them, or what they had taken when one of them began or ended, if
--- that was more (`over`). So nobody falls back behind where it was.
-local function pending(one) return one.expected + one.over end
 
 -- How far it has got: its tag without what its running tasks have not used yet.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end

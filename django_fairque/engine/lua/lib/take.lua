@@ -196,9 +196,9 @@ local function begin_late(one, position)
   if begin and one.tag < begin and position < one.tag then
     if is_in_turn then
       if stat.vtime < begin then set_stat('vtime', begin) end
-      set(one, 'tag', arrive(stat))
+      begin_at(one, arrive(stat))
     else
-      set(one, 'tag', begin)
+      begin_at(one, begin)
       begins[one.floor] = begin + step_at(begin)
     end
   end

@@ -128,8 +128,7 @@ local function change_group(u, name)
     account(g, u.run, u.expected, u.begun, -used)
     if g.tag == -math.huge and ahead_in_ring >= 0 then set(g, 'tag', arrive(stat) + ahead_in_ring) end
   end
-  set(u, 'tag', ahead >= 0 and arrive(u.floor) + ahead or -math.huge)
-  set(u, 'beside', 0)
+  begin_at(u, ahead >= 0 and arrive(u.floor) + ahead or -math.huge)
 end
 
 local function save_user(u)
