@@ -38,34 +38,41 @@ def sync_schedules() -> None:
     command are left alone. What an operator has switched on or off stays so until the declaration changes.
 
     Raises:
-        TaskUsageError: a task is not registered, or the arguments don't fit it; the other schedules are kept all the same.
+        TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises; the other schedules are
+            kept all the same.
         RedisConnectionError: the server can't be reached.
     """
     config = get_config()
-    mistakes = mistakes_in(config.schedules)
-    wrong = {name for name, _ in mistakes}
+    made = {name: _made(declared) for name, declared in config.schedules.items()}
+    steps = {name: step for name, step in made.items() if not isinstance(step, str)}
+    mistakes = {name: problem for name, problem in made.items() if isinstance(problem, str)}
     for queue_name in config.queues:
         mine = {
-            name: declared
-            for name, declared in config.schedules.items()
-            if name not in wrong and queue_of(declared) == queue_name
+            name: (config.schedules[name], step) for name, step in steps.items() if step.options.queue == queue_name
         }
-        _sync(get_queue(queue_name), mine, keep=wrong)
+        _sync(get_queue(queue_name), mine, keep=mistakes)
     if mistakes:
-        raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes))
+        raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
 
 
 def mistakes_in(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]]:
     """``(name, what is wrong)`` of those whose task can't be made."""
-    return [(name, problem) for name, declared in schedules.items() if (problem := _problem(declared))]
+    made = {name: _made(declared) for name, declared in schedules.items()}
+    return [(name, problem) for name, problem in made.items() if isinstance(problem, str)]
 
 
-def _problem(declared: ScheduleConfig) -> str:
+def _made(declared: ScheduleConfig) -> Step | str:
+    """The call, for whom it found its user to be now, or why it can't be made."""
     try:
-        template_of(step_of(declared))
+        step = step_of(declared)
+        return step.using(user_id=template_of(step)["user_id"])
     except FairQueueError as error:
         return str(error)
-    return ""
+    except Exception as error:  # noqa: BLE001 - whatever the project's own function raises
+        return (
+            f"the user function of {declared.task} raised {type(error).__name__}: {error}; mend it, or name the user in the "
+            "schedule (USER), which then needs no function"
+        )
 
 
 def sync_or_log() -> None:
@@ -74,10 +81,6 @@ def sync_or_log() -> None:
         sync_schedules()
     except FairQueueError as error:
         logger.error("the schedules of SCHEDULES are not all in force: %s", error)  # noqa: TRY400 - it says it all
-
-
-def queue_of(declared: ScheduleConfig) -> str:
-    return declared.queue or step_of(declared).options.queue
 
 
 def step_of(declared: ScheduleConfig) -> Step:
@@ -97,14 +100,14 @@ def _is_signed(queue: FairQueue, schedule: Schedule) -> bool:
     return signing.is_as_made_now(opened(schedule.seal.encode())[1], envelope)
 
 
-def _sync(queue: FairQueue, declared: Mapping[str, ScheduleConfig], keep: Container[str]) -> None:
+def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:
     known = {each.name: each for each in queue.schedules.list()}
-    for name, config in declared.items():
+    for name, (config, step) in declared.items():
         digest = hashlib.blake2b(config.model_dump_json().encode(), digest_size=8).hexdigest()
         if name not in known or known[name].declared != digest or not _is_signed(queue, known[name]):
             queue.schedules.add(
                 name,
-                task=step_of(config),
+                task=step,
                 cron=config.cron,
                 every=config.every,
                 timezone=config.timezone or settings.TIME_ZONE or "UTC",

@@ -123,6 +123,36 @@ def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue]
     assert "the schedule 'b' can't be used" in error.msg
 
 
+def test_a_user_function_that_raises_harms_no_other(
+    declare: Callable[..., FairQueue], caplog: pytest.LogCaptureFixture
+) -> None:
+    owners: dict[str, str] = {}
+
+    @task(name="shop.owned", user=lambda: owners["owner"])
+    def owned() -> None: ...
+
+    good, bad = {"task": "shop.report", "every": 60, "args": ["x"]}, {"task": "shop.owned", "every": 60}
+    with pytest.raises(
+        TaskUsageError, match=r"b: the user function of shop.owned raised KeyError: 'owner'; mend it, or"
+    ):
+        declare(a=good, b=bad, c={**bad, "user": "acme"})
+    assert [each.name for each in get_queue().schedules.list()] == ["a", "c"]
+    sync_or_log()
+    assert "SCHEDULES are not all in force: b: the user function" in caplog.text
+    (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]
+    assert "the schedule 'b' can't be used: the user function" in error.msg
+
+
+def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> None:
+    answers = iter(["ann"])
+
+    @task(name="shop.owned", user=lambda: next(answers))
+    def owned() -> None: ...
+
+    declare(a={"task": "shop.owned", "every": 60}, b={"task": "shop.report", "every": 60, "args": ["x"]})
+    assert [each.name for each in get_queue().schedules.list()] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
