@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.ids import MAX_BYTES, check_id
+from django_fairque.engine.ids import MAX_BYTES, MAX_USERS, check_id
 from django_fairque.engine.options import Mistake, Number, Options, Whole, seconds, whole
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ class WorkerConfig(Options):
                 yield Mistake(
                     "conflict", (name,), f'expected "*" alone or user ids; got "*" beside {len(users) - 1} more'
                 )
+            if (count := len(set(users))) > MAX_USERS:
+                text = f'expected at most {MAX_USERS:,} user ids, or "*" for everyone; got {count:,}'
+                yield Mistake("value", (name,), text)
         if EVERYONE in self.assigned_users and self.steal_targets:
             yield Mistake(
                 "conflict",

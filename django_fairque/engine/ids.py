@@ -19,6 +19,9 @@ from .errors import TaskValidationError
 MAX_BYTES = 256
 """The longest user id or task id, in bytes of UTF-8."""
 
+MAX_USERS = 3000
+"""User ids in one list of a worker's: each call of the worker names them all."""
+
 BUCKETS = 4096
 """Users are spread over so many buckets, and these over the shards of a queue."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from .commands import MAX_BATCH, NEVER, Commands
 from .errors import StaleLeaseError, TaskValidationError
-from .ids import check_id, new_nonce
+from .ids import MAX_USERS, check_id, new_nonce
 from .lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from .outcomes import Outcome, Settled
 from .records import TaskState
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
 """Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
 
-MAX_USERS = 3000
 WOKEN = 6
 """Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
 STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")

@@ -112,6 +112,11 @@ class WorkerOptions:
             "alert_email": tuple(config.alert_email),
         }
         options.update((name, value) for name, value in changes.items() if value is not None)
+        if not (options["users"] or options["steal"]):
+            raise ConfigurationError(
+                'this worker would serve nobody: expected user ids, or "*" for everyone, in assigned_users or steal_targets; '
+                "got none in either"
+            )
         return cls(**options)
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_config, set_overrides
+from django_fairque.engine.errors import ConfigurationError
 from django_fairque.management.commands import fairque_worker
 
 if TYPE_CHECKING:
@@ -53,6 +54,39 @@ def test_it_takes_several_queues_at_once_or_one_by_one(
 ) -> None:
     assert list(start(*words.split())["options"].queues) == queues
     assert get_config().worker.queues == queues
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--users", ""], "--users: expected user ids separated by commas, or * for everyone; got ''"),
+        (
+            ["--users", " , ", "--steal", "*"],
+            "--users: expected user ids separated by commas, or * for everyone; got ' , '",
+        ),
+        (
+            ["--users", "ann", "--steal", ","],
+            "--steal: expected user ids separated by commas, or * for everyone; got ','",
+        ),
+    ],
+)
+def test_a_list_of_nobody_is_a_mistake(start: Callable[..., dict[str, Any]], words: list[str], expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        start(*words)
+    assert str(caught.value) == expected
+
+
+def test_an_empty_list_to_steal_from_is_none(start: Callable[..., dict[str, Any]]) -> None:
+    assert start("--users", "ann", "--steal", "")["options"].steal == ()
+
+
+def test_a_worker_that_is_configured_for_nobody_says_so(
+    start: Callable[..., dict[str, Any]], settings: Settings
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"ASSIGNED_USERS": []}}
+    with pytest.raises(ConfigurationError, match="this worker would serve nobody: expected user ids"):
+        start()
+    assert start("--steal", "ann")["options"].steal == ("ann",)
 
 
 @pytest.mark.parametrize(

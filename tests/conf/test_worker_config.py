@@ -104,6 +104,14 @@ class TestWhoIsServed:
         assert WorkerConfig(assigned_users=["a"], steal_targets=["*"]).steal_targets == ["*"]
 
     @pytest.mark.parametrize("name", ["assigned_users", "steal_targets"])
+    def test_so_many_as_the_engine_takes_in_one_list(self, name: str) -> None:
+        users = [f"u{number}" for number in range(3001)]
+        options: dict[str, Any] = {"assigned_users": ["z"], name: users}
+        message = error(**options)
+        assert message == f'WorkerConfig.{name}: expected at most 3,000 user ids, or "*" for everyone; got 3,001'
+        assert getattr(WorkerConfig(**{**options, name: [*users[1:], users[1]]}), name)
+
+    @pytest.mark.parametrize("name", ["assigned_users", "steal_targets"])
     def test_everyone_stands_alone(self, name: str) -> None:
         options = {"assigned_users": ["z"], name: ["*", "a"]}
         assert f'WorkerConfig.{name}: expected "*" alone or user ids; got "*" beside 1 more' in error(**options)

@@ -49,6 +49,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"users": "*", "steal": ["ann"]},
         'steal: expected nothing here, because users is "*" and leaves nobody to steal from',
     ),
+    ({"users": []}, 'this worker would serve nobody: expected user ids, or "*" for everyone'),
+    ({"users": [f"u{n}" for n in range(3001)]}, "users: expected at most 3,000 user ids"),
     ({"concurrency": 0}, "concurrency: expected a whole number from 1 to 1000; got 0"),
     ({"concurrency": 2.0}, "concurrency: expected a whole number from 1 to 1000; got 2.0"),
     ({"concurrency": True}, "concurrency: expected a whole number from 1 to 1000; got True"),

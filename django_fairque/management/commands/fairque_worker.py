@@ -82,6 +82,13 @@ class Command(BaseCommand):
             sys.exit(code)
 
 
+def _check_list(name: str, typed: object) -> None:
+    """Nobody to steal from may be meant; nobody to serve is what a variable that was not set looks like."""
+    if not isinstance(typed, str) or typed.strip(", ") or (name == "steal" and not typed.strip()):
+        return
+    raise ConfigurationError(f"--{name}: expected user ids separated by commas, or * for everyone; got {typed!r}")
+
+
 def _metrics(port: int | None, host: str | None, supervisor: Supervisor) -> AbstractContextManager[object]:
     if port is None:
         if host is not None:
@@ -93,6 +100,8 @@ def _metrics(port: int | None, host: str | None, supervisor: Supervisor) -> Abst
 
 
 def _supervisor(options: dict[str, Any], *, copied: bool) -> Supervisor:
+    for name in ("users", "steal"):
+        _check_list(name, options[name])
     overrides = {
         "config_file": options["config"],
         "worker": {
