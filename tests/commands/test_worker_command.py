@@ -76,6 +76,34 @@ def test_a_list_of_nobody_is_a_mistake(start: Callable[..., dict[str, Any]], wor
     assert str(caught.value) == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--concurrency", "0"], "--concurrency: expected a whole number from 1 to 1000; got 0"),
+        (
+            ["--max-memory", "-1"],
+            "--max-memory: expected a whole number of megabytes, at least 0 (0: no limit); got -1",
+        ),
+        (["--start-method", "fork"], '--start-method: expected "auto", "spawn" or "forkserver"; got \'fork\''),
+        (["--queue", "mial"], "--queue: unknown queue 'mial'; did you mean mail?"),
+        (["--worker", "a b"], "--worker: expected a name without spaces and commas; got 'a b'"),
+        (["--config", "/nowhere.yaml"], "--config: expected the path of a YAML file; /nowhere.yaml can't be read: "),
+        (["--users", "ann", "--steal", "ann"], "--steal: expected users that are not in --users; got 'ann'"),
+        (
+            ["--steal", "ann"],
+            '--steal: expected nothing here, because assigned_users is "*" and leaves nobody to steal from',
+        ),
+        (["--processes", "0", "--max-tasks", "-1"], "2 mistakes in the configuration\n- --processes: "),
+    ],
+)
+def test_a_mistake_names_the_option_as_it_was_typed(
+    start: Callable[..., dict[str, Any]], words: list[str], expected: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        start(*words)
+    assert str(caught.value).startswith(expected)
+
+
 def test_an_empty_list_to_steal_from_is_none(start: Callable[..., dict[str, Any]]) -> None:
     assert start("--users", "ann", "--steal", "")["options"].steal == ()
 

@@ -187,10 +187,14 @@ def test_an_outcome_and_the_next_fetch_travel_together(
     [
         (["--users", "ann,bob", "--steal", "bob"], "'bob'"),
         (["--queue", "mial"], "did you mean mail"),
-        (["--processes", "0"], "processes"),
+        (["--processes", "0"], "--processes: expected"),
+        (["--users", ""], "--users: expected user ids"),
         (["--start-method", "fork"], "spawn"),
         (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
-        (["--users", "ann", "--steal", "*", "--concurrency", "0"], "max_concurrent_tasks"),
+        (
+            ["--users", "ann", "--steal", "*", "--concurrency", "0"],
+            "--concurrency: expected a whole number from 1 to 1000",
+        ),
     ],
 )
 def test_a_mistake_ends_it_with_one_clear_line(start_worker: StartWorker, arguments: list[str], expected: str) -> None:

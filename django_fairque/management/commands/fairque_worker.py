@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import BooleanOptionalAction
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -12,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.errors import ConfigurationError, FairQueueError
+from django_fairque.engine.options import InvalidOptionsError
 from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.worker import log
 from django_fairque.worker.options import WorkerOptions
@@ -21,6 +24,21 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from django.core.management.base import CommandParser
+
+    from django_fairque.engine.options import Mistake
+
+WORKER_OPTIONS = {
+    "worker": "id",
+    "queue": "queues",
+    "users": "assigned_users",
+    "steal": "steal_targets",
+    "processes": "processes",
+    "start_method": "start_method",
+    "concurrency": "max_concurrent_tasks",
+    "max_tasks": "max_tasks",
+    "max_memory": "max_memory_mb",
+}
+"""Which of `WorkerConfig` each option of the command takes the place of."""
 
 
 class Command(BaseCommand):
@@ -89,6 +107,20 @@ def _check_list(name: str, typed: object) -> None:
     raise ConfigurationError(f"--{name}: expected user ids separated by commas, or * for everyone; got {typed!r}")
 
 
+def _as_typed(mistake: Mistake, options: dict[str, Any]) -> Mistake:
+    """A mistake with the names of the options as they were typed, if they were."""
+    key, problem = mistake.key.replace("override config_file", "--config"), mistake.problem
+    for name, option in WORKER_OPTIONS.items():
+        key = re.sub(rf"^override worker\.{option}\b", _flag(name), key)
+        if options[name] is not None and "_" in option:
+            problem = re.sub(rf"\b{option}\b", _flag(name), problem)
+    return replace(mistake, key=key, problem=problem)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _metrics(port: int | None, host: str | None, supervisor: Supervisor) -> AbstractContextManager[object]:
     if port is None:
         if host is not None:
@@ -104,20 +136,14 @@ def _supervisor(options: dict[str, Any], *, copied: bool) -> Supervisor:
         _check_list(name, options[name])
     overrides = {
         "config_file": options["config"],
-        "worker": {
-            "id": options["worker"],
-            "queues": options["queue"],
-            "assigned_users": options["users"],
-            "steal_targets": options["steal"],
-            "processes": options["processes"],
-            "start_method": options["start_method"],
-            "max_concurrent_tasks": options["concurrency"],
-            "max_tasks": options["max_tasks"],
-            "max_memory_mb": options["max_memory"],
-        },
+        "worker": {option: options[name] for name, option in WORKER_OPTIONS.items()},
     }
     set_overrides(overrides)
-    made = WorkerOptions.from_config(get_config().worker, burst=options["burst"], overrides=overrides)
+    try:
+        config = get_config().worker
+    except InvalidOptionsError as error:
+        raise InvalidOptionsError(_as_typed(mistake, options) for mistake in error.mistakes) from None
+    made = WorkerOptions.from_config(config, burst=options["burst"], overrides=overrides)
     reload = options["reload"]
     if reload is None:
         reload = settings.DEBUG and sys.stderr.isatty() and not made.burst
