@@ -57,10 +57,23 @@ def limit_of(text: str) -> int | None:
         raise ValueError(f"a limit is a whole number, or 'none' for no limit, got {text!r}") from None
 
 
+def open_what_is_closed() -> None:
+    """Let there be an output to write to where a process was started without one (``>&-``): Python has None for it then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.set_inheritable(nothing, True)  # noqa: FBT003 - it has the number of what is closed, in other processes too
+            setattr(sys, name, os.fdopen(nothing, "w", closefd=False))
+
+
 class PrintingCommand(BaseCommand):
     """A command that prints lines, says in one what is wrong, and ends quietly when its reader has seen enough."""
 
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        open_what_is_closed()
+        super().__init__(*args, **options)
 
     def tell(self, *lines: str, style: Callable[[str], str] = str) -> None:
         """Print lines, each of which stays one, whatever somebody's ids, names and errors have in them."""

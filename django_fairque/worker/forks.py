@@ -61,8 +61,7 @@ class _Copy:
     """A fork of this process, as `multiprocessing.Process` would be."""
 
     def __init__(self, main: Callable[[], None], name: str) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        forkserver.flush()
         self.pid = os.fork()
         if self.pid == 0:
             multiprocessing.current_process().name = name

@@ -124,6 +124,13 @@ def _peer(each: socket.socket) -> str:
     return os.fsdecode(address) or "a socket pair"
 
 
+def flush() -> None:
+    """Before a fork, or both processes write what is left. What is closed is None."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
 class _Server:
     """Forks on request and tells of ends. ``as_before``: the handlers of signals that its children are to have."""
 
@@ -156,8 +163,7 @@ class _Server:
 
     def _fork(self, birth: Birth) -> bool:
         """Whether this is the new process."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         pid = os.fork()
         if pid == 0:
             self._leave()

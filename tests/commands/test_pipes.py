@@ -52,6 +52,22 @@ def unread(server: Server, *words: str, unbuffered: str = "") -> tuple[int, str]
         os.close(writing)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", [["fairque_stats"], ["fairque_worker", "--burst"]])
+def test_an_output_that_is_closed_is_none(server: Server, queue: FairQueue, closed: str, words: list[str]) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, str(MANAGE), *words],
+        capture_output=True,
+        text=True,
+        cwd=MANAGE.parent,
+        env={**os.environ, "FAIRQUE_REDIS__URL": server.url},
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+
+
 def test_all_but_the_worker_print_for_a_reader() -> None:
     mine = [name for name, app in get_commands().items() if app == "django_fairque"]
     others = {name for name in mine if not isinstance(load_command_class("django_fairque", name), PrintingCommand)}

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.errors import ConfigurationError, FairQueueError
 from django_fairque.engine.options import InvalidOptionsError
+from django_fairque.management.base import open_what_is_closed
 from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.worker import log
 from django_fairque.worker.options import WorkerOptions
@@ -48,6 +49,10 @@ class Command(BaseCommand):
         "environment. docs/worker.md tells more."
     )
     requires_system_checks = ()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        open_what_is_closed()
+        super().__init__(*args, **options)
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
