@@ -73,6 +73,10 @@ class Driving(QueueOfShards):
     client: SyncClient
     _transport: Transport
 
+    def give_up_when(self, condition: Callable[[], bool]) -> None:
+        """Let calls that have failed be repeated no more while this holds."""
+        self._transport.is_futile = condition
+
     def _run(self, steps: Steps[R]) -> R:
         self._check()
         return self._drive(steps)
@@ -151,6 +155,10 @@ class AsyncDriving(QueueOfShards):
 
     client: AsyncClient
     _transport: AsyncTransport
+
+    def give_up_when(self, condition: Callable[[], bool]) -> None:
+        """As of `Driving`."""
+        self._transport.is_futile = condition
 
     async def _run(self, steps: Steps[R]) -> R:
         await self._check()

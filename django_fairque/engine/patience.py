@@ -25,6 +25,8 @@ from .errors import (
 from .steps import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .steps import Request
 
 PASSING = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
@@ -47,9 +49,10 @@ REFUSALS = {
 
 
 class Patience:
-    """Decides what follows a failed attempt of one request, until ``seconds`` have passed."""
+    """Decides what follows a failed attempt of one request, until ``seconds`` have passed or it ``is_futile``."""
 
-    def __init__(self, request: Request | str, seconds: float) -> None:
+    def __init__(self, request: Request | str, seconds: float, is_futile: Callable[[], bool] = lambda: False) -> None:
+        self._is_futile = is_futile
         self.what = request.script if isinstance(request, Call) else "a command"
         self.deadline = time.monotonic() + seconds
         self.attempts = 0
@@ -91,11 +94,14 @@ class Patience:
         ):
             passing = False
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
-        if passing and time.monotonic() + pause < self.deadline:
+        if passing and self._has_time_for(pause):
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
             return 0.0  # however short the time: it is known where to go
         raise self._explained(error) from error
+
+    def _has_time_for(self, pause: float) -> bool:
+        return time.monotonic() + pause < self.deadline and not self._is_futile()
 
     def _explained(self, error: Exception) -> FairQueueError:
         found = explained(error, self.what, self.attempts)

@@ -22,7 +22,7 @@ from .steps import Block, Call, Read, Request, Scan, Stream
 from .wire import Line, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 RAW = {"NEVER_DECODE": True}
 """Replies stay bytes whatever the client was told: payloads are not text until they have been checked."""
@@ -52,6 +52,8 @@ class Transport:
     def __init__(self, client: SyncClient, patience: float) -> None:
         self.client = client
         self.patience = patience
+        self.is_futile: Callable[[], bool] = lambda: False
+        """Asked after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._calls = Calls()
         self._absence = nodes.absence(client)
@@ -61,7 +63,7 @@ class Transport:
         """``in_doubt``: it was sent before, and what became of it is unknown."""
         if isinstance(request, Stream):
             return self._stream(request)
-        patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience))
+        patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience), self.is_futile)
         patience.is_in_doubt = in_doubt
         while True:
             try:
@@ -176,6 +178,8 @@ class AsyncTransport:
     def __init__(self, client: AsyncClient, patience: float) -> None:
         self.client = client
         self.patience = patience
+        self.is_futile: Callable[[], bool] = lambda: False
+        """Asked after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._calls = Calls()
         self._absence = nodes.absence(client)
@@ -183,7 +187,7 @@ class AsyncTransport:
     async def send(self, request: Request, seconds: float | None = None) -> Any:
         if isinstance(request, Stream):
             return await self._stream(request)
-        patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience))
+        patience = Patience(request, self.patience if seconds is None else min(seconds, self.patience), self.is_futile)
         while True:
             try:
                 await clusters.look_async(self.client, again=patience.is_stale)

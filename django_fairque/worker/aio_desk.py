@@ -64,6 +64,7 @@ class Desk:
         self._worker = worker
         self._options = options
         self._patient = queue.repeating_for(PATIENCE)
+        self._patient.give_up_when(lambda: self.lane.is_unheard)
         self._threads = threads
         self._outage = Outage()
         self._wishes = Wishes()

@@ -159,6 +159,11 @@ class Lane:
         return self.stopping and not self.held and not self._flying and True not in self._news
 
     @property
+    def is_unheard(self) -> bool:
+        """It was told to stop, and what is on its way asks for something: nobody misses the reply."""
+        return self.stopping and not any(call.outcomes for call in self._flying)
+
+    @property
     def is_lost(self) -> bool:
         """Nothing is held here, and what the server thinks that is held must be given back before anything is fetched."""
         return self.is_suspect and not self.held and not self._flying and self.ahead is None

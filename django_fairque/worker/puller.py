@@ -69,6 +69,7 @@ class Puller(threading.Thread):
     ) -> None:
         super().__init__(name=f"fairque-puller-{queue.label}", daemon=True)
         self.queue = queue.repeating_for(PATIENCE)
+        self.queue.give_up_when(lambda: lane.is_unheard)
         self.lane = lane
         self.bell = bell
         self._crew = crew

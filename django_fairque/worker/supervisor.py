@@ -48,6 +48,8 @@ QUIET = 6.0
 """Seconds beyond its longest pause for which the keeper may be silent before the worker is unhealthy."""
 GIVE_BACK_WITHIN = 5.0
 """Seconds for giving everything back at the end; after that the leases end by themselves."""
+TRY_WITHIN = 2.0
+"""The same when the server has not answered for a while: one more attempt."""
 EXIT_WITHIN = 5.0
 """Seconds that a child has for its exit handlers, and for threads that its tasks have left."""
 TRIES = 3
@@ -113,7 +115,7 @@ class Supervisor:
         finally:
             self._kill_all("worker stopped")
             self._nursery.close()
-            settled = self._keeper.settle_down(GIVE_BACK_WITHIN)
+            settled = self._keeper.settle_down(TRY_WITHIN if self._outages.is_on else GIVE_BACK_WITHIN)
             self._health.remove()
         if not settled:
             logger.error(

@@ -54,6 +54,24 @@ def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -
         worker.close()
 
 
+def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    server = make_server()
+    worker = WorkerProcess(server, tmp_path, "--processes", "2")
+    try:
+        worker.wait_ready(2)
+        server.kill()
+        eventually(lambda: worker.health().get("status") == "unhealthy")
+        asked = time.monotonic()
+        assert worker.stop() == 1, "the server could not be told"
+        assert time.monotonic() - asked < 10  # it takes 4 s
+        assert "not everything could be given back" in worker.log
+        assert "worker process" not in worker.log, "its processes end by themselves"
+    finally:
+        worker.close()
+
+
 def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="1.5")
