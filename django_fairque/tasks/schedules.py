@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.priority import Priority
 from django_fairque.engine.schedule import template_of
 from django_fairque.engine.sealing import opened
@@ -31,11 +31,14 @@ logger = logging.getLogger("django_fairque.tasks")
 SOURCE = "settings"
 
 
-def sync_schedules() -> None:
+def sync_schedules(patience: float | None = None) -> None:
     """Make every queue's schedules agree with the configuration's ``SCHEDULES``.
 
     Declared ones are added or changed, those that are not declared any more are removed; schedules from code or from a
     command are left alone. What an operator has switched on or off stays so until the declaration changes.
+
+    Args:
+        patience: seconds for which a call is repeated when the server does not answer; as configured by default.
 
     Raises:
         TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises; the other schedules are
@@ -50,7 +53,8 @@ def sync_schedules() -> None:
         mine = {
             name: (config.schedules[name], step) for name, step in steps.items() if step.options.queue == queue_name
         }
-        _sync(get_queue(queue_name), mine, keep=mistakes)
+        queue = get_queue(queue_name)
+        _sync(queue if patience is None else queue.repeating_for(patience), mine, keep=mistakes)
     if mistakes:
         raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
 
@@ -75,12 +79,18 @@ def _made(declared: ScheduleConfig) -> Step | str:
         )
 
 
-def sync_or_log() -> None:
-    """As `sync_schedules`; what is wrong is logged, for a worker has other things to do as well."""
+def sync_or_log(patience: float | None = None) -> bool:
+    """As `sync_schedules`; what is wrong is logged, for a worker has other things to do as well. False if the server can't be
+    reached now, which is for the caller to say."""
+    from django_fairque.engine.driving import FINAL  # it needs redis-py, and this module is read by a mere check
+
     try:
-        sync_schedules()
+        sync_schedules(patience)
     except FairQueueError as error:
+        if isinstance(error, RedisConnectionError) and not isinstance(error, FINAL):
+            return False
         logger.error("the schedules of SCHEDULES are not all in force: %s", error)  # noqa: TRY400 - it says it all
+    return True
 
 
 def step_of(declared: ScheduleConfig) -> Step:

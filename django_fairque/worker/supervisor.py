@@ -20,6 +20,7 @@ from django_fairque.conf.version import version
 from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 
 from .child import DONE, READY, RETIRING
+from .declared import AT_ONCE, Declared
 from .forks import ForkServerGoneError
 from .health import HealthFile
 from .herald import MOST_WAITING
@@ -85,6 +86,7 @@ class Supervisor:
             self._queues, options, self._outages, self._news.extend, self._hear, lambda: not self.is_stopping
         )
         self._police = Police(options, self._outages)
+        self._declared = Declared()
         self._notices = Notices()
         self._health = HealthFile(health_file)
         self._reloader = Reloader(self._notices.wake) if reload else None
@@ -103,16 +105,14 @@ class Supervisor:
 
     def run(self) -> int:
         """Returns the exit code: 0 when everything was settled or given back."""
-        self._introduce()
         self._health.check()
         self._notices.take_signals()
-        self._keeper.start()
-        if self._reloader is not None:
-            self._reloader.start()
         try:
+            self._begin()
             while self._children or self._vacant:
                 self._turn()
         finally:
+            self._declared.end()
             self._kill_all("worker stopped")
             self._nursery.close()
             settled = self._keeper.settle_down(TRY_WITHIN if self._outages.is_on else GIVE_BACK_WITHIN)
@@ -123,6 +123,15 @@ class Supervisor:
             )
         logger.info("worker %s has stopped", self.options.worker_id)
         return 0 if settled and not self._gave_up else 1
+
+    def _begin(self) -> None:
+        """Wait for nothing that may not come: from here on it can be stopped, and says how it is."""
+        self._introduce()
+        self._declared.begin(is_away=self._outages.is_on)
+        self._keeper.start()
+        if self._reloader is not None:
+            self._reloader.start()
+        self._follow_signals()
 
     def close(self) -> None:
         """End what was started when it was made, if it never runs."""
@@ -292,7 +301,7 @@ class Supervisor:
     def _server(self) -> str:
         """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
         try:
-            server = self._queues[0].health().server
+            server = self._queues[0].repeating_for(AT_ONCE).health().server
         except UnsupportedServerError:
             raise
         except RedisConnectionError as error:

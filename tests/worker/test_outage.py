@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,49 @@ def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -
             assert queue.check_invariants() == []
         assert worker.log.count("the server can't be reached") <= 2  # once per process
         assert worker.stop() == 0
+    finally:
+        worker.close()
+
+
+def test_a_worker_may_be_there_before_its_server(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server()
+    server.kill()
+    worker = WorkerProcess(server, tmp_path, TEST_SCHEDULE="noop")
+    try:
+        eventually(lambda: worker.health().get("reasons"), 10)
+        assert worker.health()["status"] == "unhealthy"
+        assert "the server does not answer" in worker.health()["reasons"]
+        (line, *_) = worker.log.splitlines()
+        assert "ERROR" in line
+        assert "the server can't be reached" in line
+        assert line.endswith("; trying again until it works")
+        server.start()
+        eventually(lambda: worker.health().get("status") == "healthy")
+        with server.client() as client:
+            queue = FairQueue(client)
+            eventually(lambda: [each.name for each in queue.schedules.list()] == ["noop"])
+        assert "SCHEDULES" not in worker.log
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_waits_for_its_server_can_be_stopped(
+    make_server: MakeServer, tmp_path: Path, number: signal.Signals
+) -> None:
+    server = make_server()
+    server.kill()
+    worker = WorkerProcess(server, tmp_path)
+    try:
+        eventually(lambda: "can't be reached" in worker.log)
+        asked = time.monotonic()
+        worker.send(number)
+        assert worker.wait() in (0, 1)
+        assert time.monotonic() - asked < 10
+        assert "stopping: 0 running tasks" in worker.log
+        assert "has stopped" in worker.log
+        assert not worker.health_file.exists()
     finally:
         worker.close()
 

@@ -16,7 +16,6 @@ from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.errors import ConfigurationError, FairQueueError
 from django_fairque.engine.options import InvalidOptionsError
 from django_fairque.management.base import open_what_is_closed
-from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.worker import log
 from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.supervisor import Supervisor
@@ -97,7 +96,6 @@ class Command(BaseCommand):
                 closing(_supervisor(options, copied=self.is_program)) as supervisor,
                 _metrics(options["metrics_port"], options["metrics_host"], supervisor),
             ):
-                sync_or_log()
                 code = supervisor.run()
         except (FairQueueError, OSError) as error:
             raise CommandError(str(error)) from error

@@ -31,4 +31,5 @@ FAIRQUE = {
         "FAIR_BY": os.environ.get("TEST_FAIR_BY", "time"),
         "SHARDS": int(os.environ.get("TEST_SHARDS", "1")),
     },
+    "SCHEDULES": {name: {"TASK": name, "EVERY": 60} for name in os.environ.get("TEST_SCHEDULE", "").split()},
 }
