@@ -99,6 +99,11 @@ class Budget:
         return len(self.lanes) == 1 and self.is_idle and not self.burst
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there was a task yet."""
+        return self.events > 0
+
+    @property
     def is_spent(self) -> bool:
         """Whether the worker has run as many tasks as it may."""
         return bool(self._max_tasks) and self.finished >= self._max_tasks

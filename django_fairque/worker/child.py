@@ -24,9 +24,9 @@ SWITCH_INTERVAL = 0.001
 """Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
 server waits longer for its turn than for the server."""
 
-READY, RETIRING, DONE = "ready", "retiring", "done"
-"""What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(DONE,)`` when all that is left is to exit. It is told
-``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", lane, leases)`` and
+READY, RETIRING, UNFIT, DONE = "ready", "retiring", "unfit", "done"
+"""What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(DONE,)`` when all that
+is left is to exit. It is told ``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", lane, leases)`` and
 ``("news", alerts and endings)``."""
 
 UNUSABLE = 3
@@ -73,7 +73,7 @@ def _made(options: WorkerOptions, board: Board, line: Connection, load: Callable
         from .core import Core
 
         queues = [get_queue(name) for name in options.queues]
-        return Core(options, queues, board, lambda reason: _say(line, RETIRING, reason))
+        return Core(options, queues, board, lambda reason: _say(line, RETIRING, reason), lambda: _say(line, UNFIT))
     except Exception:
         import logging
 

@@ -45,6 +45,7 @@ class Core:
 
     Args:
         on_retire: called when it stops because of a limit, with the reason.
+        on_unfit: called when it stops because the next one could not run a task either.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Core:
         queues: Sequence[FairQueue],
         board: Board,
         on_retire: Callable[[str], object] = lambda _: None,
+        on_unfit: Callable[[], object] = lambda: None,
     ) -> None:
         self.options = options
         self.board = board
@@ -60,6 +62,7 @@ class Core:
         self.is_quiet = False
         self.budget = Budget(options.slots, max_tasks=options.max_tasks, burst=options.burst)
         self._on_retire = on_retire
+        self._on_unfit = on_unfit
         self._reporter = Reporter()
         self._memory_due = 0.0
         handler = imported(options.handler)
@@ -105,6 +108,7 @@ class Core:
 
     def start(self) -> None:
         self._crew.start()
+        self._look_at_memory()  # before there can be a task
         self._clock.start()
         self.herald.worker(signals.worker_started)
         self._courier.start(at_once=self.options.burst)
@@ -166,12 +170,26 @@ class Core:
     def _tick(self) -> None:
         """Called by the clock, 2 to 20 times a second."""
         self._crew.wake_another()
+        self._look_at_memory()
+
+    def _look_at_memory(self) -> None:
         limit, now = self.options.max_memory_mb, monotonic()
         if limit and not self.is_stopping and now >= self._memory_due:
             self._memory_due = now + LOOK_AT_MEMORY
             used = resident_mb()
-            if used > limit:
+            if used > limit and self.budget.has_begun:
                 self._retire(f"it uses {used:.0f} MB, more than {limit}")
+            elif used > limit:
+                self._refuse(used)
+
+    def _refuse(self, used: float) -> None:
+        logger.error(
+            "worker %s runs no task: it uses %.0f MB before the first one, more than --max-memory (MAX_MEMORY_MB) allows, %d; "
+            "set that well above",
+            *(self.options.worker_id, used, self.options.max_memory_mb),
+        )
+        self._on_unfit()
+        self.stop()
 
     def _retire(self, reason: str) -> None:
         logger.info("worker %s makes room for a new one: %s", self.options.worker_id, reason)

@@ -19,7 +19,7 @@ from django_fairque.conf import get_config, get_queue
 from django_fairque.conf.version import version
 from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 
-from .child import DONE, READY, RETIRING
+from .child import DONE, READY, RETIRING, UNFIT
 from .declared import AT_ONCE, Declared
 from .forks import ForkServerGoneError
 from .health import HealthFile
@@ -96,6 +96,8 @@ class Supervisor:
         """Per place without a child: when to fill it."""
         self._incarnation = 0
         self._failures = 0
+        self._unfit = 0
+        """Children in a row that could run no task."""
         self._was_ready = False
         self._stops_seen = 0
         self._is_quiet = False
@@ -171,10 +173,11 @@ class Supervisor:
             if message[0] == READY:
                 child.is_ready = self._was_ready = True
                 self._failures = 0
-            elif message[0] == RETIRING and not child.is_leaving:
+            elif message[0] in (RETIRING, UNFIT) and not child.is_leaving:
                 child.is_leaving = True
+                self._unfit = self._unfit + 1 if message[0] == UNFIT else 0
                 if not self.is_stopping:
-                    self._vacant[child.index] = 0.0
+                    self._vacant[child.index] = _pause_after(self._unfit)
             elif message[0] == DONE:
                 self._let_go(child)
 
@@ -239,7 +242,7 @@ class Supervisor:
                 child.leave(monotonic() + self.options.shutdown)
                 self._vacant[child.index] = 0.0
         self._nursery.renew()
-        self._failures = 0
+        self._failures = self._unfit = 0
 
     # --- children ---
 
@@ -285,7 +288,7 @@ class Supervisor:
             self._gave_up = True
             self._vacant.clear()
             self._kill_all("worker gave up")
-        return monotonic() + min(LONGEST_BACKOFF, 0.5 * 2.0 ** (self._failures - 1))
+        return _pause_after(self._failures)
 
     # --- what it says of itself ---
 
@@ -321,3 +324,8 @@ class Supervisor:
         processes = [{"ready": child.is_ready, "leaving": child.is_leaving, **child.info()} for child in self._children]
         self.figures = figures_of(processes, self.options.slots, is_healthy=not reasons)
         self._health.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
+
+
+def _pause_after(failures: int) -> float:
+    """When to try again after so many in a row."""
+    return monotonic() + min(LONGEST_BACKOFF, 0.5 * 2.0 ** min(failures - 1, 10)) if failures else 0.0

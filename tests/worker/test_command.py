@@ -139,6 +139,21 @@ def test_a_process_is_replaced_when_it_uses_too_much_memory(
     assert "died" not in worker.log
 
 
+@both_ways
+def test_a_limit_that_no_process_can_keep_to_is_told_and_does_not_busy_the_machine(
+    queue: FairQueue, push: Push, start_worker: StartWorker
+) -> None:
+    task_id = push("noop")
+    worker = start_worker("--max-memory", "10")
+    said = "MB before the first one, more than --max-memory (MAX_MEMORY_MB) allows, 10; set that well above"
+    eventually(lambda: worker.log.count(said) >= 3)
+    time.sleep(1.0)  # the pauses are 0.5 s, 1 s and 2 s
+    assert worker.log.count(said) == 3
+    assert "makes room for a new one" not in worker.log
+    assert worker.stop() == 0
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+
+
 def test_the_health_file_is_written_while_it_lives(start_worker: StartWorker) -> None:
     worker = start_worker("--worker", "w1").wait_ready()
     first = eventually(lambda: worker.health().get("status") == "healthy" and worker.health())
