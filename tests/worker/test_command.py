@@ -14,7 +14,8 @@ from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import FailureType, TaskState
 from django_fairque.monitoring.worker_file import worker_health
 
-from .conftest import both_ways, eventually, is_alive
+from .conftest import both_ways, eventually, is_alive, told
+from .project.tasks import STARTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,6 +124,19 @@ def test_a_process_is_replaced_after_its_tasks(
         ran[pid] = ran.get(pid, 0) + 1
     assert sorted(ran.values()) == [5, 10, 10]
     assert all(queue.history(task_id) == [] for task_id in ids)
+
+
+def test_a_process_is_replaced_when_the_last_of_its_tasks_has_ended(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    start_worker("--max-tasks", "2", "--concurrency", "4").wait_ready()
+    long = push("nap", 2.0)
+    eventually(lambda: told(redis, STARTED))
+    short, another = push("whoami"), push("whoami")
+    pid = eventually(lambda: queue.get_task(short).result)
+    assert queue.get_task(another).state is TaskState.QUEUED
+    assert eventually(lambda: queue.get_task(another).result) != pid
+    assert queue.get_task(long).state is TaskState.FINISHED
 
 
 @both_ways
