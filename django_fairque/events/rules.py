@@ -139,8 +139,10 @@ def _bound(event: Event, argument: Argument) -> Any:
 
 def plain(value: Any) -> Any:
     """A field's value as JSON has it: keys of objects, UUIDs, numbers and moments as Django's own serialiser writes them."""
-    if value is None or isinstance(value, (str, int, float, bool, list, dict, tuple)):
+    if value is None or isinstance(value, (str, int, float, bool, list, dict)):
         return value
+    if isinstance(value, tuple):  # a key of several parts
+        return tuple(map(plain, value))
     return _encoded(value)
 
 

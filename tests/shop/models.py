@@ -148,3 +148,17 @@ class Partnership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.left_id}, {self.right_id}"
+
+
+class Seat(models.Model):
+    """Its key has two parts, and one of them is no JSON."""
+
+    pk = models.CompositePrimaryKey("hall", "number")
+    hall = models.UUIDField()
+    number = models.IntegerField()
+    guest = models.CharField(max_length=50, default="")
+
+    objects = EventQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"seat {self.number} of {self.hall}"
