@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import signals
 
 from . import loading, registry, seen
+from .adding import watch_adding
 from .classes import classes_of
 from .event import CREATE, DELETE, SIGNAL, UPDATE, Event
 from .relations import connect_relation
@@ -31,6 +32,8 @@ def connect(rule: Rule) -> None:
     for model in classes_of(rule.model):
         if {CREATE, UPDATE} & rule.kinds:
             signals.post_save.connect(saved, sender=model, dispatch_uid=UID)
+        if UPDATE in rule.kinds:
+            watch_adding(model)
         if DELETE in rule.kinds:
             signals.pre_delete.connect(deleting, sender=model, dispatch_uid=UID)
         if model in seen.tracked:

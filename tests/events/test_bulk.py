@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.apps import apps
 from django.db import connection, transaction
 from django.db.models import F
 
 from django_fairque.events import changed, on_create, on_delete, on_save, on_update, suppress_events
-from tests.shop.models import Order
+from tests.shop.models import Customer, Help, Order
 
 from .conftest import arrived
 
@@ -120,3 +121,45 @@ def test_deleting_needs_no_help(queue: FairQueue, work: AnyDefinition, orders: l
     on_delete(Order).enqueue(work, "pk")
     Order.objects.filter(total__gt=1).delete()
     assert sorted(arrived(queue)) == [[2], [3]]
+
+
+class TestRelatedManager:
+    """Django adds by an update of a manager of its own, and removes by the model's."""
+
+    @pytest.fixture
+    def customer(self, orders: list[Order]) -> Customer:
+        customer: Customer = Customer.objects.create(pk=7)
+        return customer
+
+    def test_what_it_adds_and_removes(
+        self, queue: FairQueue, work: AnyDefinition, orders: list[Order], customer: Customer
+    ) -> None:
+        on_update(Order, when=changed("customer")).enqueue(work, "pk", "customer")
+        customer.order_set.add(*orders[:2])
+        assert arrived(queue) == [[1, 7], [2, 7]]
+        customer.order_set.set(orders[1:])
+        assert sorted(arrived(queue)) == [[1, None], [3, 7]]
+        customer.order_set.remove(orders[1])
+        customer.order_set.clear()
+        assert arrived(queue) == [[2, None], [3, None]]
+
+    def test_also_when_django_has_looked_at_its_models_anew(
+        self, queue: FairQueue, work: AnyDefinition, orders: list[Order], customer: Customer
+    ) -> None:
+        on_update(Order).enqueue(work, "pk")
+        apps.clear_cache()
+        customer.order_set.add(orders[0])
+        assert arrived(queue) == [[1]]
+
+    def test_whoever_saves_hears_of_it_once(self, queue: FairQueue, work: AnyDefinition, orders: list[Order]) -> None:
+        on_update(Order).enqueue(work, "pk")
+        orders[0].save()
+        assert arrived(queue) == [[1]]
+        assert queue.event_counts()["shop.Order:update:work"].fired == 1
+
+    def test_a_manager_that_fires_nothing_stays_so(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_update(Help).enqueue(work, "pk")
+        order, customer = Order.objects.create(), Customer.objects.create()
+        help_ = Help.objects.create(order=order, customer=Customer.objects.create())
+        customer.help_set.add(help_)
+        assert arrived(queue) == []
