@@ -103,7 +103,7 @@ def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None
     values = _taken(instance, names)
     seen: Seen = (instance.__dict__.get(ATTRIBUTE) or Seen({})).standing()
     if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
-        instance.__dict__[ATTRIBUTE] = seen.followed_by(values, sending.hook_in(using))
+        instance.__dict__[ATTRIBUTE] = seen.followed_by(values, sending.event_hook_in(using))
 
 
 def note_refreshed(instance: Model, fields: Iterable[str] | None) -> None:

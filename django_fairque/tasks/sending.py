@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 
     from .options import TaskOptions
     from .waiting import Waiting
+
+logger = logging.getLogger("django_fairque.tasks")
+
+_warned: set[str] = set()
+"""Databases of which was said that nobody can tell when they commit."""
 
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
@@ -100,6 +107,18 @@ def hook_in(database: str) -> Waiting | None:
     return None
 
 
+def event_hook_in(database: str) -> Waiting | None:
+    """As `hook_in` for a model event, which is no reason to refuse a save: None also where no commit is told of.
+
+    Django itself opens a block to delete. Where autocommit is off by the settings, no end of a block is a commit.
+    """
+    connection: Any = waiting.connection_of(database)
+    if not connection.in_atomic_block:
+        return None
+    is_told = getattr(connection, "commit_on_exit", True) or connection.settings_dict.get("AUTOCOMMIT", True)
+    return waiting.of(connection) if is_told else None
+
+
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
     """Send what a model event asks for, after the commit, once for each ``key`` of a transaction.
 
@@ -112,16 +131,16 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         make: builds the task; not called for what was asked for before. Its errors are raised.
     """
     database = options.database or DEFAULT_DB_ALIAS
+    hook = event_hook_in(database)
 
     def take() -> Task | None:
         task = make()
         with around_sending(options.queue, [task]):
             if not outlets:
                 return task
-            outlets[-1].take(options, [task])
+            outlets[-1].take(options if hook is not None else replace(options, on_commit=False), [task])
             return None
 
-    hook = hook_in(database)
     if hook is not None:
         hook.add_event(event, key, options.queue, take)
     elif (task := take()) is None:
@@ -130,6 +149,18 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         with transaction.atomic(using=database):
             waiting.of(waiting.connection_of(database)).add_event(event, key, options.queue, lambda: task)
     else:
+        _warn_without_autocommit(database)
         parcel = waiting.Parcel({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
         parcel.counts[event] = EventCount(fired=1)
         delivery.push(options.queue, parcel)
+
+
+def _warn_without_autocommit(database: str) -> None:
+    """Once for each database: it would be said at every save."""
+    connection = waiting.connection_of(database)
+    if database not in _warned and connection.connection is not None and not connection.autocommit:
+        _warned.add(database)
+        logger.warning(
+            "autocommit of database %r is off: what model events ask for is sent at once, maybe before the commit",
+            database,
+        )
