@@ -21,6 +21,11 @@ def model_of(given: type[Model] | str) -> type[Model]:
         raise LookupError(f"there is no model {given!r} ({error}){hint}") from None
 
 
+def is_historical(model: type[Model]) -> bool:
+    """Whether it is a migration's class for a model as it was then."""
+    return model.__module__ == "__fake__"
+
+
 def classes_of(model: type[Model]) -> list[type[Model]]:
     """The model and everything that is one: proxies and children, in all apps. An abstract model's children only."""
     known = [each for each in apps.get_models(include_auto_created=True) if issubclass(each, model)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from .classes import is_historical
 from .paths import field_of, value_at
 
 if TYPE_CHECKING:
@@ -65,7 +66,12 @@ class Event:
 
     def is_saved(self, name: str) -> bool:
         """Whether a field was among those that were saved: not left out of ``update_fields``, not deferred."""
-        column = self.column(name)
+        try:
+            column = self.column(name)
+        except LookupError:
+            if is_historical(self.model):
+                return False  # the field was not there then
+            raise
         if self.update_fields is not None:
             return bool(self.update_fields & {column.name, column.attname})
         return column.attname in self.instance.__dict__

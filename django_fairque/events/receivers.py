@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import signals
 
-from . import loading, registry, seen
+from . import loading, registry, relations, seen
 from .adding import watch_adding
-from .classes import classes_of
+from .classes import classes_of, is_historical
 from .event import CREATE, DELETE, SIGNAL, UPDATE, Event
-from .relations import connect_relation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.db.models import Model
+    from django.db.models.signals import ModelSignal
 
     from .rules import Rule
 
@@ -26,8 +28,10 @@ def connect(rule: Rule) -> None:
         _connect_signal(rule)
     if rule.model is None:
         return
+    signals.pre_migrate.connect(migration_begins, dispatch_uid=UID)
+    signals.post_migrate.connect(migration_ends, dispatch_uid=UID)
     if rule.relation:
-        connect_relation(rule.model, rule.relation)
+        relations.connect_relation(rule.model, rule.relation)
         return
     for model in classes_of(rule.model):
         if {CREATE, UPDATE} & rule.kinds:
@@ -39,8 +43,6 @@ def connect(rule: Rule) -> None:
         if model in seen.tracked:
             signals.post_init.connect(made, sender=model, dispatch_uid=UID)
             signals.pre_save.connect(saving, sender=model, dispatch_uid=UID)
-    signals.pre_migrate.connect(migration_begins, dispatch_uid=UID)
-    signals.post_migrate.connect(migration_ends, dispatch_uid=UID)
 
 
 def made(instance: Model, **_: Any) -> None:
@@ -78,23 +80,33 @@ def deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None
 
 def migration_begins(**_: Any) -> None:
     """Data migrations have classes of their own for models, which are not there yet: listen to all for a while."""
-    signals.post_save.connect(historical_saved, dispatch_uid=UID)
-    signals.pre_delete.connect(historical_deleting, dispatch_uid=UID)
+    for signal, receiver in _HISTORICAL:
+        signal.connect(receiver, dispatch_uid=UID)
 
 
 def migration_ends(**_: Any) -> None:
-    signals.post_save.disconnect(dispatch_uid=UID)
-    signals.pre_delete.disconnect(dispatch_uid=UID)
+    for signal, _receiver in _HISTORICAL:
+        signal.disconnect(dispatch_uid=UID)
 
 
-def historical_saved(sender: type[Model], **about: Any) -> None:
-    if sender.__module__ == "__fake__":
-        saved(sender, **about)
+def _of_historical(*receivers: Callable[..., None]) -> Callable[..., None]:
+    """These receivers, of what a migration's classes do."""
+
+    def received(sender: Any, **about: Any) -> None:
+        if is_historical(sender):
+            for receiver in receivers:
+                receiver(sender=sender, **about)
+
+    return received
 
 
-def historical_deleting(sender: type[Model], **about: Any) -> None:
-    if sender.__module__ == "__fake__":
-        deleting(sender, **about)
+_HISTORICAL: tuple[tuple[ModelSignal, Callable[..., None]], ...] = (
+    (signals.post_init, _of_historical(made)),
+    (signals.pre_save, _of_historical(saving)),
+    (signals.post_save, _of_historical(saved, relations.row_saved)),
+    (signals.pre_delete, _of_historical(deleting, relations.row_deleting)),
+    (signals.m2m_changed, _of_historical(relations.changed)),
+)
 
 
 def _connect_signal(rule: Rule) -> None:

@@ -9,7 +9,7 @@ from django_fairque.tasks import registry as tasks
 
 from . import seen
 from .checking import problems_of
-from .classes import classes_of, model_of
+from .classes import classes_of, is_historical, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,15 +105,15 @@ def of_model(model: type[Model]) -> tuple[Rule, ...]:
     """The rules that are on and concern objects of this class; also of the class as a migration has it."""
     found = _state.of_class.get(model)
     if found is None:
-        is_historical = model.__module__ == "__fake__"
+        is_old = is_historical(model)
         found = tuple(
             rule
             for rule in _state.rules
             if rule.is_on
             and rule.model is not None
-            and (issubclass(model, rule.model) or (is_historical and model._meta.label == rule.model._meta.label))
+            and (issubclass(model, rule.model) or (is_old and model._meta.label == rule.model._meta.label))
         )
-        if not is_historical:  # migrations make such classes by the hundred
+        if not is_old:  # migrations make such classes by the hundred
             _state.of_class[model] = found
     return found
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import FieldDoesNotExist
 from django.db.models import signals
 
 from . import loading, registry
+from .classes import is_historical
 from .event import M2M, Event
-from .relation import relations_of
+from .relation import Relation, relations_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from django.db.models import Model
 
-    from .relation import Relation
     from .rules import Rule
 
 UID = "django_fairque.events"
@@ -39,6 +40,23 @@ def connect_relation(target: type[Model], name: str) -> None:
             signals.pre_delete.connect(row_deleting, sender=through, dispatch_uid=f"{UID}.through")
 
 
+def _relations_through(through: type[Model]) -> Iterable[Relation]:
+    """Those of a through model; also of the one that a migration has, with its classes."""
+    if not is_historical(through):
+        return _watched.get(through, ())
+    known = (each for some in _watched.values() for each in some if each.through._meta.label == through._meta.label)
+    return [then for each in known if (then := _as_it_was(each, through._meta.apps)) is not None]
+
+
+def _as_it_was(relation: Relation, apps: Any) -> Relation | None:
+    """The relation of a migration's classes; None where it was not there yet."""
+    try:
+        model = apps.get_model(relation.model._meta.label)
+        return Relation(relation.target, model, model._meta.get_field(relation.field.name))
+    except (LookupError, FieldDoesNotExist):
+        return None
+
+
 def changed(
     sender: type[Model],
     instance: Model,
@@ -52,7 +70,7 @@ def changed(
     if raw or loading.is_loading(instance):
         return
     when, word = action.split("_")
-    for relation in _watched.get(sender, ()):
+    for relation in _relations_through(sender):
         key = (relation, reverse)
         if word == "clear" and when == "pre":
             instance.__dict__.setdefault(CLEARING, {})[key] = _related(relation.field, instance, using, reverse=reverse)
@@ -123,7 +141,7 @@ def row_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> 
 
 
 def _row(action: str, sender: type[Model], row: Model, using: str) -> None:
-    for relation in _watched.get(sender, ()):
+    for relation in _relations_through(sender):
         if not _rules(relation, action):
             continue
         field = relation.field

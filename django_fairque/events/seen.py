@@ -9,10 +9,13 @@ from __future__ import annotations
 import copy
 import functools
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from django.db.models.fields.files import FieldFile
 
 from django_fairque.tasks import sending
+
+from .classes import is_historical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +28,9 @@ ATTRIBUTE = "_fairque_seen"
 
 tracked: dict[type[Model], tuple[str, ...]] = {}
 """The column attributes that are watched, by concrete class."""
+
+_historical: WeakKeyDictionary[type[Model], tuple[str, ...]] = WeakKeyDictionary()
+"""The same for the classes that a migration has."""
 
 
 class Seen:
@@ -63,6 +69,20 @@ class Seen:
         return Seen(merged, witness, before)
 
 
+def names_of(model: type[Model]) -> tuple[str, ...]:
+    """What is watched of the objects of a class; of the class as a migration has it, where it has that."""
+    if not is_historical(model):
+        return tracked.get(model, ())
+    found = _historical.get(model)
+    if found is None:
+        here = {field.attname for field in model._meta.concrete_fields}
+        known = (names for each, names in tracked.items() if each._meta.label == model._meta.label)
+        found = _historical[model] = tuple(name for name in next(known, ()) if name in here)
+        if found:
+            watch_refreshes(model)
+    return found
+
+
 def _taken(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
     """Copies of what can be changed in place; what was deferred is not loaded."""
     loaded = instance.__dict__
@@ -76,7 +96,7 @@ def _kept(value: Any) -> Any:
 
 
 def note_made(instance: Model) -> None:
-    names = tracked.get(type(instance))
+    names = names_of(type(instance))
     if names:
         instance.__dict__[ATTRIBUTE] = Seen(_taken(instance, names))
 
@@ -94,7 +114,7 @@ def before(instance: Model) -> Mapping[str, Any]:
 
 
 def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None) -> None:
-    names = tracked.get(type(instance))
+    names = names_of(type(instance))
     if not names:
         return
     if update_fields is not None:
@@ -107,7 +127,7 @@ def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None
 
 
 def note_refreshed(instance: Model, fields: Iterable[str] | None) -> None:
-    names = tracked.get(type(instance))
+    names = names_of(type(instance))
     if names:
         if fields is not None:
             meta = type(instance)._meta

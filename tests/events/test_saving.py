@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.core import serializers
-from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrate_signal
 from django.db import IntegrityError, connection, transaction
-from django.db.migrations.state import ProjectState
 
 from django_fairque import TaskSerializationError, TaskValidationError, current_task, task
 from django_fairque.conf import aclose_queues
@@ -301,21 +298,6 @@ class TestClasses:
         pk = order.pk
         order.delete()
         assert arrived(queue) == [[pk]], "its parent's row is no other object"
-
-    def test_a_data_migration_has_classes_of_its_own(self, queue: FairQueue, work: AnyDefinition) -> None:
-        on_save(Order, user="status", when=changed("total")).enqueue(work, "total")
-        from django.apps import apps
-
-        historical: Any = ProjectState.from_apps(apps).apps.get_model("shop", "Order")
-        emit_pre_migrate_signal(0, interactive=False, db="default")
-        try:
-            order = historical(total=4, token=uuid.uuid4())
-            order.save()
-            order.save()
-        finally:
-            emit_post_migrate_signal(0, interactive=False, db="default")
-        historical(total=5).save()
-        assert [args[0] for args in arrived(queue)] == [4, 4], "an update of what is not watched counts as a change"
 
 
 def test_options_are_those_of_using(queue: FairQueue, work: AnyDefinition) -> None:
