@@ -82,7 +82,7 @@ class Pipeline:
 
         Args:
             run_id: the run's id; a new one by default.
-            on_commit, database: as of a single task.
+            on_commit, database: as of a single task; what the steps say of them by default.
 
         Raises:
             DependencyCycleError, TaskUsageError, TaskValidationError: it can't be sent as it is.
@@ -122,10 +122,21 @@ class Pipeline:
         run = run_id or new_task_id()
         tasks = [step.placed(made[step], [ids[each] for each in before[step]], run) for step in self.steps]
         check_graph(tasks)
-        options = changed(
-            self.steps[0].options, {"on_commit": on_commit, "database": database}, SENDABLE, "Pipeline.enqueue()"
-        )
-        return options, tasks
+        given = {
+            "on_commit": self._agreed("on_commit") if on_commit is None else on_commit,
+            "database": self._agreed("database") if database is None else database,
+        }
+        return changed(self.steps[0].options, given, SENDABLE, "Pipeline.enqueue()"), tasks
+
+    def _agreed(self, option: str) -> Any:
+        """What the steps that say something say of when the whole is sent; None if none does."""
+        said = sorted({value for step in self.steps if (value := getattr(step.options, option)) is not None})
+        if len(said) > 1:
+            raise TaskUsageError(
+                f"a pipeline is sent as a whole, these steps name {', '.join(map(repr, said))} as {option}: let them name one, "
+                f"or call enqueue({option}=…)"
+            )
+        return said[0] if said else None
 
 
 class Step(Pipeline):
