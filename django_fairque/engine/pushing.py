@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .commands import Commands
     from .form import Form
     from .models import Task
+    from .options import QueueConfig
     from .steps import Steps
 
 
@@ -63,7 +64,7 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
     order = range(len(waiting)) if len(waiting) <= size else _user_by_user(waiting)
     parts = [order[first : first + size] for first in range(0, len(waiting), size)]
     if len(parts) > 1:
-        check_limits(commands, waiting)  # before any of them is sent
+        check_limits(commands.config, waiting)  # before any of them is sent
     found: dict[int, PushResult] = {}
     slices = ([waiting[index] for index in part] for part in parts)
     calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)
@@ -136,9 +137,9 @@ def push_results(tasks: Sequence[Task], reply: Sequence[Any]) -> list[PushResult
     ]
 
 
-def check_limits(commands: Commands, tasks: Iterable[Task]) -> None:
+def check_limits(config: QueueConfig, tasks: Iterable[Task]) -> None:
     """Raise `TaskValidationError` for a task beyond what this queue is configured to take."""
-    limit, most_retries = commands.config.max_payload_bytes, commands.config.max_retry_attempts
+    limit, most_retries = config.max_payload_bytes, config.max_retry_attempts
     for task in tasks:
         size = len(task.payload_bytes)
         if size > limit:
@@ -166,7 +167,7 @@ def push_args(
     Raises:
         TaskValidationError: a task is beyond what this queue is configured to take.
     """
-    check_limits(commands, tasks)
+    check_limits(commands.config, tasks)
     forms: dict[Form, int] = {}
     args: list[Any] = []
     for task in tasks:

@@ -91,7 +91,20 @@ def may_wait(options: TaskOptions) -> bool:
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
     """Results of tasks that are sent when the transaction commits; None when there is no transaction."""
     hook = hook_in(options.database or DEFAULT_DB_ALIAS)
-    return None if hook is None else hook.add(options.queue, tasks)
+    if hook is None:
+        return None
+    _check(options.queue, tasks)
+    return hook.add(options.queue, tasks)
+
+
+def _check(queue: str, tasks: Sequence[Task]) -> None:
+    """Raise now, where it is enqueued, what needs no server to be found wrong at the commit."""
+    from django_fairque.engine.graphs import cycle_error, find_cycle
+    from django_fairque.engine.pushing import check_limits
+
+    check_limits(get_config().queue_config(queue), tasks)
+    if cycle := find_cycle({task.task_id: task.depends_on for task in tasks if task.depends_on}):
+        raise cycle_error(cycle)
 
 
 def hook_in(database: str) -> Waiting | None:

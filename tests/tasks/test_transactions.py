@@ -12,6 +12,7 @@ from django.test import TestCase
 
 from django_fairque import (
     BacklogFullError,
+    FairQueueError,
     RedisConnectionError,
     TaskNotFinishedError,
     TaskNotFoundError,
@@ -337,3 +338,23 @@ def test_blocks_without_a_savepoint_are_one_push(queue: FairQueue, redis: Redis)
         redis.config_resetstat()
     assert pushes(redis) == 1
     assert arrived(queue) == [0, "inner 0", 1, "inner 1", 2, "inner 2"]
+
+
+@in_transactions
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_retries": 101}, r"max_retries of task .* is 101, the limit \(max_retry_attempts\) is 100"),
+        ({"task_id": "a", "depends_on": ["a"]}, "tasks would wait for each other: a → a"),
+    ],
+)
+@pytest.mark.parametrize("outbox", [False, True])
+def test_what_can_not_be_accepted_is_told_before_the_commit(
+    queue: FairQueue, settings: Settings, options: dict[str, Any], expected: str, outbox: bool
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": outbox}
+    with transaction.atomic():
+        with pytest.raises(FairQueueError, match=expected):
+            enqueue(1, **options)
+        enqueue(2)
+    assert arrived(queue) == [2]
