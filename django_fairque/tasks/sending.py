@@ -151,7 +151,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         with around_sending(options.queue, [task]):
             if not outlets:
                 return task
-            outlets[-1].take(options if hook is not None else replace(options, on_commit=False), [task])
+            outlets[-1].take(replace(options, on_commit=hook is not None), [task])  # an event always waits for it
             return None
 
     if hook is not None:

@@ -23,7 +23,7 @@ from .queues import get_config
 from .results import TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -145,6 +145,14 @@ def of(connection: BaseDatabaseWrapper) -> Waiting:
         hook = Waiting(connection)
         connection.on_commit(hook)
     return hook
+
+
+def alive(hooks: Iterable[Waiting]) -> set[Waiting]:
+    """Those of them that are (`Waiting.is_alive`): of many, each connection's hooks are looked through once."""
+    given = set(hooks)
+    connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - of this module
+    to_come = {id(entry[1]) for connection in connections_of_them for entry in connection.run_on_commit}
+    return {hook for hook in given if hook.is_over or id(hook) in to_come}
 
 
 def connection_of(alias: str) -> BaseDatabaseWrapper:

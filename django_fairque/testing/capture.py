@@ -54,7 +54,7 @@ class Capture:
     @property
     def tasks(self) -> list[Captured]:
         """What was enqueued, in its order, without what was canceled or rolled back."""
-        return [each for each in self._store.tasks if each.is_kept]
+        return self._store.kept()
 
     def of(self, task: Any) -> list[Captured]:
         """Those of one task, given itself or its name."""
@@ -63,7 +63,7 @@ class Capture:
 
     def clear(self) -> None:
         """Forget what was enqueued so far; the windows of `unique_for` end."""
-        self._store.tasks.clear()
+        self._store.clear()
 
     def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         """Take these in place of the queue (for `enqueue`)."""
@@ -85,8 +85,8 @@ class Capture:
 
     def _keep(self, options: TaskOptions, task: Task, hook: Waiting | None) -> Captured:
         made = Captured(task, options.queue, hook)
-        for known in self.tasks:
-            if known.queue == made.queue and _is_the_same(known, task):
+        for known in self._store.alike(made.queue, task):
+            if _is_the_same(known, task):
                 if task.debounce is not None and known.task.unique_key == task.unique_key:  # the last call counts
                     known.task = known.task.model_copy().carrying(task.payload_bytes)
                     known.args, known.kwargs = made.args, made.kwargs

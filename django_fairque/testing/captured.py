@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import payload as json_payload
 from django_fairque.engine.records import TaskState
+from django_fairque.tasks import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +85,12 @@ class Captured:
         return self.state is not TaskState.CANCELED and not self.is_rolled_back
 
 
+def _likeness(queue: str, task: Task) -> list[tuple[str, str, str]]:
+    """Where to look for what a queue may take for this task."""
+    by_id = (queue, "id", task.task_id)
+    return [by_id, (queue, "key", task.unique_key)] if task.unique_key else [by_id]
+
+
 def name_of(task: Any) -> str:
     """The name by which the queue knows a task, which may be given as its name; `name` of Django's is its function's."""
     return task if isinstance(task, str) else getattr(task, "module_path", None) or task.name
@@ -95,10 +103,33 @@ class Store:
         self.tasks: list[Captured] = []
         self._around = around
         self._known: dict[tuple[str, str], Captured] = {}
+        self._alike: dict[tuple[str, str, str], list[tuple[int, Captured]]] = {}
+        """Of ``tasks``, those of one id and those of one unique key, with their place."""
 
     def add(self, captured: Captured) -> None:
+        for key in _likeness(captured.queue, captured.task):
+            self._alike.setdefault(key, []).append((len(self.tasks), captured))
         self.tasks.append(captured)
         self._known[captured.queue, captured.id] = captured
+
+    def clear(self) -> None:
+        """Forget ``tasks``."""
+        self.tasks.clear()
+        self._alike.clear()
+
+    def kept(self) -> list[Captured]:
+        """Those of ``tasks`` that would be sent."""
+        hooks = waiting.alive(each.hook for each in self.tasks if each.hook is not None)
+        return [
+            each
+            for each in self.tasks
+            if each.state is not TaskState.CANCELED and (each.hook is None or each.hook in hooks)
+        ]
+
+    def alike(self, queue: str, task: Task) -> list[Captured]:
+        """Those of ``tasks`` that would be sent and have the id or the unique key of this one, in their order."""
+        found = {each for key in _likeness(queue, task) for each in self._alike.get(key, ())}
+        return [captured for _, captured in sorted(found, key=itemgetter(0)) if captured.is_kept]
 
     def known(self, queue: str) -> Iterator[tuple[Store, Captured]]:
         """What was captured of a queue, here and in the captures around this one, with where that was."""
