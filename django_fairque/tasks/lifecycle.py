@@ -51,6 +51,12 @@ def canceled(queue: str, task_id: str) -> None:
         _log_failures(signals.task_canceled.send_robust(sender=None, task_id=task_id, queue=queue))
 
 
+async def acanceled(queue: str, task_id: str) -> None:
+    """As `canceled`, from a coroutine: receivers that are none run where synchronous code does."""
+    if signals.task_canceled.receivers:
+        _log_failures(await signals.task_canceled.asend_robust(sender=None, task_id=task_id, queue=queue))
+
+
 def _about(run: Run) -> dict[str, Any]:
     return {"task": run.lease.task, "queue": run.services.queue}
 

@@ -159,7 +159,7 @@ class TaskResult(Handle):
             return is_dropped
         is_canceled = await (await self._aasked()).cancel(self.id)
         if is_canceled:
-            lifecycle.canceled(self.queue, self.id)
+            await lifecycle.acanceled(self.queue, self.id)
         return is_canceled
 
     async def aprogress(self) -> Progress | None:
