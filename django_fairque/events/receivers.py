@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import signals
 
 from . import loading, registry, relations, seen
-from .adding import watch_adding
 from .classes import classes_of, is_historical
 from .event import CREATE, DELETE, SIGNAL, UPDATE, Event
 
@@ -36,8 +35,6 @@ def connect(rule: Rule) -> None:
     for model in classes_of(rule.model):
         if {CREATE, UPDATE} & rule.kinds:
             signals.post_save.connect(saved, sender=model, dispatch_uid=UID)
-        if UPDATE in rule.kinds:
-            watch_adding(model)
         if DELETE in rule.kinds:
             signals.pre_delete.connect(deleting, sender=model, dispatch_uid=UID)
         if model in seen.tracked:

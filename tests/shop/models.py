@@ -40,6 +40,9 @@ class Order(Dated):
 
     objects = EventQuerySet.as_manager()
 
+    class Meta:
+        base_manager_name = "objects"
+
     def __str__(self) -> str:
         return f"{self.pk}: {self.status}"
 
