@@ -111,7 +111,13 @@ def hook_in(database: str) -> Waiting | None:
     """What calls at the commit of the transaction that is open on a database; None when none is."""
     connection = waiting.connection_of(database)
     if connection.in_atomic_block:
-        return waiting.of(connection)
+        hook = waiting.of(connection)
+        if _is_told(connection) or hook.has_outbox:
+            return hook
+        raise TaskUsageError(
+            f"AUTOCOMMIT of database {connection.alias!r} is False, so Django tells nobody when it commits: use the outbox, "
+            "or enqueue after the commit with using(on_commit=False)"
+        )
     if connection.connection is not None and not connection.autocommit:
         raise TaskUsageError(
             f"autocommit of database {connection.alias!r} is off and no atomic() is open, so nobody can tell when it "
@@ -120,16 +126,15 @@ def hook_in(database: str) -> Waiting | None:
     return None
 
 
-def event_hook_in(database: str) -> Waiting | None:
-    """As `hook_in` for a model event, which is no reason to refuse a save: None also where no commit is told of.
+def _is_told(connection: Any) -> bool:
+    """Whether hooks are run at a commit: where autocommit is off by the settings no end of a block is one."""
+    return getattr(connection, "commit_on_exit", True) or connection.settings_dict.get("AUTOCOMMIT", True)
 
-    Django itself opens a block to delete. Where autocommit is off by the settings, no end of a block is a commit.
-    """
-    connection: Any = waiting.connection_of(database)
-    if not connection.in_atomic_block:
-        return None
-    is_told = getattr(connection, "commit_on_exit", True) or connection.settings_dict.get("AUTOCOMMIT", True)
-    return waiting.of(connection) if is_told else None
+
+def event_hook_in(database: str) -> Waiting | None:
+    """As `hook_in` for a model event, which is no reason to refuse a save: None also where no commit is told of."""
+    connection = waiting.connection_of(database)
+    return waiting.of(connection) if connection.in_atomic_block and _is_told(connection) else None
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:

@@ -56,7 +56,7 @@ class Waiting:
         self._asked: set[tuple[str, str]] = set()
 
     @cached_property
-    def _has_outbox(self) -> bool:
+    def has_outbox(self) -> bool:
         """Asked for when there is something to send: a transaction that sends nothing needs no configuration."""
         from django_fairque.outbox import has_outbox
 
@@ -74,7 +74,7 @@ class Waiting:
 
     def add(self, queue: str, tasks: Sequence[Task]) -> list[TaskResult]:
         results = [TaskResult(task.task_id, queue, waiting=self) for task in tasks]
-        if self._has_outbox:
+        if self.has_outbox:
             from django_fairque.outbox import rows
 
             self.parcel(queue).row_of |= rows.store(self.database, queue, tasks)
@@ -109,7 +109,7 @@ class Waiting:
             [hook.parcel(result.queue) for hook in hooks] if self in hooks else [parcel]
         )  # else a test runs the hooks
         for changed, tasks in drop(result.id, parcels):
-            if self._has_outbox:
+            if self.has_outbox:
                 from django_fairque.outbox import rows
 
                 changed.row_of |= rows.change(
@@ -123,7 +123,7 @@ class Waiting:
         parcels, self._parcels = self._parcels, {}
         if not parcels:
             return
-        if self._has_outbox:
+        if self.has_outbox:
             delivery.relay(self.database, parcels)
             return
         errors = [error for queue, parcel in parcels.items() if (error := delivery.push(queue, parcel)) is not None]

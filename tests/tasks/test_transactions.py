@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ from django_fairque import (
     task,
 )
 from django_fairque.conf import aclose_queues
+from django_fairque.models import OutboxEntry
 
 if TYPE_CHECKING:
     from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
@@ -256,6 +258,25 @@ def test_without_autocommit_nobody_can_tell_when_to_send(queue: FairQueue, redis
         assert enqueue(on_commit=False).state is TaskState.QUEUED
     finally:
         transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@in_transactions
+@pytest.mark.parametrize("outbox", [False, True])
+def test_where_autocommit_is_off_for_good_no_block_tells_of_its_commit(
+    queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch, outbox: bool
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": outbox}
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", value=False)
+    transaction.set_autocommit(False)
+    try:
+        with nullcontext() if outbox else pytest.raises(TaskUsageError, match="outbox"), transaction.atomic():
+            enqueue()
+        transaction.commit()
+        assert OutboxEntry.objects.count() == outbox
+    finally:
+        OutboxEntry.objects.all().delete()
+        transaction.commit()
         transaction.set_autocommit(True)
 
 
