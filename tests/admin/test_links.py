@@ -90,7 +90,7 @@ def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
     assert "What holds for this user" in text
     tiles = re.findall(r"<dt>([^<]*)</dt><dd><a href=\"([^\"]*)\"", text)
     assert [title for title, _ in tiles] == [
-        *("running", "ready", "scheduled", "wait for others", "finished", "dead letters")
+        *("running", "ready", "scheduled", "wait for others", "finished", "became dead letters")
     ]
     for (_, url), name in zip(tiles, ("started", "queued", "scheduled", "deferred", "", "dead"), strict=True):
         assert name in said(admin_client.get(html.unescape(url)).content.decode())
