@@ -110,6 +110,8 @@ class TestAnAddressThatMoves:
     @staticmethod
     def fail_over(primary: Server, replica: Server, address: Path) -> None:
         with primary.client() as old, replica.client() as new:
+            old.set("written last", 1)
+            wait_for(lambda: bool(old.wait(1, 100)))  # a takeover that loses nothing
             port = new.config_get("port")["port"]
             new.replicaof("NO", "ONE")
             address.unlink()
