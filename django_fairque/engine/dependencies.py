@@ -12,7 +12,7 @@ from .ids import check_id
 from .packing import unpack
 from .records import TaskState
 from .steps import Read, Steps, read_each
-from .units import whole
+from .units import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,7 @@ def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
 
 def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
     """In three round trips, at most ``most`` + 2 commands for each task and two for each of those that are over."""
-    whole(most, "most", 1)
+    check_whole(most, "most", 1)
     if not task_ids:
         return {}
     keys = [commands.keys.blocked(check_id(task_id, "task_id")) for task_id in task_ids]

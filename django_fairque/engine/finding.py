@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .listing import check_limit
 from .models import Task
 from .steps import Read, Steps
-from .units import whole
+from .units import check_whole
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -37,7 +37,7 @@ class Search:
     worker: str | None = None
 
     def __post_init__(self) -> None:
-        whole(self.look_at, "look_at", 1, MOST_LOOKED_AT)
+        check_whole(self.look_at, "look_at", 1, MOST_LOOKED_AT)
 
     @property
     def is_filtered(self) -> bool:

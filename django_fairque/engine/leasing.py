@@ -14,7 +14,7 @@ from .outcomes import Outcome, Settled
 from .records import TaskState
 from .steps import Block, Call, Steps
 from .turns import NO_WINDOW, Window
-from .units import duration, positive_us, retry_delay, to_us, whole
+from .units import check_whole, duration, positive_us, retry_delay, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -240,7 +240,7 @@ def release_worker(
     commands: Commands, worker: str, crashed: Iterable[int], reason: str, forget: bool, now: float | None
 ) -> Steps[int]:
     check_id(worker, "worker")
-    tokens = [whole(token, "crashed: a token", 1) for token in crashed]
+    tokens = [check_whole(token, "crashed: a token", 1) for token in crashed]
     total = 0
     while True:
         args = [worker, reason, int(forget), commands.config.sweep_batch_size, len(tokens), *tokens]

@@ -11,7 +11,7 @@ from .lookup import get_tasks
 from .priority import Priority
 from .records import TaskState
 from .steps import Read, Steps
-from .units import whole
+from .units import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -169,7 +169,7 @@ def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
 
 
 def check_limit(limit: int) -> None:
-    whole(limit, "limit", 1, MAX_PAGE)
+    check_whole(limit, "limit", 1, MAX_PAGE)
 
 
 def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .commands import MAX_BATCH
 from .lookup import cancel_many
 from .steps import Read
-from .units import whole
+from .units import check_whole
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -24,7 +24,7 @@ ready meanwhile."""
 
 def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:
     """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `ValueError` for a limit below 1."""
-    whole(limit, "limit", 1)
+    check_whole(limit, "limit", 1)
     total = 0
     for state in (*NOT_READY, "queued"):
         index = 0
@@ -43,7 +43,7 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, now: float |
     """As `purge`, of one user: at most ``limit`` tasks, or all."""
     if limit is None:
         limit = sys.maxsize
-    whole(limit, "limit", 1)
+    check_whole(limit, "limit", 1)
     total = 0
     for state, counter in NOT_READY.items():
         while total < limit and (yield from _count(commands, user_id, counter)):

@@ -17,7 +17,7 @@ from .keys import Keys
 from .lease import check_lease
 from .options import MOST_SHARDS
 from .steps import Read
-from .units import whole
+from .units import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class Shards:
 
     def spread_over(self, number: int) -> Shards:
         """The same queue with this number of shards, whatever is configured."""
-        whole(number, "shards", 1, MOST_SHARDS)
+        check_whole(number, "shards", 1, MOST_SHARDS)
         return Shards(self.name, self.config.model_copy(update={"shards": number}))
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from .options import STARVING
 from .priority import Priority
 from .records import FailureType, TaskState
 from .steps import Read, Steps, read_each
-from .units import whole
+from .units import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ class QueueStats:
 
 def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
     """Of the shards that can be reached."""
-    whole(minutes, "minutes", 0, MINUTES)
+    check_whole(minutes, "minutes", 0, MINUTES)
     shards = tuple(queue)
     clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
     now = int(clock[0][0])

@@ -14,7 +14,7 @@ LAST = 2**43 / 1000
 """No moment is later (in the year 2248): scores of sorted sets hold whole microseconds until then."""
 
 
-def whole(value: object, what: str, least: int, most: int | None = None) -> int:
+def check_whole(value: object, what: str, least: int, most: int | None = None) -> int:
     """A number of things, as a caller gave it; raises `ValueError` for any other."""
     if isinstance(value, int) and not isinstance(value, bool) and least <= value and (most is None or value <= most):
         return value

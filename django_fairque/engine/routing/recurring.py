@@ -8,7 +8,7 @@ from django_fairque.engine import schedules
 from django_fairque.engine.ids import check_id
 from django_fairque.engine.listing import Listed
 from django_fairque.engine.steps import Read
-from django_fairque.engine.units import whole
+from django_fairque.engine.units import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ def list_all(shards: Shards) -> Steps[Listed[Schedule]]:
 
 
 def fire_due(shards: Shards, limit: int, now: float | None) -> Steps[list[Fired]]:
-    whole(limit, "limit", 1)
+    check_whole(limit, "limit", 1)
     fired: list[Fired] = []
     for shard in shards:
         if len(fired) < limit:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine import alerts as alerting
 from django_fairque.engine import leasing, lookup, maintenance, purging, repairing, runs
 from django_fairque.engine.errors import TaskNotFoundError
-from django_fairque.engine.units import whole
+from django_fairque.engine.units import check_whole
 
 from .reaching import add_up, reach
 
@@ -157,7 +157,7 @@ def cancel_run(shards: Shards, run_id: str, reason: str, now: float | None) -> S
 
 def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Alert]]:
     """What was taken is handed out, whatever can't be reached: the others' are there the next time."""
-    whole(limit, "limit", 1, alerting.MOST_ALERTS)
+    check_whole(limit, "limit", 1, alerting.MOST_ALERTS)
     found: list[Alert] = []
 
     def take(shard: Commands) -> Steps[None]:
