@@ -16,7 +16,7 @@ from .conftest import NOW, task
 from .shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from redis import Redis
 
@@ -57,6 +57,14 @@ class World:
         self.shares = Shares(self.weights, fair_by)
         self.running: list[Running] = []
         self.now, self.order = NOW, count()
+
+    def steps(self, number: int) -> Iterator[int]:
+        """Each begins with new tasks of somebody, perhaps, and ends when something happens next."""
+        for step in range(number):
+            if self.random.random() < 0.12:
+                self.push()
+            yield step
+            self.wait()
 
     def push(self) -> None:
         user, number = self.random.choice(self.users), self.random.choice([1, 3, 40, 200])
@@ -109,4 +117,6 @@ class World:
     def worst(self, pairs: Iterable[tuple[str, str]] | None = None, ahead: float = 0.0) -> float:
         """The furthest apart that any two of these got, as a multiple of what they may and ``ahead``."""
         apart = self.shares.apart
-        return max((apart[pair] / (self.bound(*pair) + ahead) for pair in pairs or apart), default=0.0)
+        return max(
+            (apart[pair] / (self.bound(*pair) + ahead) for pair in (apart if pairs is None else pairs)), default=0.0
+        )

@@ -26,15 +26,11 @@ by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
 @runs
 def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, seed: int) -> None:
     world = World(redis, seed, fair_by)
-    for _ in range(STEPS):
-        happens = world.random.random()
-        if happens < 0.12:
-            world.push()
-        elif happens < 0.14:
+    for _ in world.steps(STEPS):
+        if world.random.random() < 0.02:
             world.give_back()
         world.serve()
         world.shares.look(world.users, world.now)
-        world.wait()
     assert world.worst() <= 1
 
 
@@ -45,15 +41,12 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> No
     """Workers that prefer one user, or serve only this one, beside some that serve everybody, and it with them."""
     world = World(redis, seed, fair_by)
     listed = world.users[0]
-    for _ in range(STEPS):
-        if world.random.random() < 0.12:
-            world.push()
+    for _ in world.steps(STEPS):
         if world.random.random() < 0.6:
             world.serve([listed], world.random.choice(["*", []]), but=[listed])
         else:
             world.serve()
         world.shares.look(world.users, world.now)
-        world.wait()
     others = [pair for pair in world.shares.apart if listed not in pair]
     assert world.worst(others) <= 1
     assert world.worst(ahead=A_QUARTER) <= 1
@@ -65,12 +58,9 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> No
 def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
     world = World(redis, seed, fair_by)
     listed = world.users[:3]
-    for _ in range(STEPS):
-        if world.random.random() < 0.12:
-            world.push()
+    for _ in world.steps(STEPS):
         world.serve(listed)
         world.shares.look(listed, world.now)
-        world.wait()
     assert world.worst(ahead=A_QUARTER) <= 1
 
 
@@ -79,13 +69,10 @@ def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None
 @runs
 def test_whoever_loses_the_workers_of_its_list_is_soon_next(redis: Redis, fair_by: str, seed: int) -> None:
     world = World(redis, seed, fair_by)
-    for step in range(2 * STEPS):
-        if world.random.random() < 0.12:
-            world.push()
+    for step in world.steps(2 * STEPS):
         if step < STEPS:
             world.serve(world.users[:2])
         else:
             world.serve()
             world.shares.look(world.users, world.now)
-        world.wait()
     assert world.worst(ahead=A_QUARTER) <= 1
