@@ -8,7 +8,7 @@ import pytest
 
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
-from tests.counting import commands
+from tests.counting import commands, counted
 from tests.topologies import wait_for
 
 from .conftest import NOW, push_many, task
@@ -54,6 +54,22 @@ def test_the_number_of_users_costs_nothing(queue: FairQueue, redis: Redis) -> No
         figures.append(commands(redis, lambda: queue.pop("w")))
         figures.append(commands(redis, lambda: queue.pop_batch(50, "w")))
     assert figures[:2] == figures[2:]
+
+
+@pytest.mark.parametrize("size", [1, 20, 100])
+def test_what_a_list_has_given_is_written_of_some_eight_users_a_task(queue: FairQueue, redis: Redis, size: int) -> None:
+    users = [f"u{i}" for i in range(size)]
+    queue.push_batch([task(user) for user in users for _ in range(8)], now=NOW)
+
+    def serve() -> None:
+        for _ in range(4 * size):
+            assert queue.pop("w", users, now=NOW)
+
+    serve()
+    found = counted(redis, serve)
+    pops = 4 * size
+    assert found["hgetall"]["calls"] / pops <= size + 1
+    assert found["hset"]["calls"] / pops <= 3 + min(size, 8)
 
 
 @pytest.mark.parametrize("kind", ["paused", "capped", "throttled"])

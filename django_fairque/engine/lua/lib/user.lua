@@ -26,7 +26,8 @@ local function load_user(name)
   u = { -- written out at its full size: a table that grows field by field is moved six times
     name = name, entry = name, key = user_key(name), lanes = {}, weight = 1, tag = -math.huge, -- never served: before everyone
     ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
-    sched = 0, deferred = 0, run = 0, expected = 0, begun = 0, over = 0, beside = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
+    sched = 0, deferred = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
+    run = 0, expected = 0, begun = 0, over = 0, beside = 0,
     floor = false, was_floor = false,
     is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = false,
   }
