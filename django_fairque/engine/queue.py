@@ -265,7 +265,8 @@ class FairQueue(Reading):
         """Give back all leases of a worker that is gone; returns how many.
 
         Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not.
-        ``forget`` removes its record too.
+        ``forget`` removes its record too. Raises `ValueError` for tokens if the queue has several shards: say it
+        to the shard whose they are (`shards`).
         """
         return self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now))
 

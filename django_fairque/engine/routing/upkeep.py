@@ -55,6 +55,11 @@ def release_worker(
     shards: Shards, worker: str, crashed: Iterable[int], reason: str, forget: bool, now: float | None
 ) -> Steps[int]:
     tokens, total = list(crashed), 0
+    if tokens and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
+        raise ValueError(
+            f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
+            "call release_worker of the one that handed them out (queue.shards)"
+        )
     for shard in shards:
         total += yield from leasing.release_worker(shard, worker, tokens, reason, forget, now)
     return total

@@ -47,6 +47,18 @@ class TestLeases:
         assert (beat.revoked, beat.wish and beat.wish.kind) == ([leases[0].key], "quiet")
         assert queue.release_worker("w", now=NOW) == 1
 
+    def test_tokens_of_what_ran_are_said_to_the_shard_whose_they_are(self, queue: FairQueue) -> None:
+        """The first leases of two shards have one number: one would have counted as crashed for the other."""
+        queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)
+        leases = queue.pop_batch(2, "w", now=NOW)
+        assert {lease.token for lease in leases} == {1}
+        with pytest.raises(ValueError, match=r"tokens are of one shard, and queue .* has 4.*queue\.shards"):
+            queue.release_worker("w", [1], now=NOW)
+        first, second, *_ = queue.shards
+        assert (first.release_worker("w", [1], now=NOW), second.release_worker("w", now=NOW)) == (1, 1)
+        kinds = {lease.user_id: queue.history(lease.task_id)[-1].kind for lease in leases}
+        assert kinds == {ONE: "crashed", TWO: "released"}
+
     def test_the_sizes_of_many_users_come_from_everywhere(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, TWO, THREE)], now=NOW)
         sizes = queue.get_queue_sizes_batch([THREE, TWO, "nobody", ONE])
