@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import RedisConnectionError
+from django_fairque.engine.clusters import is_cluster
 
 from .version import version
 
@@ -56,7 +56,7 @@ async def aclose_client(client: Any) -> None:
 
 
 def _sentinels(client: Any) -> list[Any]:
-    pool = getattr(client, "connection_pool", None)  # a cluster's client has none
+    pool = None if is_cluster(client) else client.connection_pool
     manager = getattr(pool, "sentinel_manager", None)
     return manager.sentinels if manager else []
 
@@ -166,13 +166,13 @@ def _primary_of_sentinels(config: RedisConfig, package: str) -> Any:
 
 
 def _cluster(config: RedisConfig, package: str) -> Any:
-    errors = import_module("redis.exceptions")
     options = {**_common(config), **_tcp(config), "ssl": config.ssl, **_tls(config)}
     options |= {"max_connections": config.max_connections, **_once(package)}
-    try:
-        return import_module(f"{package}.cluster").RedisCluster(**options)
-    except (errors.RedisError, errors.RedisClusterException) as error:  # without await it looks for the nodes at once
-        raise RedisConnectionError(f"the cluster at {config.address} can't be reached: {error}") from error
+    if package == ASYNC:
+        return import_module("redis.asyncio.cluster").RedisCluster(**options)
+    from .cluster import LateCluster
+
+    return LateCluster(**options)
 
 
 def _once(package: str) -> dict[str, Any]:

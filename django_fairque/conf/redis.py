@@ -205,11 +205,10 @@ class RedisConfig(Options):
             yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")
 
     def create_redis_client(self) -> Redis | RedisCluster:
-        """A new client with a pool of its own; close it with ``close()``.
+        """A new client with a pool of its own, which connects when it is first used; close it with ``close()``.
 
         Raises:
             ConfigurationError: the cache alias, or the directory of ``embedded://``, can't be found.
-            RedisConnectionError: a cluster can't be reached (the other clients connect on first use).
         """
         from .clients import create_client
 

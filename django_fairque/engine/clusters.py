@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 """In the text of an error of the encryption library."""
+NO_CLUSTER = "cluster support disabled"
+"""In the text of an answer to a question about a cluster."""
 MOVING = (redis_errors.AskError, redis_errors.TryAgainError)
 """The slot is on its way, or (MOVED is an `AskError`) elsewhere: nothing was executed."""
 LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
@@ -35,7 +37,21 @@ WITHOUT_KEY = ("TIME", "INFO")
 
 
 def is_cluster(client: Any) -> bool:
-    return hasattr(client, "nodes_manager")
+    return hasattr(client, "get_node_from_key")  # which its class has: the client may know no node yet
+
+
+def knows_nodes(client: Any) -> bool:
+    """Whether a cluster's client has asked for them yet. It does when it is used first."""
+    return "nodes_manager" in vars(client)
+
+
+def underlying(error: Exception) -> Exception:
+    """What a node said, if that is why a cluster's client found none; else the error itself."""
+    cause = error.__cause__ if isinstance(error, redis_errors.RedisClusterException) else None
+    for each in (cause, cause and cause.__context__):
+        if isinstance(each, (redis_errors.ResponseError, redis_errors.AuthenticationError)):
+            return each
+    return error
 
 
 def declared(client: Any, request: Call) -> tuple[str, ...]:
@@ -100,7 +116,7 @@ def outlived(client: Any, error: Exception) -> Any:
 
 def look(client: Any, *, again: bool) -> None:
     """Ask a cluster's nodes ``again`` who has which slot. What has no key goes to another one than before, which may be gone."""
-    if again and is_cluster(client):
+    if again and is_cluster(client) and knows_nodes(client):
         client.nodes_manager.initialize()
         client.replace_default_node()
 

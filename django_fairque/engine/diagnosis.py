@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from .clusters import is_cluster
 from .patience import FAILURES, explained
 from .servers import MINIMUM, holes, mode, name_and_version, numbers, stranger
 
@@ -31,7 +32,7 @@ def server_infos(client: Any) -> dict[str, Mapping[str, Any]]:
         RedisConnectionError: it can't be reached.
         FairQueueError: it answers with an error.
     """
-    to_whom = {"target_nodes": "primaries"} if hasattr(client, "nodes_manager") else {}
+    to_whom = {"target_nodes": "primaries"} if is_cluster(client) else {}
     try:
         reply = client.execute_command("INFO", *SECTIONS, **to_whom)
     except FAILURES as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
+from .clusters import is_cluster
 from .patience import FAILURES, explained
 
 TRIES = 3
@@ -47,8 +48,8 @@ def examine(client: Any, key: str, *, replicas: int = 0, has_log: bool = False) 
     Raises:
         RedisConnectionError: it can't be reached.
     """
-    node = client.get_redis_connection(client.get_node_from_key(key)) if hasattr(client, "nodes_manager") else client
     try:
+        node = client.get_redis_connection(client.get_node_from_key(key)) if is_cluster(client) else client
         functions = _answer(node, "FCALL", MISSING, 1, key)
         scripts = _answer(node, "EVALSHA", "0" * 40, 1, key)
         undeclared = _answer(node, "EVAL", _UNDECLARED, 1, key) if scripts == "yes" else scripts

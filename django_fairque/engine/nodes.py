@@ -105,6 +105,8 @@ def noted(client: Any, request: Request, error: Exception | None) -> None:
     """A request to one node has failed, or was answered."""
     if not clusters.is_cluster(client) or isinstance(request, Read):  # which says so of each node itself
         return
+    if not clusters.knows_nodes(client):  # none of them has answered yet
+        return
     if (key := clusters.key_of(request)) and (node := _owner(client, key)):
         absence(client).note(node, error, key)
 

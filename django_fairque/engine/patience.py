@@ -20,6 +20,7 @@ from .errors import (
     NotPermittedError,
     RedisConnectionError,
     ServerRefusedError,
+    UnsupportedServerError,
     UntrustedServerError,
 )
 from .steps import Call
@@ -69,6 +70,7 @@ class Patience:
     def after(self, error: Exception) -> float:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
         self.attempts += 1
+        error = clusters.underlying(error)
         self.is_stale = isinstance(error, clusters.STALE)
         text = str(error)
         code = _code(text)
@@ -118,7 +120,12 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
         redis_errors.NoPermissionError: "NOPERM",
         redis_errors.AuthenticationError: "WRONGPASS",
     }
+    error = clusters.underlying(error)
     text = str(error)
+    if clusters.NO_CLUSTER in text:
+        return UnsupportedServerError(
+            "the server is none of a cluster (cluster-enabled no); leave REDIS's CLUSTER out, or name a node"
+        )
     code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _code(text))
     if code == "NOPERM" or text.startswith("ACL failure in script"):
         return not_permitted(text)

@@ -37,7 +37,7 @@ def load(options: WorkerOptions) -> None:
 
 def load_ahead(options: WorkerOptions) -> None:
     """More that children would import, read or work out, once the project is loaded."""
-    from django_fairque.conf import get_config, get_queue
+    from django_fairque.conf import get_queue
     from django_fairque.engine import scripts
 
     from .setting import imported
@@ -47,9 +47,8 @@ def load_ahead(options: WorkerOptions) -> None:
         importlib.import_module(module)
     for name in scripts.names():
         scripts.load(name)
-    if not get_config().redis.cluster:  # whose client asks for the nodes at once
-        for queue in options.queues:
-            get_queue(queue)
+    for queue in options.queues:
+        get_queue(queue)
 
 
 def let_go() -> None:

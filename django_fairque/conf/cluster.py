@@ -1,0 +1,45 @@
+"""A cluster's client that asks for the nodes when it is first used, as the one for coroutines does.
+
+redis-py's asks when it is made, and raises if no node answers: a worker that starts before its servers could not even say that it
+waits for them, and a web process whose queue is made at import could not start.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from redis.cluster import RedisCluster
+
+
+class LateCluster(RedisCluster):
+    """Made of the options of a `RedisCluster`. Thread-safe: who comes while another asks waits for what that one learns.
+
+    As long as nobody has answered, each use asks again and raises what the last one said.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._asking = threading.RLock()
+        self._is_asking = False
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what is not there: before the first use nearly everything, later nothing.
+        mine = self.__dict__
+        if name.startswith("__") or "_asking" not in mine:
+            raise AttributeError(name)
+        with self._asking:
+            if not (self._is_asking or "nodes_manager" in mine):
+                self._is_asking = True
+                try:
+                    super().__init__(**self._options)
+                finally:
+                    self._is_asking = False
+            if name in mine:
+                return mine[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def close(self) -> None:
+        """Whoever has not been asked need not be told."""
+        if "nodes_manager" in self.__dict__:
+            super().close()
