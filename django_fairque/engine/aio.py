@@ -112,7 +112,7 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> Lease | None:
         leases = await self._run(
-            routed.pop_batch(await self._living(), self._turns, Fetch(1, worker, users, steal, lease), now)
+            routed.pop_batch(await self._living(), self._orders, Fetch(1, worker, users, steal, lease), now)
         )
         return leases[0] if leases else None
 
@@ -127,7 +127,7 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> list[Lease]:
         return await self._run(
-            routed.pop_batch(await self._living(), self._turns, Fetch(n, worker, users, steal, lease), now)
+            routed.pop_batch(await self._living(), self._orders, Fetch(n, worker, users, steal, lease), now)
         )
 
     async def settle(
@@ -146,7 +146,7 @@ class AsyncFairQueue(AsyncReading):
         return await self._run(
             routed.settle(
                 await self._living(),
-                self._turns,
+                self._orders,
                 outcomes,
                 Fetch(fetch, worker, users, steal, lease, woken, window),
                 now,

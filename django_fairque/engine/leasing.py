@@ -13,7 +13,7 @@ from .lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from .outcomes import Outcome, Settled
 from .records import TaskState
 from .steps import Block, Call, Steps
-from .turns import NO_WINDOW, Window
+from .turns import NO_WINDOW, Standing, Window
 from .units import check_whole, duration, positive_us, retry_delay, to_us
 
 if TYPE_CHECKING:
@@ -78,9 +78,17 @@ class Fetch:
             check_id(self.worker, "worker")
         length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
         woken = 2 if has_waited else int(self.woken)
-        lists = [*_user_list(self.users, "users"), *_user_list(self.steal, "steal")]
-        window = self.window if self.users == "*" else NO_WINDOW  # a list comes before fairness
-        return [self.limit, self.worker, length, woken, *window.to_lua_args(), *lists]
+        lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
+        return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists]
+
+    def standings(self, text: bytes, count: int) -> tuple[Standing, ...]:
+        """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
+        if self.users == "*":
+            return (Standing(float(text) if text else None, count),)
+        if self.limit and not text:
+            return (Standing(None, 0.0),) * 2
+        parts = (one.partition(b"/") for one in text.split())
+        return tuple(Standing(float(place) if place else None, float(given)) for place, _, given in parts)
 
 
 def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
@@ -136,7 +144,7 @@ def settle(
         int(moment) / 1_000_000,
         None if look >= NEVER else look / 1_000_000,
         float(virtual_time),
-        float(place) if place else None,
+        fetch.standings(place, len(reply[6:]) // len(LEASE_FIELDS)),
         news == b"1",
     )
 

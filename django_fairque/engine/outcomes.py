@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .lease import Lease
+    from .turns import Standing
 
 MAX_ERROR = 2_000
 MAX_TRACEBACK = 8_000
@@ -114,8 +115,8 @@ class Settled:
     no longer current, nothing was changed). ``look_at`` is the moment (seconds since the epoch, server time)
     at which something becomes due, None if nothing will by itself; ``now`` is the server's time.
     ``virtual_time`` is what each user with constant work has been served so far (microseconds of worker time), on this
-    shard, and ``next_place`` where the one stands whose turn it is next (None: nobody, or the queue has one shard);
-    ``has_messages`` says that there is news for other shards.
+    shard; ``standings`` say who is left to be served: of all, or of each list of users that was looked at, the first list first
+    (nobody, if the queue has one shard). ``has_messages`` says that there is news for other shards.
     """
 
     statuses: list[str]
@@ -123,8 +124,13 @@ class Settled:
     now: float
     look_at: float | None
     virtual_time: float = 0.0
-    next_place: float | None = None
+    standings: tuple[Standing, ...] = ()
     has_messages: bool = False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether somebody is left whom the request was for. Of a queue of one shard nothing is known of it."""
+        return any(standing.place is not None for standing in self.standings)
 
 
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from . import nodes
 from .options import QueueConfig
+from .order import Order, Orders
 from .shards import Shards
-from .turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Self
+
+    from .leasing import Users
 
 
 class QueueOfShards:
@@ -34,7 +36,7 @@ class QueueOfShards:
         self.client = client
         self.config = config or QueueConfig()
         self._shards = Shards(name, self.config, shard)
-        self._turns = Turns(len(self._shards))
+        self._orders = Orders(len(self._shards))
         self._only = shard
 
     @property
@@ -46,6 +48,10 @@ class QueueOfShards:
         for part in parts:
             part._whole = self  # noqa: SLF001 - of its own kind
         return parts
+
+    def order_for(self, users: Users, steal: Users) -> Order:
+        """A new order of its shards, for who goes round them to serve these."""
+        return Orders(len(self._shards)).of(users, steal, self._shards.number_of)
 
     @property
     def whole(self) -> Self:

@@ -152,7 +152,7 @@ class FairQueue(Reading):
         now: float | None = None,
     ) -> Lease | None:
         """Lease the next task, or None. See `pop_batch`."""
-        leases = self._run(routed.pop_batch(self._living(), self._turns, Fetch(1, worker, users, steal, lease), now))
+        leases = self._run(routed.pop_batch(self._living(), self._orders, Fetch(1, worker, users, steal, lease), now))
         return leases[0] if leases else None
 
     def pop_batch(
@@ -173,7 +173,7 @@ class FairQueue(Reading):
             steal: whom it serves when none of ``users`` has anything.
             lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
         """
-        return self._run(routed.pop_batch(self._living(), self._turns, Fetch(n, worker, users, steal, lease), now))
+        return self._run(routed.pop_batch(self._living(), self._orders, Fetch(n, worker, users, steal, lease), now))
 
     def settle(
         self,
@@ -201,7 +201,7 @@ class FairQueue(Reading):
         """
         return self._run(
             routed.settle(
-                self._living(), self._turns, outcomes, Fetch(fetch, worker, users, steal, lease, woken, window), now
+                self._living(), self._orders, outcomes, Fetch(fetch, worker, users, steal, lease, woken, window), now
             )
         )
 

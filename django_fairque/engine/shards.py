@@ -79,7 +79,11 @@ class Shards:
 
     def of(self, name: str) -> Commands:
         """The shard of a user, a run or a namespace."""
-        return self.home if len(self.all) == 1 else self.all[bucket_of(name) % len(self.all)]
+        return self.home if len(self.all) == 1 else self.all[self.number_of(name)]
+
+    def number_of(self, name: str) -> int:
+        """As `of`: which of them it is."""
+        return bucket_of(name) % len(self.all)
 
     def of_lease(self, lease: Lease) -> Commands:
         """Raises `TaskValidationError` for what is no lease."""

@@ -19,14 +19,29 @@ if TYPE_CHECKING:
 
 
 class Window(NamedTuple):
-    """Two places, in the shard's counting: the virtual time of the queue, and where the next of the other shards stands."""
+    """Two places, in the shard's counting: the virtual time of the queue, and where the next of the other shards stands.
+
+    Of a list of users there is only the second: how much each of them may get before. ``steals``: also users of the second list.
+    """
 
     begin: float | None = None
     until: float | None = None
+    steals: bool = True
 
     def to_lua_args(self) -> list[str]:
         """The two arguments of ``pop.lua`` and ``settle.lua``."""
-        return ["" if place is None else repr(place) for place in self]
+        return ["" if place is None else repr(place) for place in (self.begin, self.until)]
+
+
+class Standing(NamedTuple):
+    """What a shard's reply says of all, or of a list of users.
+
+    ``place`` is where the one stands whose turn it is next, of a list any number; None if nobody is there. ``given`` is how many
+    tasks were handed out, of a list what those came to for each of its users (microseconds of worker time, as expected).
+    """
+
+    place: float | None
+    given: float
 
 
 NO_WINDOW = Window()
@@ -50,9 +65,9 @@ class Turns:
             return -math.inf
         return self._first_of_others(index) if place is None else place + offset
 
-    def next(self, among: Iterable[int]) -> int:
-        """Whose turn it is among these; of equals first one that had nothing: what has come since is a newcomer's."""
-        return min(among, key=lambda index: (self.turn(index), self._places[index] is not None))
+    def has(self, index: int) -> bool:
+        """Whether somebody was there at the last look."""
+        return self._places[index] is not None
 
     def window(self, index: int, others: Iterable[int]) -> Window:
         """What to say in a call to this shard: ``others`` are those that have tasks to give as well."""
@@ -66,7 +81,9 @@ class Turns:
         """Somebody was seen to stand there, or nobody."""
         self._places[index] = place
 
-    def served(self, index: int, virtual_time: float, place: float | None, count: int) -> None:
+    looked = seen
+
+    def served(self, index: int, virtual_time: float, place: float | None, count: float) -> None:
         """It gave ``count`` tasks, and stands at ``place`` now."""
         offset, is_back = self._offsets[index], self._places[index] is None
         self._places[index] = place

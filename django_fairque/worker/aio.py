@@ -81,7 +81,7 @@ class AsyncWorker:
 
     async def _work(self, queues: Sequence[AsyncFairQueue]) -> None:
         threads = ThreadPoolExecutor(self.options.slots, "fairque-slot")
-        places = [place for queue in queues for place in places_of(queue)]
+        places = [place for queue in queues for place in places_of(queue, self.options)]
         self._desks = [Desk(self, index, place, threads) for index, place in enumerate(places)]
         self.herald.worker(signals.worker_started)
         helpers = [asyncio.ensure_future(each) for desk in self._desks for each in (desk.renew(), desk.sweep())]

@@ -66,7 +66,7 @@ class Core:
         self._reporter = Reporter()
         self._memory_due = 0.0
         handler = imported(options.handler)
-        places = [place for queue in queues for place in places_of(queue)]
+        places = [place for queue in queues for place in places_of(queue, options)]
         self.outages = Outages([place.queue for place in places])
         desks = [self._desk(index, place, handler) for index, place in enumerate(places)]
         self.herald = Herald(options, finder(queues))

@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.order import Order
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.turns import NO_WINDOW, Turns, Window
 
@@ -107,7 +108,7 @@ class Lane:
         """A fetch may have handed out leases of which nothing is known here; nothing is fetched until that is mended."""
         self.is_away = False
         """Its last call failed: nothing is kept free for it."""
-        self.place = place or Turn(Turns(1), 0)
+        self.place = place or Turn(Order([Turns(1)]), 0)
         self.pace = Pace(budget.slots)
         self._flying: list[Call] = []
         self._budget = budget
@@ -295,7 +296,7 @@ class Lane:
         """Take in the reply; returns the leases that begin to wait for a slot here (none does in one that must begin nothing)."""
         leases = reply.leases
         self.is_away = False
-        self.place.shared.served(self.place.index, reply.virtual_time, reply.next_place, len(leases))
+        self.place.shared.served(self.place.index, reply)
         self._glance_due = now + self._budget.glance
         self._landed(call)
         if leases and not call.is_ahead:
@@ -304,7 +305,7 @@ class Lane:
             self._news.append(True)  # another worker was faster, or the server does not know this one yet
         if not call.fetch:
             return leases
-        self.dry = len(leases) < call.fetch and reply.next_place is None
+        self.dry = len(leases) < call.fetch and not reply.has_more and call.window.steals
         self._set_pause(call.woken and not leases, now)
         self._look_due = math.inf if reply.look_at is None else now + max(LEAST_LOOK, reply.look_at - reply.now)
         if leases:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from django_fairque.engine.turns import Turns, Window
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django_fairque.engine.aio import AsyncFairQueue
+    from django_fairque.engine.order import Order
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.turns import Window
+
+    from .options import WorkerOptions
 
 AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
 
@@ -20,11 +22,11 @@ AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
 class Turn:
     """A shard among the shards of its queue, in the order that all of them share."""
 
-    shared: Turns
+    shared: Order
     index: int
 
     @property
-    def now(self) -> float:
+    def now(self) -> tuple[int, float]:
         return self.shared.turn(self.index)
 
     def among(self, others: Iterable[Turn]) -> Window:
@@ -40,8 +42,7 @@ class Place(Generic[AnyQueue]):
     turn: Turn
 
 
-def places_of(queue: AnyQueue) -> list[Place[AnyQueue]]:
+def places_of(queue: AnyQueue, options: WorkerOptions) -> list[Place[AnyQueue]]:
     """One for each shard."""
-    shards = queue.shards
-    turns = Turns(len(shards))
-    return [Place(shard, Turn(turns, index)) for index, shard in enumerate(shards)]
+    order = queue.order_for(options.users, options.steal)
+    return [Place(shard, Turn(order, index)) for index, shard in enumerate(queue.shards)]

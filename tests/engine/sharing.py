@@ -44,10 +44,12 @@ class Running:
 class World:
     """One run: whatever is chosen follows from its seed."""
 
-    def __init__(self, redis: Redis, seed: int, fair_by: str) -> None:
+    def __init__(self, redis: Redis, seed: int, fair_by: str, shards: int = 1) -> None:
         redis.flushall()
         self.random = chance = random.Random(seed)
-        self.queue = FairQueue(redis, "default", QueueConfig.model_validate({"fair_by": fair_by}))
+        self.queue = FairQueue(redis, "default", QueueConfig.model_validate({"fair_by": fair_by, "shards": shards}))
+        self.at_once = 1 if shards > 1 else 1000
+        """Tasks asked for in one call: of many at once one shard gives more before it is another's turn."""
         self.slots = chance.choice([1, 2, 4, 8, 16])
         self.users = [f"u{number}" for number in range(chance.randint(3, 6))]
         self.weights = {user: chance.choice([1, 1, 1, 2, 4]) for user in self.users}
@@ -81,10 +83,15 @@ class World:
 
     def serve(self, users: Users = "*", steal: Users = (), *, but: Users = ()) -> None:
         """Fill the free slots; what is started of the users in ``but`` does not count."""
-        free = self.slots - len(self.running)
-        if not free:
-            return
-        for lease in self.queue.pop_batch(free, "w", users, steal, lease=1e6, now=self.now):
+        while free := self.slots - len(self.running):
+            some = min(free, self.at_once)
+            leases = self.queue.pop_batch(some, "w", users, steal, lease=1e6, now=self.now)
+            self._begin(leases, but)
+            if len(leases) < some:
+                return
+
+    def _begin(self, leases: Iterable[Lease], but: Users) -> None:
+        for lease in leases:
             counts = lease.user_id not in but
             if counts:
                 self.shares.start(lease.user_id, self.now)

@@ -34,7 +34,7 @@ PAIRS = [
 ]
 
 
-DO_NOT_ASK = {"user", "group", "xcom", "repeating_for", "give_up_when"}
+DO_NOT_ASK = {"user", "group", "xcom", "repeating_for", "give_up_when", "order_for"}
 """What asks the server nothing, and so needs no `await`."""
 
 

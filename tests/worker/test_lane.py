@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.lease import LEASE_FIELDS, Lease
+from django_fairque.engine.order import Order, Orders
 from django_fairque.engine.outcomes import Outcome, Settled
-from django_fairque.engine.turns import Turns, Window
+from django_fairque.engine.turns import Standing, Turns, Window
 from django_fairque.worker.budget import GLANCE, Budget
 from django_fairque.worker.lane import HOLD, MANY, STALE, Call, Lane
 from django_fairque.worker.places import Turn
@@ -338,8 +339,8 @@ def test_a_quiet_lane_gives_back_what_has_not_begun_and_asks_for_nothing_until_i
 
 def lanes_of(slots: int = 2) -> tuple[Lane, Lane]:
     """Of the two shards of a queue."""
-    budget, turns = Budget(slots), Turns(2)
-    one, two = (Lane(index, budget, poll=5.0, place=Turn(turns, index)) for index in range(2))
+    budget, order = Budget(slots), Order([Turns(2)])
+    one, two = (Lane(index, budget, poll=5.0, place=Turn(order, index)) for index in range(2))
     return one, two
 
 
@@ -348,7 +349,8 @@ def give(
 ) -> None:
     """The reply of a shard that serves at ``served_at`` and then stands at ``place``."""
     leases = [lease() for _ in range(count)]
-    lane.settled(call, Settled(["finished"] * len(call.outcomes), leases, now, None, served_at, place), now)
+    standings = (Standing(place, count),)
+    lane.settled(call, Settled(["finished"] * len(call.outcomes), leases, now, None, served_at, standings), now)
 
 
 class TestShards:
@@ -387,6 +389,22 @@ class TestShards:
             assert not one.dry
             assert not one.is_drained
             one.news(woken=True)
+
+    def test_one_that_may_not_steal_has_not_found_everything(self) -> None:
+        """Somebody of the list may be on the other shard, so nobody else was asked for."""
+        budget, order = Budget(2), Orders(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
+        one, two = (Lane(index, budget, poll=5.0, place=Turn(order, index)) for index in range(2))
+        call = planned(one, 0.0)
+        assert not call.window.steals
+        one.settled(call, Settled([], [], 0.0, None, 0.0, (Standing(None, 0.0),)), 0.0)
+        assert not one.dry
+        assert one.watch(0.0) is None
+        assert one.plan(0.0) is None, "the other one comes first"
+        call = planned(two, 0.0)
+        two.settled(call, Settled([], [], 0.0, None, 0.0, (Standing(None, 0.0), Standing(None, 0.0))), 0.0)
+        assert (call.window.steals, two.dry) == (True, True)
+        call = planned(one, 0.0)
+        assert (call.window.steals, call.fetch) == (True, 2)
 
     def test_one_that_is_alone_is_not_looked_at(self) -> None:
         lane = lane_of()

@@ -121,3 +121,28 @@ def test_one_that_is_configured_otherwise_does_nothing(start_worker: StartWorker
     assert worker.wait() != 0
     assert "lies on 4 shards and is configured to lie on 2" in worker.log
     assert queue.get_task(task_id).state is TaskState.QUEUED
+
+
+def test_those_of_a_list_come_first_on_whichever_shard_they_are(
+    start_worker: StartWorker, queue: FairQueue, redis: Redis
+) -> None:
+    mine, *others = (users_of(shard, 1)[0] for shard in (2, 0, 1, 3))
+    tasks = [call(user, "count_me", number) for user in others for number in range(40)]
+    tasks += [call(mine, "count_me", number) for number in range(30)]
+    owner = {task.task_id: task.user_id for task in tasks}
+    queue.push_batch(tasks)
+    worker = start_worker("--burst", "--concurrency", "2", "--users", mine, "--steal", "*", **ENVIRONMENT)
+    assert worker.wait(60) == 0
+    started = [owner[task_id] for task_id, _ in told(redis, "tests:started")]
+    assert len(started) == 150
+    assert Counter(started[:34])[mine] == 30, "two slots, each a task ahead"
+
+
+def test_one_of_a_list_that_comes_later_is_soon_next(start_worker: StartWorker, queue: FairQueue, redis: Redis) -> None:
+    mine, *others = (users_of(shard, 1)[0] for shard in (2, 0, 1, 3))
+    queue.push_batch([call(user, "nap", 0.02) for user in others for _ in range(200)])
+    start_worker("--concurrency", "1", "--users", mine, "--steal", "*", **ENVIRONMENT)
+    eventually(lambda: len(told(redis, "tests:ended")) >= 3)
+    wanted = queue.push(call(mine, "nap", 0.0)).task_id
+    eventually(partial(is_finished, queue, wanted))
+    assert len(told(redis, "tests:ended")) < 60, "of 601"

@@ -5,7 +5,8 @@
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/take.lua; '' for none),
 --         users ('*' or n and n ids), steal (the same)
 -- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
---         there are no other shards), 1 if there are new messages for other shards, then 18 values per lease (`LEASE_FIELDS`)
+--         there are no other shards; of lists as `next_place` in lib/fetch.lua says), 1 if there are new messages for other shards,
+--         then 18 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; with groups of users 4 more for one, and for each
 --         group of a batch; the same for any number of users and groups. Of a list one more to read each user of it who can be
 --         served, and some eight to write of what it has given (lib/beside.lua)

@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from django_fairque.engine.commands import Commands
     from django_fairque.engine.lease import Lease
     from django_fairque.engine.leasing import Fetch
+    from django_fairque.engine.order import Order, Orders
     from django_fairque.engine.records import TaskState
     from django_fairque.engine.shards import Shards
     from django_fairque.engine.steps import Steps
-    from django_fairque.engine.turns import Turns
 
 LONGEST_WAIT = 0.1
 """Seconds for which one shard is waited for when there are several."""
 
 
-def pop_batch(shards: Shards, turns: Turns, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
+def pop_batch(shards: Shards, orders: Orders, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
     if len(shards) == 1:
         return (yield from leasing.pop_batch(shards.home, fetch, now))
-    return (yield from _settle_all(shards, turns, [], fetch, now)).leases
+    return (yield from _settle_all(shards, orders, [], fetch, now)).leases
 
 
 def settle(
-    shards: Shards, turns: Turns, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
+    shards: Shards, orders: Orders, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
 ) -> Steps[Settled]:
     fetch = leasing.for_whom(fetch, outcomes)
     if len(shards) == 1:
         return (yield from leasing.settle(shards.home, outcomes, fetch, now))
-    return (yield from _settle_all(shards, turns, outcomes, fetch, now))
+    return (yield from _settle_all(shards, orders, outcomes, fetch, now))
 
 
 def _settle_all(
-    shards: Shards, turns: Turns, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
+    shards: Shards, orders: Orders, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
 ) -> Steps[Settled]:
     """The outcomes to their shards, then fetches from one shard after the other, as their turns are."""
     fetch.to_lua_args(shards.config.lease_seconds)  # says what is wrong with it before anything is sent
@@ -54,17 +54,19 @@ def _settle_all(
         statuses.update(zip(indexes, reply.statuses, strict=True))
         replies.append(reply)
     leases: list[Lease] = []
-    serving = _serving(shards, fetch)
+    serving, is_first = _serving(shards, fetch), True
+    order = orders.of(fetch.users, fetch.steal, shards.number_of)
     while len(leases) < fetch.limit and serving:
-        ready = (yield from _look(shards, turns, serving, fetch)) or serving
-        index = turns.next(ready)
-        share = max(1, (fetch.limit - len(leases)) // len(ready))
-        window = turns.window(index, [each for each in ready if each != index])
+        ready = (yield from _look(shards, order, serving, is_first=is_first)) or serving
+        is_first = False
+        index = order.next(ready)
+        share = max(1, (fetch.limit - len(leases)) // (1 + len(order.beside(index, ready))))
+        window = order.window(index, [each for each in ready if each != index])
         reply = yield from leasing.settle(shards.all[index], [], replace(fetch, limit=share, window=window), now)
-        turns.served(index, reply.virtual_time, reply.next_place, len(reply.leases))
+        order.served(index, reply)
         replies.append(reply)
         leases += reply.leases
-        has_more = bool(reply.leases) or reply.next_place is not None
+        has_more = bool(reply.leases) or order.has(index)
         serving = [each for each in serving if each != index or has_more]
     looks = [reply.look_at for reply in replies if reply.look_at is not None]
     return Settled(
@@ -80,17 +82,16 @@ def _serving(shards: Shards, fetch: Fetch) -> list[int]:
     """The shards on which the users live that are to be served."""
     if fetch.users == "*" or fetch.steal == "*":
         return [index for index, shard in enumerate(shards.all) if shards.is_present(shard)]
-    asked = {shards.of(user) for user in (*fetch.users, *fetch.steal)}
-    return sorted(shard.keys.shard for shard in asked if shards.is_present(shard))
+    asked = {shards.number_of(user) for user in (*fetch.users, *fetch.steal)}
+    return sorted(index for index in asked if shards.is_present(shards.all[index]))
 
 
-def _look(shards: Shards, turns: Turns, among: Sequence[int], fetch: Fetch) -> Steps[list[int]]:
+def _look(shards: Shards, order: Order, among: Sequence[int], *, is_first: bool) -> Steps[list[int]]:
     """Those that have somebody to serve, in one look, which tells where they stand."""
     rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
     firsts = {index: scored(ring) for index, ring in zip(among, rings, strict=True)}
     for index, first in firsts.items():
-        if not first or fetch.users == "*":  # of a list nobody knows who of it is first
-            turns.seen(index, first[0][1] if first else None)
+        order.looked(index, first[0][1] if first else None, is_first=is_first)
     return [index for index, first in firsts.items() if first]
 
 

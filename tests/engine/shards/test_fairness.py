@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.order import Order
 from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.turns import Turns, Window
 from tests.engine.conftest import NOW, task
@@ -74,15 +75,15 @@ class TestFairness:
         assert abs(served[ONE] - served[TWO]) <= 2
 
     def test_one_that_comes_and_goes_gains_nothing(self, queue: FairQueue) -> None:
-        there, turns = queue.shards[1], Turns(2)  # as the lanes of a worker see it
+        there, order = queue.shards[1], Order([Turns(2)])  # as the lanes of a worker see it
         queue.push_batch([task(ONE) for _ in range(900)], now=NOW)
         queue.push(task(TWO), now=NOW)
         served: Counter[str] = Counter()
         for _ in range(300):
-            index = turns.next([0, 1])
-            window = turns.window(index, [1 - index])
+            index = order.next([0, 1])
+            window = order.window(index, [1 - index])
             settled = queue.shards[index].settle([], 2, worker="w", window=window, now=NOW)
-            turns.served(index, settled.virtual_time, settled.next_place, len(settled.leases))
+            order.served(index, settled)
             for lease in settled.leases:
                 served[lease.user_id] += 1
                 queue.finish(lease, now=NOW)
@@ -238,8 +239,8 @@ def test_what_is_far_ahead_waits_until_others_were_served(redis: Redis) -> None:
     queue.push_batch([task(A) for _ in range(5)], now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
     queue.finish(lease, took=60, now=NOW)
-    place = queue.shards[0].settle([], now=NOW).next_place
+    ((place, _),) = queue.shards[0].settle([], now=NOW).standings
     assert place is not None
     held = queue.shards[0].settle([], 3, worker="w", window=Window(until=place - 1e6), now=NOW)
-    assert (held.leases, held.next_place) == ([], place), "it says where it stands"
+    assert (held.leases, held.standings) == ([], ((place, 0),)), "it says where it stands"
     assert len(queue.shards[0].settle([], 1, worker="w", window=Window(until=place), now=NOW).leases) == 1

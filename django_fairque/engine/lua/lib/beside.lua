@@ -3,8 +3,6 @@
 -- A list serves out of turn, which is to cost nobody a turn, neither others nor those of the list. So the virtual time stays, and
 -- what a list's tasks have taken (`beside`, of each who stands in a ring) is taken off the tags again: as much of it as all
 -- who can be served of the list have got, so that their order among each other stays.
--- On several shards what is taken off on one would look to callers as if it had been served less than the others: there a list
--- serves as if it were in turn.
 
 local beside = { floors = {} } -- `floors`: whose rings they stand in
 do
@@ -19,8 +17,13 @@ function beside.note(one, position)
     some[floor] = {}
     beside.floors[#beside.floors + 1] = floor
   end
-  some[floor][one] = one.tag == one.was_tag and position < one.tag
+  -- Where the queue has other shards, all who come back stand a hair before their tags: that says nothing here, and stays.
+  local hair = is_spread and floor == stat and position < one.tag and step_at(one.tag) / 2 or 0
+  if hair > 0 then one.hair = one.hair or hair end
+  some[floor][one] = one.tag == one.was_tag and position < one.tag - 1.5 * hair
 end
+
+function beside.has_come(one) return some[one.floor][one] end
 
 function beside.served(one) some[one.floor][one] = false end
 

@@ -3,6 +3,29 @@
 local fetch, next_place
 do
 
+do
+
+local function place_in_ring(limit)
+  local last = met[#met]
+  if limit > 0 and #taken < limit and not (last and last.is_held_back) then return '' end
+  return redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
+end
+
+-- What decides which shard is next. For who serves all: the place of whoever is, '' when there is nobody. For lists, of each that
+-- was looked at (the steal targets may be all), with a blank between: the same, a slash, and what each got; of a list any place is 0.
+function next_place(limit, at)
+  if not is_spread then return '' end
+  if ARGV[at + 5] == '*' then return place_in_ring(limit) end
+  local texts = {}
+  for i, one in ipairs(met) do
+    local place = one.is_left == nil and place_in_ring(limit) or one.is_left and '0' or ''
+    texts[i] = table.concat({ place, '/', exact(one.got) })
+  end
+  return table.concat(texts, ' ')
+end
+
+end
+
 local BY_LIST, IN_TURN, NOTHING = { 'beside', '1' }, { 'beside', '0' }, {}
 
 local function append_lease(reply, t, payload, lease_end)
@@ -44,24 +67,15 @@ local function bury_expired()
   for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
 end
 
--- The place of whoever is next on this shard, '' when there is nobody for the caller: what decides which shard is next.
--- Of a list of users (`is_all`: it is none) nobody knows who of them is, so it is the virtual time.
-function next_place(limit, at)
-  if not is_spread or (limit > 0 and #taken < limit and not is_held_back) then return '' end
-  if ARGV[at + 5] ~= '*' then return exact(stat.vtime) end
-  return redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
-end
-
 -- Appends up to `limit` leases to `reply`. ARGV from `at`: worker, lease (us), woken, begin and end (`take`), users, steal targets.
-function fetch(reply, limit, at)
+-- With `is_look` and a limit of 0 only what `next_place` says.
+function fetch(reply, limit, at, is_look)
   local worker, lease, said = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = said ~= '0', said == '2' or said == '3', said == '3'
   -- Who has waited since it sent this may have left meanwhile: nobody would run what it was handed.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
-  if limit > 0 and stat.paused == 0 then
-    local rest = take_from(limit, at + 5, ARGV[at + 3], ARGV[at + 4])
-    take_from(limit, rest, ARGV[at + 3], ARGV[at + 4])
-  end
+  is_look = is_look and is_spread and limit == 0 and ARGV[at + 5] ~= '*'
+  if (limit > 0 or is_look) and stat.paused == 0 then take_for(limit, at + 5, ARGV[at + 3], ARGV[at + 4]) end
   local lease_end = now + lease
   local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then

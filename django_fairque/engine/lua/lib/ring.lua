@@ -11,7 +11,7 @@
 --   Corrected to before the virtual time, one takes it back along: nobody who can be served is behind it.
 -- What lists give is beside all that (lib/beside.lua). Who stands before its tag has come since it was served last. Where the
 -- queue has other shards, who comes back at its own tag stands a hair before it too: this shard's virtual time may lag behind
--- theirs, and its tag with it (lib/take.lua).
+-- theirs, and its tag with it (lib/take.lua). A list leaves it there (`hair`): it gives no turn.
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
@@ -95,7 +95,7 @@ local function take_place(one)
       set_floor(one.floor, 'vtime', one.tag)
       set_floor(one.floor, 'arrival', one.tag)
     end
-    zadd(ring_of(one.floor), one.tag, one.entry)
+    zadd(ring_of(one.floor), one.tag - (one.hair or 0), one.entry)
   end
 end
 

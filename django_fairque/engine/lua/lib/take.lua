@@ -4,16 +4,20 @@
 -- Of several shards each keeps a virtual time of its own, which stands still while the shard has nobody to serve or those whom
 -- it has are far ahead. So the caller, who sees them all, says two places (in this shard's counting): `begin`, the queue's
 -- virtual time, where one starts who has come since its last turn and would start before it; and `until_then`, the place of the
--- next of the other shards: whoever stands beyond it must wait until those have been served.
+-- next of the other shards: whoever stands beyond it must wait until those have been served. A list has no place among shards; its
+-- callers count what it gave on each.
 
-local taken, expired, dropped_ids, is_held_back -- by `until_then`
-each_call(function() taken, expired, dropped_ids, is_held_back = {}, {}, {}, false end)
+local taken, expired, dropped_ids
+local met -- of each list: whether somebody `is_left` who can be served, and what each of them `got`; of all: tasks, `is_held_back`
+each_call(function() taken, expired, dropped_ids, met = {}, {}, {}, {} end)
 
-local take_from, remove_taken -- all else here is its own: a script has room for 200 names
+local take_for, remove_taken -- all else here is its own: a script has room for 200 names
 do
 
 local begins, until_then -- by floor: where one begins who has come since its last turn and would begin before it
+local is_held_back -- by `until_then`
 local is_in_turn -- those who are next are served, and not those of a list
+local list -- `given`: what its tasks are charged; `weights` of those who share it; how much is `allowed`
 
 local take_one
 do
@@ -190,19 +194,26 @@ end
 
 end
 
+local take
+do
+
 -- Who has come since its last turn begins where those are whom it is served beside.
 local function begin_late(one, position)
   local begin = begins[one.floor]
-  if begin and one.tag < begin and position < one.tag then
-    if is_in_turn then
+  local is_late = begin and one.tag < begin
+  if is_in_turn then
+    if is_late and position < one.tag then
       if stat.vtime < begin then set_stat('vtime', begin) end
       begin_at(one, arrive(stat))
-    else
-      begin_at(one, begin)
-      begins[one.floor] = begin + step_at(begin)
     end
+    one.hair = nil
+    return
   end
-  if not is_in_turn then beside.served(one) end
+  if is_late and beside.has_come(one) then
+    begin_at(one, begin)
+    begins[one.floor] = begin + step_at(begin)
+  end
+  beside.served(one)
 end
 
 -- One task of whoever's turn it is.
@@ -220,6 +231,7 @@ local function take_turn()
   local t = take_one(u)
   if t then
     t.cost, t.is_beside = charge(u, is_in_turn), not is_in_turn
+    list.given = list.given + t.cost
     note_wait(u, math.max(0, now - t.ready))
     taken[#taken + 1] = t
   else
@@ -230,18 +242,21 @@ local function take_turn()
 end
 
 -- Whoever stands up to `horizon`: beyond it others may come first who have not been read.
-local function take(limit, horizon)
+function take(limit, horizon)
   horizon = math.min(horizon or math.huge, until_then)
-  while #taken < limit and heap.size > 0 and heap.position[1] <= horizon and #expired + #dropped_ids < sweep_limit do
+  while #taken < limit and heap.size > 0 and heap.position[1] <= horizon and list.given <= list.allowed
+    and #expired + #dropped_ids < sweep_limit do
     take_turn()
   end
   is_held_back = is_held_back or (#taken < limit and heap.size > 0 and heap.position[1] > until_then)
 end
 
+end
+
 -- A user or a group, and its place in the ring, as long as it is to be served at all.
 local function line_up(one, position)
   if not can_be_served(one) then return false end
-  heap_push(heap, one.tag == one.was_tag and position or one.tag, one)
+  heap_push(heap, one.tag == one.was_tag and position or one.tag - (one.hair or 0), one)
   return true
 end
 
@@ -270,8 +285,14 @@ local function take_from_ring(limit)
   end
 end
 
+local take_from_list
+do
+
 local function line_up_listed(one, position)
-  if line_up(one, position) and not is_in_turn then beside.note(one, position) end
+  if line_up(one, position) then
+    beside.note(one, position)
+    list.weights = list.weights + one.weight
+  end
 end
 
 -- Members of groups that are in a list: each behind its group, which stands where it always does.
@@ -299,14 +320,14 @@ local function line_up_members(names)
     for n, at in ipairs(redis.call('ZMSCORE', g.ring, unpack(lines[g]))) do
       if at then
         heap_push(g.line.heap, tonumber(at), lines[g][n])
-        if not is_in_turn then beside.note(load_user(lines[g][n]), tonumber(at)) end
+        beside.note(load_user(lines[g][n]), tonumber(at))
       end
     end
     if is_new and positions[i] then line_up_listed(g, tonumber(positions[i])) end
   end
 end
 
-local function take_from_list(limit, at, size)
+local function line_up_list(at, size)
   for first = at, at + size - 1, CHUNK do
     local last = math.min(first + CHUNK - 1, at + size - 1)
     local positions = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
@@ -321,28 +342,49 @@ local function take_from_list(limit, at, size)
       line_up_members(members)
     end
   end
+end
+
+function take_from_list(limit, at, size, share)
+  line_up_list(at, size)
+  if limit == 0 then return end
+  list.allowed = share * list.weights
   for _, floor in ipairs(beside.floors) do begins[floor] = beside.first(floor) end
   take(limit)
   beside.take_off()
-  for _, g in ipairs(group_order) do g.line = nil end
 end
 
--- A list of users in ARGV: its length (or '*') and then its members; the two places, or ''. Returns where the next argument is.
-function take_from(limit, at, begin_text, until_text)
+end
+
+-- A list of users in ARGV: its length (or '*') and then its members; the two places, or '' (of a list instead of the second how much
+-- each of them may get before the next of the other shards is behind). With a limit of 0 it is only seen who is left.
+local function take_from(limit, at, begin_text, until_text)
   begins = { [stat] = tonumber(begin_text) }
   beside.clear()
   -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
-  until_then = until_text ~= '' and tonumber(until_text) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
-  local is_all = ARGV[at] == '*'
-  is_in_turn = is_all or is_spread
-  if is_all then
+  local further = until_text ~= '' and tonumber(until_text) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
+  local size, before = tonumber(ARGV[at]) or 0, #taken
+  is_in_turn = ARGV[at] == '*'
+  list, until_then, is_held_back = { given = 0, weights = 0, allowed = math.huge }, math.huge, false
+  if is_in_turn then
+    until_then = further
     if #taken < limit then take_from_ring(limit) end
-    return at + 1
+    met[#met + 1] = { is_held_back = is_held_back, got = #taken - before }
+    return
   end
-  local size = tonumber(ARGV[at])
-  if #taken < limit and size > 0 then take_from_list(limit, at + 1, size) end
+  if size == 0 or (limit > 0 and #taken >= limit) then return end
+  take_from_list(limit, at + 1, size, further)
+  met[#met + 1] = { is_left = heap.size > 0, got = list.weights > 0 and list.given / list.weights or 0 }
   heap = new_heap()
-  return at + 1 + size
+  for _, g in ipairs(group_order) do g.line = nil end
+end
+
+-- Two lists, one after the other; the places are those of the last that there is: it is served while other shards have nobody of
+-- the first.
+function take_for(limit, at, begin_text, until_text)
+  local second = at + 1 + (tonumber(ARGV[at]) or 0)
+  if ARGV[at] == '*' or ARGV[second] == '0' then return take_from(limit, at, begin_text, until_text) end
+  take_from(limit, at, '', '')
+  take_from(limit, second, begin_text, until_text)
 end
 
 end
