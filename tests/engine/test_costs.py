@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.engine.options import QueueConfig
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
 from tests.counting import commands, counted
 from tests.topologies import wait_for
 
 from .conftest import NOW, push_many, task
+from .shards.sharded import users_of
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -70,6 +72,22 @@ def test_what_a_list_has_given_is_written_of_some_eight_users_a_task(queue: Fair
     pops = 4 * size
     assert found["hgetall"]["calls"] / pops <= size + 1
     assert found["hset"]["calls"] / pops <= 3 + min(size, 8)
+
+
+def test_a_look_at_a_list_reads_one_of_its_users(redis: Redis) -> None:
+    """Workers for a list look at each shard ten times a second."""
+    queue = FairQueue(redis, config=QueueConfig(shards=2))
+    users = users_of(0, 50, shards=2)
+    queue.push_batch([task(user) for user in users], now=NOW)
+    shard = queue.shards[0]
+
+    def look() -> None:
+        assert shard.settle([], users=users, steal="*", worker="w", now=NOW).has_more
+
+    look()
+    found = counted(redis, look)
+    assert found["hgetall"]["calls"] <= 2
+    assert "hset" not in found
 
 
 @pytest.mark.parametrize("kind", ["paused", "capped", "throttled"])

@@ -327,12 +327,14 @@ local function line_up_members(names)
   end
 end
 
-local function line_up_list(at, size)
+-- For a look the first of them will do: each is read.
+local function line_up_list(at, size, is_look)
   for first = at, at + size - 1, CHUNK do
     local last = math.min(first + CHUNK - 1, at + size - 1)
     local positions = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
     for i, position in ipairs(positions) do
       if position then line_up_listed(load_user(ARGV[first + i - 1]), tonumber(position)) end
+      if is_look and heap.size > 0 then return end
     end
     if stat.groups > 0 then
       local members = {}
@@ -345,7 +347,7 @@ local function line_up_list(at, size)
 end
 
 function take_from_list(limit, at, size, share)
-  line_up_list(at, size)
+  line_up_list(at, size, limit == 0)
   if limit == 0 then return end
   list.allowed = share * list.weights
   for _, floor in ipairs(beside.floors) do begins[floor] = beside.first(floor) end
