@@ -17,7 +17,7 @@ from django_fairque.engine.records import EventCount, PushResult
 from django_fairque.engine.together import parts_of
 
 from . import event_counts, lifecycle
-from .queues import get_queue
+from .queues import brief_queue, get_queue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,7 +122,7 @@ def relay(database: str, parcels: Mapping[str, Parcel]) -> None:
     users = {task.user_id for parcel in parcels.values() for task in parcel.tasks.values()}
     counts = {name: told for name, parcel in parcels.items() if (told := _with_untold(name, parcel.counts))}
     try:
-        relayed = relay_rows(database, users, counts)
+        relayed = relay_rows(database, users, counts, queue_of=brief_queue)
     except Exception:
         for name, kept in counts.items():
             event_counts.keep(name, kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,15 @@ class TestServerDown:
         assert relay("default").tasks == 1
         assert rows() == []
         assert result.state is TaskState.QUEUED
+
+    def test_a_commit_does_not_wait_for_it(self, down: dict[str, Any], settings: Settings) -> None:
+        """As it would where the commit is all there is: here the row is safe."""
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"PIPELINE_TIMEOUT": 5}}
+        with transaction.atomic():
+            enqueue(1)
+        attempts = re.search(r"\((\d+) attempts\)", rows()[0].last_error)
+        assert attempts is not None
+        assert int(attempts[1]) < 10, "in 5 s there are 20"
 
     def test_the_order_of_a_user_is_kept(self, down: dict[str, Any], settings: Settings) -> None:
         with transaction.atomic():
