@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .alerts import Alert
     from .lease import Lease
+    from .lookup import Note
     from .maintenance import Sweep
     from .models import Task
     from .options import QueueConfig
@@ -222,8 +223,10 @@ class AsyncFairQueue(AsyncReading):
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         return await self._run(upkeep.cancel(self._shards, task_id, reason, now))
 
-    async def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
-        return await self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, now))
+    async def cancel_many(
+        self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
+    ) -> int:
+        return await self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
         return await self._reach(lambda shards: upkeep.run_now(shards, task_ids, now))
@@ -236,8 +239,8 @@ class AsyncFairQueue(AsyncReading):
     ) -> None:
         await self._run(routed.set_progress(self._shards, lease, current, total, message, now))
 
-    async def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
-        return await self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, now))
+    async def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
+        return await self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
 
     def xcom(self, namespace: str) -> AsyncXCom:
         return AsyncXCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
@@ -245,9 +248,9 @@ class AsyncFairQueue(AsyncReading):
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         return await self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
 
-    async def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
+    async def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
-        return await self._reach(lambda shards: upkeep.purge(shards, limit, now))
+        return await self._reach(lambda shards: upkeep.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> AsyncUserQueue:
         return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)

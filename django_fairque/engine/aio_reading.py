@@ -58,6 +58,9 @@ class AsyncReading(AsyncDriving):
     async def get_task(self, task_id: str) -> Task:
         return await self._read_task(task_id, lambda shards: reading.get_task(shards, task_id))
 
+    async def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
+        return await self._run(reading.get_tasks(self._shards, task_ids))
+
     async def history(self, task_id: str) -> list[Attempt]:
         return await self._read_task(task_id, lambda shards: reading.history(shards, task_id))
 

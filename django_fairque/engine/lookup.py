@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from .steps import Read
 from .units import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from .commands import Commands
     from .lease import Lease
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 SLICE = 200
 """Tasks changed in one call: the server does nothing else meanwhile."""
+
+Note = Callable[[Sequence[str]], object] | None
+"""Is called with the ids of tasks that were canceled, slice by slice."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,22 @@ def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: f
     return [code - 0x30 for code in reply]
 
 
-def cancel_some(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[int]:
+def cancel_noting(
+    commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None
+) -> Steps[list[str]]:
+    """As `cancel_many`; returns the ids of those that it has canceled, and notes them."""
+    codes = yield from cancel_many(commands, task_ids, reason, now)
+    done = [task_id for task_id, code in zip(task_ids, codes, strict=True) if code == 1]
+    if note is not None and done:
+        note(done)
+    return done
+
+
+def cancel_some(commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Steps[int]:
     """Cancel those of these that have not ended, in slices; returns how many."""
     total, ids = 0, checked_ids(task_ids)
     for first in range(0, len(ids), SLICE):
-        total += (yield from cancel_many(commands, ids[first : first + SLICE], reason, now)).count(1)
+        total += len((yield from cancel_noting(commands, ids[first : first + SLICE], reason, note, now)))
     return total
 
 

@@ -6,12 +6,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from .commands import MAX_BATCH
-from .lookup import cancel_many
+from .lookup import cancel_noting
 from .steps import Read
 from .units import check_whole
 
 if TYPE_CHECKING:
     from .commands import Commands
+    from .lookup import Note
     from .steps import Steps
 
 SLICE = min(500, MAX_BATCH)
@@ -22,7 +23,7 @@ NOT_READY = {"deferred": "deferred", "scheduled": "sched"}
 ready meanwhile."""
 
 
-def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:
+def purge(commands: Commands, limit: int, note: Note, now: float | None) -> Steps[int]:
     """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `ValueError` for a limit below 1."""
     check_whole(limit, "limit", 1)
     total = 0
@@ -33,13 +34,13 @@ def purge(commands: Commands, limit: int, now: float | None) -> Steps[int]:
             (ids,) = yield Read([("ZRANGE", commands.keys.state(state), index, last)])
             if not ids:
                 break
-            done = yield from _cancel(commands, ids, now)
+            done = yield from _cancel(commands, ids, note, now)
             total += done
             index += len(ids) - done
     return total
 
 
-def purge_user(commands: Commands, user_id: str, limit: int | None, now: float | None) -> Steps[int]:
+def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Steps[int]:
     """As `purge`, of one user: at most ``limit`` tasks, or all."""
     if limit is None:
         limit = sys.maxsize
@@ -47,11 +48,11 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, now: float |
     total = 0
     for state, counter in NOT_READY.items():
         while total < limit and (yield from _count(commands, user_id, counter)):
-            done = yield from _look_through(commands, state, user_id, limit - total, now)
+            done = yield from _look_through(commands, state, user_id, limit - total, note, now)
             if not done:
                 break
             total += done
-    return total + (yield from _purge_ready(commands, user_id, limit - total, now))
+    return total + (yield from _purge_ready(commands, user_id, limit - total, note, now))
 
 
 def _count(commands: Commands, user_id: str, counter: str) -> Steps[int]:
@@ -59,7 +60,9 @@ def _count(commands: Commands, user_id: str, counter: str) -> Steps[int]:
     return int(float(found or 0))
 
 
-def _look_through(commands: Commands, state: str, user_id: str, limit: int, now: float | None) -> Steps[int]:
+def _look_through(
+    commands: Commands, state: str, user_id: str, limit: int, note: Note, now: float | None
+) -> Steps[int]:
     """Cancel a user's tasks in a registry of everybody's, as long as it has some; once through.
 
     What is canceled takes along what depends on it, so others may move up to where was looked already.
@@ -75,7 +78,7 @@ def _look_through(commands: Commands, state: str, user_id: str, limit: int, now:
         looked_at = places[-1] + 1 if len(places) == limit - total else len(ids)
         done = 0
         if places:
-            done = yield from _cancel(commands, [ids[place] for place in places], now)
+            done = yield from _cancel(commands, [ids[place] for place in places], note, now)
             total += done
             if not (yield from _count(commands, user_id, NOT_READY[state])):
                 break
@@ -83,20 +86,19 @@ def _look_through(commands: Commands, state: str, user_id: str, limit: int, now:
     return total
 
 
-def _purge_ready(commands: Commands, user_id: str, limit: int, now: float | None) -> Steps[int]:
+def _purge_ready(commands: Commands, user_id: str, limit: int, note: Note, now: float | None) -> Steps[int]:
     keys, total = commands.keys, 0
     while total < limit:
         last = min(SLICE, limit - total) - 1
         reads = [("LRANGE", keys.critical(user_id), 0, last), ("ZRANGE", keys.normal(user_id), 0, last)]
         critical, normal = yield Read(reads)
         ids = [*critical, *normal][: last + 1]
-        done = (yield from _cancel(commands, ids, now)) if ids else 0
+        done = (yield from _cancel(commands, ids, note, now)) if ids else 0
         if not done:
             break
         total += done
     return total
 
 
-def _cancel(commands: Commands, ids: list[bytes], now: float | None) -> Steps[int]:
-    codes = yield from cancel_many(commands, [task_id.decode() for task_id in ids], "purged", now)
-    return codes.count(1)
+def _cancel(commands: Commands, ids: list[bytes], note: Note, now: float | None) -> Steps[int]:
+    return len((yield from cancel_noting(commands, [task_id.decode() for task_id in ids], "purged", note, now)))

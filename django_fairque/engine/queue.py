@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .alerts import Alert
     from .lease import Lease
+    from .lookup import Note
     from .maintenance import Sweep
     from .models import Task
     from .options import QueueConfig
@@ -300,14 +301,19 @@ class FairQueue(Reading):
         """
         return self._run(upkeep.cancel(self._shards, task_id, reason, now))
 
-    def cancel_many(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> int:
+    def cancel_many(
+        self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
+    ) -> int:
         """Cancel those of these tasks that have not ended, in bounded slices; returns how many.
+
+        Args:
+            note: is called with the ids of those that this call has canceled, slice by slice.
 
         Raises:
             ShardsAwayError: some of their shards can't be reached; on the others it is done, and the text says how many
                 tasks that were.
         """
-        return self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, now))
+        return self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many.
@@ -327,14 +333,17 @@ class FairQueue(Reading):
         """Record how far a leased task is; `StaleLeaseError` if fenced."""
         self._run(routed.set_progress(self._shards, lease, current, total, message, now))
 
-    def cancel_run(self, run_id: str, *, reason: str = "", now: float | None = None) -> int:
+    def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
         """Cancel what has not ended of a run; returns how many tasks.
+
+        Args:
+            note: as of `cancel_many`.
 
         Raises:
             TaskNotFoundError: nobody knows the run. ShardsAwayError: some shards can't be reached; on the others it is done,
                 and the text says how many tasks that were.
         """
-        return self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, now))
+        return self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
 
     def xcom(self, namespace: str) -> XCom:
         """The values that tasks pass to each other under a name (a run's id, or one of your own)."""
@@ -347,14 +356,17 @@ class FairQueue(Reading):
         """
         return self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
 
-    def purge(self, limit: int = 10_000, *, now: float | None = None) -> int:
+    def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on.
+
+        Args:
+            note: as of `cancel_many`.
 
         Raises:
             ShardsAwayError: some shards can't be reached, and the others had fewer than ``limit``: those are canceled, and
                 the text says how many they were.
         """
-        return self._reach(lambda shards: upkeep.purge(shards, limit, now))
+        return self._reach(lambda shards: upkeep.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""

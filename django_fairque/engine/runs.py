@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .commands import MAX_BATCH
 from .errors import TaskNotFoundError
 from .ids import check_id
-from .lookup import cancel_many, get_tasks
+from .lookup import cancel_noting, get_tasks
 from .records import TaskState
 from .steps import Read, Steps
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .commands import Commands
+    from .lookup import Note
     from .models import Task
 
 SLICE = 200
@@ -54,15 +55,20 @@ def view(commands: Commands, run_id: str) -> Steps[RunView]:
     return RunView(run_id, tuple(tasks))
 
 
-def cancel(commands: Commands, run_id: str, reason: str, now: float | None) -> Steps[int]:
+def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Steps[int]:
     """The last of the graph first, so that nothing of it is released meanwhile; returns how many were canceled."""
     tasks = yield from _tasks(commands, run_id)
     ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
-    before = len(ids)
+    done: set[str] = set()
     for first in range(0, len(ids), MAX_BATCH):
-        yield from cancel_many(commands, ids[first : first + MAX_BATCH], reason or f"run {run_id} was canceled", now)
-    after = yield from get_tasks(commands, ids)
-    return before - sum(task is not None and task.state is not TaskState.CANCELED for task in after)
+        some, why = ids[first : first + MAX_BATCH], reason or f"run {run_id} was canceled"
+        done.update((yield from cancel_noting(commands, some, why, note, now)))
+    after = zip(ids, (yield from get_tasks(commands, ids)), strict=True)
+    # What depends on those of the slice before went with them.
+    more = [each for each, task in after if each not in done and (task is None or task.state is TaskState.CANCELED)]
+    if note is not None and more:
+        note(more)
+    return len(done) + len(more)
 
 
 def members(commands: Commands, run_id: str) -> Steps[list[str]]:

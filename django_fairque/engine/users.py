@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .commands import Commands
+    from .lookup import Note
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
@@ -219,12 +220,13 @@ class UserQueue:
         """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
         self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
-    def purge(self, limit: int | None = None, *, now: float | None = None) -> int:
+    def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on.
 
-        `ValueError` for a limit that is not a whole number from 1.
+        ``note`` is called with the ids of those that were canceled, slice by slice. `ValueError` for a limit that is not a
+        whole number from 1.
         """
-        return self._run(purge_user(self._commands, self.user_id, limit, now))
+        return self._run(purge_user(self._commands, self.user_id, limit, note, now))
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """The user's figures, settings and limits now."""
@@ -262,8 +264,8 @@ class AsyncUserQueue:
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
-    async def purge(self, limit: int | None = None, *, now: float | None = None) -> int:
-        return await self._run(purge_user(self._commands, self.user_id, limit, now))
+    async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
+        return await self._run(purge_user(self._commands, self.user_id, limit, note, now))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
         return await self._run(user_stats(self._commands, self.user_id, now))

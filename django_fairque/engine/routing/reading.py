@@ -87,6 +87,16 @@ def get_task(shards: Shards, task_id: str) -> Steps[Task]:
     return (yield from lookup.get_task((yield from shards.of_task(task_id)), task_id))
 
 
+def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[str, Task]]:
+    ids = lookup.checked_ids(task_ids)
+    commands = yield from shards.around(ids)
+    found: dict[str, Task] = {}
+    for first in range(0, len(ids), lookup.SLICE):
+        some = yield from lookup.get_tasks(commands, ids[first : first + lookup.SLICE])
+        found.update((task.task_id, task) for task in some if task is not None)
+    return found
+
+
 def history(shards: Shards, task_id: str) -> Steps[list[Attempt]]:
     return (yield from lookup.history((yield from shards.of_task(task_id)), task_id))
 

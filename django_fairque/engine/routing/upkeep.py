@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.alerts import Alert
     from django_fairque.engine.commands import Commands
     from django_fairque.engine.leasing import Heartbeat
+    from django_fairque.engine.lookup import Note
     from django_fairque.engine.maintenance import Sweep
     from django_fairque.engine.repairing import Repair
     from django_fairque.engine.shards import Shards
@@ -113,11 +114,11 @@ def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Step
     return (yield from lookup.cancel((yield from shards.of_task(task_id)), task_id, reason, now))
 
 
-def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[int]:
+def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Steps[int]:
     parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
 
     def cancel(shard: Commands, _: object) -> Steps[int]:
-        return (yield from lookup.cancel_some(shard, parts[shard], reason, now))
+        return (yield from lookup.cancel_some(shard, parts[shard], reason, note, now))
 
     return (yield from add_up(shards, cancel, "tasks were canceled", wanted=parts))
 
@@ -144,12 +145,12 @@ def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[Commands, li
     return found
 
 
-def cancel_run(shards: Shards, run_id: str, reason: str, now: float | None) -> Steps[int]:
+def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float | None) -> Steps[int]:
     unknown = list[TaskNotFoundError]()
 
     def cancel(shard: Commands, _: object) -> Steps[int]:
         try:
-            return (yield from runs.cancel(shard, run_id, reason, now))
+            return (yield from runs.cancel(shard, run_id, reason, note, now))
         except TaskNotFoundError as error:  # it has no members there
             unknown.append(error)
             return 0
@@ -175,9 +176,9 @@ def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Ale
     return sorted(found, key=lambda alert: alert.at)
 
 
-def purge(shards: Shards, limit: int, now: float | None) -> Steps[int]:
+def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Steps[int]:
     def cancel(shard: Commands, left: int | None) -> Steps[int]:
-        return (yield from purging.purge(shard, left if left is not None else limit, now))
+        return (yield from purging.purge(shard, left if left is not None else limit, note, now))
 
     return (yield from add_up(shards, cancel, "tasks were canceled", limit))
 
