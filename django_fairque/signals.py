@@ -12,7 +12,7 @@ signal               when, and where it is sent                                 
 ``task_failed``      an attempt failed, whatever follows                                     ... and ``error``
 ``task_retried``     it will run again: after a failure, or because it raised ``Retry``      ... and ``error``, ``delay``
 ``task_dead``        it is a dead letter now                                                 ... and ``error``
-``task_canceled``    it raised ``Discard``; or `TaskResult.cancel` canceled it               ``task`` or ``task_id``, ``queue``
+``task_canceled``    it raised ``Discard``; or a handle, a command or the admin canceled it  ``task``, ``task_id``, ``queue``
 ``sla_at_risk``      it must start soon to keep its promise                                  ``alert``
 ``sla_violated``     it started later than promised                                          ``alert``
 ``task_promoted``    it waited so long that it moved up a class                              ``alert``
@@ -25,7 +25,8 @@ signal               when, and where it is sent                                 
 `django_fairque.engine.alerts`. What follows a task's end is sent once the server has taken it, from a thread of the worker
 that does nothing else: a slow receiver holds up no task. Beyond 10,000 that wait for receivers, the eldest are dropped. Of a
 task whose own worker can't tell (ended with its process, expired, its workers died) another one does; ``took`` is 0.0 when no
-attempt has failed.
+attempt has failed. ``task_canceled`` has ``took`` and ``error`` too after a ``Discard``. The engine's own methods
+(`FairQueue.push`, `FairQueue.cancel`, …) know no Django and send nothing.
 """
 
 from __future__ import annotations

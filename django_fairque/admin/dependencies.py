@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.finding import Search
 from django_fairque.engine.records import TaskState
+from django_fairque.tasks import canceling
 
 from .confirming import ConfirmingPage, Question, is_confirmed
 from .graph import HEIGHT, MOST_DRAWN, WIDTH, counts, draw, layers, state_of
@@ -155,7 +156,7 @@ class Dependencies(ConfirmingPage):
             words = {"count": len(ids), "task": task_id}
             more = "" if graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
             raise Question(text % words + more, _("Cancel them"), {})
-        done = queue.cancel_many(ids, reason=canceled_by(request))
+        done = canceling.cancel_many(queue, ids, canceled_by(request))
         return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
 
     def _asked(self, request: HttpRequest) -> str:

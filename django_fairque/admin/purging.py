@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 
 from django_fairque.monitoring.formatting import number
+from django_fairque.tasks import canceling
 
 from .confirming import is_confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from django_fairque.engine.queue import FairQueue
 
     from .confirming import Question
     from .page import Page
@@ -23,7 +26,8 @@ PURGED_AT_ONCE = 10_000
 def purge(
     page: Page,
     subject: str,
-    cancel: Callable[[int], int],
+    queue: FairQueue,
+    cancel: Callable[..., int],
     waiting: Callable[[], int],
     said: Callable[[int], str],
     question: Callable[..., Question],
@@ -32,13 +36,13 @@ def purge(
 
     Args:
         subject: whose they are, for the audit trail: each slice is a line of it.
-        cancel: at most so many; how many it canceled.
+        cancel: the engine's purge of them: at most so many, which it notes; how many it canceled.
         said: of so many.
         question: about so many that wait, after what was said of those that did.
     """
     if not is_confirmed(page.request):
         raise question(waiting())
-    done = cancel(PURGED_AT_ONCE)
+    done = canceling.telling(queue, lambda note: cancel(PURGED_AT_ONCE, note=note))
     text = said(done)
     left = waiting() if done >= PURGED_AT_ONCE else 0
     if left:

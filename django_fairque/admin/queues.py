@@ -92,7 +92,7 @@ class Queues(ConfirmingPage):
         def said(done: int) -> str:
             return ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
 
-        return purging.purge(self, "", queue.purge, lambda: waiting(queue), said, self._question)
+        return purging.purge(self, "", queue, queue.purge, lambda: waiting(queue), said, self._question)
 
     def _question(self, count: int, *said: str) -> Question:
         sentence = ngettext(

@@ -12,6 +12,7 @@ from django_fairque.engine.records import TaskState
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.redaction import as_text, redacted
 from django_fairque.monitoring.waiting import reasons
+from django_fairque.tasks import canceling
 
 from .confirming import ConfirmingPage
 from .moments import moment
@@ -98,7 +99,7 @@ class TaskPage(ConfirmingPage):
         return found
 
     def cancel(self, queue: FairQueue, request: HttpRequest) -> str:
-        if not queue.cancel(self.task_id, reason=canceled_by(request)):
+        if not canceling.cancel(queue, self.task_id, canceled_by(request)):
             raise ValueError(_("The task had ended before."))
         return _("The task was canceled, with what depends on it.")
 

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_fairque.engine.finding import MOST_LOOKED_AT, Search
 from django_fairque.engine.records import TaskState
 from django_fairque.monitoring.words import word
+from django_fairque.tasks import canceling
 
 from .confirming import ConfirmingPage, Question, is_confirmed
 from .moments import moment
@@ -107,7 +108,7 @@ class Tasks(ConfirmingPage):
 
     def cancel(self, queue: FairQueue, request: HttpRequest) -> str:
         ids = _selected(request)
-        done = queue.cancel_many(ids, reason=canceled_by(request))
+        done = canceling.cancel_many(queue, ids, canceled_by(request))
         return _said(ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done, done, len(ids))
 
     def run_now(self, queue: FairQueue, request: HttpRequest) -> str:
@@ -117,7 +118,7 @@ class Tasks(ConfirmingPage):
 
     def cancel_all(self, queue: FairQueue, request: HttpRequest) -> str:
         def act(ids: list[str]) -> int:
-            return queue.cancel_many(ids, reason=canceled_by(request))
+            return canceling.cancel_many(queue, ids, canceled_by(request))
 
         search = self.search()
         if search.state not in CANCELABLE:

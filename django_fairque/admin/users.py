@@ -164,7 +164,7 @@ class Users(FormPage):
         if not left():
             raise ValueError(_("User %(user)s has nothing waiting, so there is nothing to purge.") % {"user": user_id})
         told = partial(_purged, user_id), partial(_whether_to_purge, user_id)
-        return purging.purge(self, user_id, user.purge, left, *told)
+        return purging.purge(self, user_id, queue, user.purge, left, *told)
 
     actions: ClassVar[dict[str, Action]] = {
         "pause": Action("change_user", pause, _user_of),

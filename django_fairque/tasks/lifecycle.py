@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 
 from django_fairque import signals
+from django_fairque.engine.errors import FairQueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from django_fairque.engine.aio import AsyncFairQueue
     from django_fairque.engine.models import Task
+    from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.records import PushResult
 
     from .run import Run
 
 logger = logging.getLogger("django_fairque.tasks")
+
+SLICE = 200
+"""Canceled tasks that are read at once."""
 
 
 def pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
@@ -45,16 +51,51 @@ async def astarted(run: Run) -> None:
         _log_failures(await signals.task_started.asend_robust(sender=run.lease.name, **_about(run)))
 
 
-def canceled(queue: str, task_id: str) -> None:
-    """A person, or code, has canceled a task that had not ended."""
-    if signals.task_canceled.receivers:
-        _log_failures(signals.task_canceled.send_robust(sender=None, task_id=task_id, queue=queue))
+def hears_of_canceling() -> bool:
+    """Whether anyone is to be told what was canceled."""
+    return bool(signals.task_canceled.receivers)
 
 
-async def acanceled(queue: str, task_id: str) -> None:
+def canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
+    """A person, or code, has canceled these tasks, which had not ended."""
+    for some in _slices(task_ids):
+        try:
+            tasks = queue.get_tasks(some)
+        except FairQueueError as error:
+            _not_told(queue.name, some, error)
+            continue
+        for task in tasks.values():
+            _log_failures(signals.task_canceled.send_robust(**_of_canceled(queue.name, task)))
+
+
+async def acanceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
     """As `canceled`, from a coroutine: receivers that are none run where synchronous code does."""
-    if signals.task_canceled.receivers:
-        _log_failures(await signals.task_canceled.asend_robust(sender=None, task_id=task_id, queue=queue))
+    for some in _slices(task_ids):
+        try:
+            tasks = await queue.get_tasks(some)
+        except FairQueueError as error:
+            _not_told(queue.name, some, error)
+            continue
+        for task in tasks.values():
+            _log_failures(await signals.task_canceled.asend_robust(**_of_canceled(queue.name, task)))
+
+
+def _slices(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """As many as are held in memory at once; none if nobody listens."""
+    for first in range(0, len(task_ids) if hears_of_canceling() else 0, SLICE):
+        yield task_ids[first : first + SLICE]
+
+
+def _of_canceled(queue: str, task: Task) -> dict[str, Any]:
+    return {"sender": task.name, "task": task, "task_id": task.task_id, "queue": queue}
+
+
+def _not_told(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
+    """They are canceled all the same, so nobody who asked for that is given the error."""
+    logger.warning(
+        "queue %s: receivers of task_canceled were not told of %d canceled tasks (%s, …), which could not be read: %s",
+        *(queue, len(task_ids), task_ids[0], error),
+    )
 
 
 def _about(run: Run) -> dict[str, Any]:

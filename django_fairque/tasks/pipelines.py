@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from django_fairque.engine.graphs import check_graph, cycle_error, find_cycle
 from django_fairque.engine.ids import new_task_id
 
-from . import sending
+from . import canceling, sending
 from .attribution import as_user, knowing_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
 from .handles import Handle
@@ -225,7 +225,7 @@ class PipelineResult(Handle):
         """Cancel what has not ended, or not send it when its transaction has not committed; returns how many tasks."""
         if any(result.is_waiting for result in self.results):
             return sum(result.cancel() for result in reversed(self.results))
-        return self._asked().cancel_run(self.id)
+        return canceling.cancel_run(self._asked(), self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
         """Wait until nothing of it can go on by itself; returns its `state`."""
@@ -247,7 +247,7 @@ class PipelineResult(Handle):
         """As `cancel`."""
         if any(result.is_waiting for result in self.results):
             return sum([await result.acancel() for result in reversed(self.results)])
-        return await (await self._aasked()).cancel_run(self.id)
+        return await canceling.acancel_run(await self._aasked(), self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """As `wait`."""

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.records import TaskState
 
-from . import lifecycle
+from . import canceling
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
 from .handles import Handle
 
@@ -105,10 +105,7 @@ class TaskResult(Handle):
         """Cancel the task, or not send it when its transaction has not committed; False if it had ended."""
         if self._waiting is not None and (is_dropped := self._waiting.drop(self)) is not None:
             return is_dropped
-        is_canceled = self._asked().cancel(self.id)
-        if is_canceled:
-            lifecycle.canceled(self.queue, self.id)
-        return is_canceled
+        return canceling.cancel(self._asked(), self.id)
 
     @property
     def progress(self) -> Progress | None:
@@ -157,10 +154,7 @@ class TaskResult(Handle):
         """As `cancel`."""
         if self._waiting is not None and (is_dropped := await sync_to_async(self._waiting.drop)(self)) is not None:
             return is_dropped
-        is_canceled = await (await self._aasked()).cancel(self.id)
-        if is_canceled:
-            await lifecycle.acanceled(self.queue, self.id)
-        return is_canceled
+        return await canceling.acancel(await self._aasked(), self.id)
 
     async def aprogress(self) -> Progress | None:
         """As `progress`."""

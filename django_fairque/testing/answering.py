@@ -11,8 +11,9 @@ from django_fairque.engine.records import Attempt, TaskState
 from django_fairque.engine.runs import RunView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
+    from django_fairque.engine.lookup import Note
     from django_fairque.engine.models import Task
 
     from .captured import Captured, Store
@@ -39,15 +40,22 @@ class CapturedQueue:
         store, captured = self._find(task_id)
         return store.position_of(captured)
 
-    def cancel(self, task_id: str) -> bool:
-        return _cancel(*self._find(task_id), reason="")
+    def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
+        found = {task_id: self._store.find(self.name, task_id) for task_id in task_ids}
+        return {task_id: _record(*each) for task_id, each in found.items() if each is not None}
+
+    def cancel(self, task_id: str, *, reason: str = "") -> bool:
+        return _cancel(*self._find(task_id), reason=reason)
 
     def run(self, run_id: str) -> RunView:
         return RunView(run_id, tuple(_record(*each) for each in self._members(run_id)))
 
-    def cancel_run(self, run_id: str) -> int:
+    def cancel_run(self, run_id: str, *, note: Note = None) -> int:
         members = reversed(self._members(run_id))  # as a queue does: nothing of it becomes ready meanwhile
-        return sum(_cancel(*each, reason=f"run {run_id} was canceled") for each in members)
+        done = [each[1].task.task_id for each in members if _cancel(*each, reason=f"run {run_id} was canceled")]
+        if note is not None:
+            note(done)
+        return len(done)
 
     def _find(self, task_id: str) -> tuple[Store, Captured]:
         found = self._store.find(self.name, task_id)
@@ -66,7 +74,7 @@ class AsyncCapturedQueue:
     """The same methods, awaitable."""
 
     def __init__(self, queue: CapturedQueue) -> None:
-        self._queue = queue
+        self._queue, self.name = queue, queue.name
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         ask = getattr(self._queue, name)

@@ -136,8 +136,14 @@ def tell_end(queue: str, outcome: Outcome, status: str) -> None:
     for signal in ENDS[status]:
         if signal is signals.task_failed and outcome.kind == "later":
             continue  # it asked for another run: that is no failure
-        extra = {"delay": outcome.delay} if signal is signals.task_retried else {}
-        send(signal, outcome.lease.name, **about, **extra)
+        send(signal, outcome.lease.name, **about, **_more(signal, outcome))
+
+
+def _more(signal: Signal, outcome: Outcome) -> dict[str, Any]:
+    """What only one of the signals has."""
+    if signal is signals.task_retried:
+        return {"delay": outcome.delay}
+    return {"task_id": outcome.lease.task_id} if signal is signals.task_canceled else {}
 
 
 def tell(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> None:

@@ -123,6 +123,8 @@ def test_the_life_of_tasks(heard: list[tuple[str, str, dict[str, Any]]], tasks: 
     assert dead["error"] == "ValueError: no"
     (retried,) = [about for signal, sender, about in heard if (signal, sender) == ("task_retried", "bad")]
     assert retried["delay"] == pytest.approx(0.01)
+    (discarded,) = [about for signal, sender, about in heard if (signal, sender) == ("task_canceled", "discarded")]
+    assert discarded["task_id"] == discarded["task"].task_id
     assert {signal for signal, _, _ in heard} >= {"worker_started", "worker_stopped"}
     close_queues()
 

@@ -10,6 +10,7 @@ from django_fairque.engine.records import TaskState
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.redaction import as_line, redacted, redacted_text
 from django_fairque.monitoring.waiting import reasons
+from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,9 +50,9 @@ class Command(QueueCommand):
         if action == "list":
             lines: Iterator[str] = _listed(queue, options)
         elif action == "cancel":
-            lines = iter(["canceled" if queue.cancel(options["id"]) else "it had ended before"])
+            lines = iter(["canceled" if canceling.cancel(queue, options["id"]) else "it had ended before"])
         elif action == "cancel-run":
-            lines = iter([f"{queue.cancel_run(options['id']):,} tasks canceled"])
+            lines = iter([f"{canceling.cancel_run(queue, options['id']):,} tasks canceled"])
         elif action == "run":
             lines = _run(queue, options["id"])
         else:

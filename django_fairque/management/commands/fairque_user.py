@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.management.base import NONE, QueueCommand, limit_of, pages
+from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -47,7 +48,7 @@ class Command(QueueCommand):
             return self._list(queue, options["group"])
         user = queue.user(options["user"])
         if options["action"] == "purge":
-            self.tell(f"{user.purge():,} tasks of {user.user_id!r} canceled")
+            self.tell(f"{canceling.purge_user(queue, user.user_id):,} tasks of {user.user_id!r} canceled")
             return None
         {"pause": user.pause, "resume": user.resume}.get(options["action"], lambda: self._change(user, options))()
         return self._show([user.stats()])

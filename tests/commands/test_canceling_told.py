@@ -1,0 +1,51 @@
+"""What commands cancel is told to receivers of `task_canceled`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError
+
+from django_fairque import Task, signals
+from django_fairque.tasks import canceling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Push, Run
+
+
+@pytest.fixture
+def heard() -> Iterator[list[tuple[str, str, str]]]:
+    found: list[tuple[str, str, str]] = []
+
+    def receiver(sender: str, task: Task, queue: str, **_: Any) -> None:
+        found.append((sender, task.task_id, queue))
+
+    signals.task_canceled.connect(receiver)
+    yield found
+    signals.task_canceled.disconnect(receiver)
+
+
+def test_a_task_and_a_run(queue: FairQueue, run: Run, push: Push, heard: list[tuple[str, str, str]]) -> None:
+    alone = push()
+    queue.push_graph([Task.create("acme", 3, None, name="app.a", task_id="a")], "r")
+    for _ in range(2):
+        run("fairque_task", "cancel", alone)
+        run("fairque_task", "cancel-run", "r")
+    assert heard == [("mail.send", alone, "default"), ("app.a", "a", "default")]
+    with pytest.raises(CommandError):
+        run("fairque_task", "cancel", "unknown")
+    assert len(heard) == 2
+
+
+def test_what_a_user_has_waiting(
+    run: Run, push: Push, heard: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canceling, "AT_ONCE", 2)
+    ids = [push() for _ in range(4)]
+    assert run("fairque_user", "purge", "acme") == "4 tasks of 'acme' canceled\n"
+    assert [task_id for _, task_id, _ in heard] == ids
