@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from . import payload as json_payload
@@ -30,7 +30,7 @@ LATEST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
 
 class Template(Protocol):
-    """What makes a task: a call that was not sent, such as ``send_receipt.s("acme", 42)``."""
+    """What makes a task: a call that was not sent, such as ``send_receipt.s("acme", 42)``, or what can be called so."""
 
     @property
     def expires(self) -> float | None:
@@ -130,7 +130,7 @@ def template_of(task: Task | Template) -> dict[str, Any]:
     """What a schedule keeps of a task, as the arguments of `Task.create`: not ``unique_for`` and ``debounce``."""
     made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
     if made is None:
-        raise TaskValidationError(f"task must be a Task or a call such as my_task.s(…), got {task!r:.100}")
+        raise TaskValidationError(f"task must be a Task, a task or a call such as my_task.s(…), got {task!r:.100}")
     is_dated = made.expires_at is not None and expires_of(task) is None
     if made.depends_on or made.execute_after is not None or is_dated:
         raise TaskValidationError(
@@ -159,7 +159,9 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
     check_id(name, "a schedule's name")
     if len(name) > MAX_NAME:
         raise TaskValidationError(f"a schedule's name has at most {MAX_NAME} characters, got {len(name)}")
-    schedule = Schedule(name, template_of(task), **{"start": now, "expires": expires_of(task), **options})
+    given: dict[str, Any] = {"start": now, "expires": expires_of(task), **options}
+    given = {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in given.items()}
+    schedule = Schedule(name, template_of(task), **given)
     if schedule.missed not in MISSED:
         raise TaskValidationError(f"missed must be one of {', '.join(MISSED)}, got {schedule.missed!r}")
     if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import schedules
+from .errors import TaskValidationError
 from .routing import recurring
 
 if TYPE_CHECKING:
@@ -32,19 +33,21 @@ class Schedules:
         """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
 
         Args:
-            task: what to push each time: a call that was not sent (``my_task.s(1)``), or a `Task`. Its ``unique_for`` and
-                ``debounce`` are not heeded; one with a delay, a moment at which it expires or dependencies is refused.
+            task: what to push each time: a call that was not sent (``my_task.s(1)``), a task that needs no arguments
+                (``my_task``), or a `Task`. Its ``unique_for`` and ``debounce`` are not heeded; one with a delay, a moment at
+                which it expires or dependencies is refused.
             cron: five fields, minute hour day-of-month month day-of-week; or
-            every: seconds between two instants, at least 1, counted from ``start`` (now by default).
+            every: seconds (or a timedelta) between two instants, at least 1, counted from ``start`` (now by default).
             timezone: the zone in which cron is meant; UTC by default.
-            missed: what becomes of instants that nobody could fire for more than ``grace`` seconds (60): ``"skip"``
+            missed: what becomes of instants that nobody could fire for more than ``grace`` (60 seconds): ``"skip"``
                 them, fire ``"one"``, the last, or ``"all"``.
             expires: seconds from an instant until its task is dead if it has not started; by default what the call says.
             enabled: False to add it switched off.
             source: code, settings, command or admin: who is in charge of it.
 
         Raises:
-            TaskValidationError: it can't be understood, or would never fire; nothing was changed.
+            TaskValidationError: it can't be understood, has an option that there is not, or would never fire; nothing
+                was changed.
         """
         checked = _checked(options)
         place = self._survey(lambda shards: recurring.places(shards, name, task))
@@ -132,5 +135,5 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         if name not in OPTIONS:
             near = nearest(name, OPTIONS)
             hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(OPTIONS)}"
-            raise TypeError(f"schedules.add() has no argument {name!r}; {hint}")
+            raise TaskValidationError(f"schedules.add() has no option {name!r}; {hint}")
     return options

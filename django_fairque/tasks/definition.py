@@ -86,10 +86,25 @@ class Sendable(Generic[P]):
 
         The arguments are checked now, and are JSON when the step is sent.
         """
+        return self._called(args, kwargs)
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step:
         from .pipelines import Step
 
         self.caller.bind(args, kwargs)
         return Step(self._step, self.name, self.options, args, dict(kwargs))
+
+    def to_task(self) -> Task:
+        """The engine's task for a call without arguments, as a schedule keeps it: ``task=refresh`` means ``refresh.s()``.
+
+        `TaskUsageError` if the function needs some.
+        """
+        return self._called((), {}).to_task()
+
+    @property
+    def expires(self) -> float | None:
+        """As `Step.expires`, of such a call."""
+        return self._called((), {}).expires
 
     if not TYPE_CHECKING:  # for a type checker each of these is a mistake without them
 

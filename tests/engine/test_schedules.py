@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.instants import Timing, find_zone
 from django_fairque.engine.records import TaskState
@@ -24,6 +25,7 @@ from .conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
     from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
 
     from django_fairque.engine.queue import FairQueue
     from tests.servers import Server
@@ -128,9 +130,31 @@ class TestWhen:
             queue.schedules.add("s", task=task(), now=NOW, **options)
         assert not redis.keys("*schedules*")
 
-    def test_arguments_that_do_not_exist(self, queue: FairQueue) -> None:
-        with pytest.raises(TypeError, match="did you mean 'timezone'"):
-            queue.schedules.add("s", task=task(), every=5, time_zone="UTC")
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ("time_zone", "no option 'time_zone'; did you mean 'timezone'"),
+            ("colour", "expected one of cron, every, timezone"),
+        ],
+    )
+    async def test_options_that_do_not_exist(
+        self, queue: FairQueue, aredis: AsyncRedis, option: str, words: str
+    ) -> None:
+        given: dict[str, Any] = {"every": 5, option: "UTC"}
+        with pytest.raises(TaskValidationError, match=words):
+            queue.schedules.add("s", task=task(), **given)
+        with pytest.raises(TaskValidationError, match=words):
+            await AsyncFairQueue(aredis).schedules.add("s", task=task(), **given)
+
+    async def test_lengths_of_time_may_be_timedeltas(self, queue: FairQueue, aredis: AsyncRedis) -> None:
+        hour = timedelta(hours=1)
+        given: dict[str, Any] = {"every": hour, "grace": hour / 2, "expires": hour / 4, "now": NOW}
+        made = queue.schedules.add("s", task=task(), **given)
+        assert (made.every, made.grace, made.expires) == (3600, 1800, 900)
+        assert made.next_at == NOW + 3600
+        assert await AsyncFairQueue(aredis).schedules.add("s", task=task(), **given) == made
+        with pytest.raises(TaskValidationError, match=r"from 1 to ten years, got 0\.5"):
+            queue.schedules.add("s", task=task(), every=timedelta(seconds=0.5))
 
     @pytest.mark.parametrize("bad", [task(depends_on=["a"]), task(execute_after=NOW), task(expires_at=NOW), "app.task"])
     def test_tasks_that_can_not_recur(self, queue: FairQueue, bad: Any) -> None:

@@ -7,9 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.checks import run_checks
 
-from django_fairque import Priority, get_queue, task
+from django_fairque import Priority, aget_queue, get_queue, task
+from django_fairque.conf import aclose_queues
 from django_fairque.engine.errors import ConfigurationError, TaskValidationError
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.schedules import sync_or_log, sync_schedules
@@ -169,3 +171,26 @@ def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> Non
 def test_mistakes(declare: Callable[..., FairQueue], schedule: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         declare(a=schedule)
+
+
+async def test_a_task_stands_for_its_call_without_arguments(queue: FairQueue) -> None:
+    @task(name="refresh", expires=600, priority=2, user="whom")
+    def refresh(whom: str = "acme", *, all_of_it: bool = False) -> None: ...
+
+    kept = queue.schedules.add("s", task=refresh, every=60)
+    assert kept == queue.schedules.add("s", task=refresh.s(), every=60)
+    assert (kept.task["name"], kept.task["user_id"], kept.expires) == ("refresh", "acme", 600)
+    other = await sync_to_async(queue.schedules.add)("s", task=refresh.using(priority=3), every=60)
+    assert other.task["priority"] == 3
+    awaited = await aget_queue()
+    assert await awaited.schedules.add("s", task=refresh, every=60) == kept
+    await aclose_queues()
+
+
+def test_a_task_that_needs_arguments_does_not(queue: FairQueue) -> None:
+    @task(name="report")
+    def report(customer: str) -> None: ...
+
+    with pytest.raises(TaskUsageError, match="customer"):
+        queue.schedules.add("s", task=report, every=60)
+    assert queue.schedules.list() == []
