@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.tasks.errors import TaskUsageError
-from django_fairque.tasks.options import SendOptions
+from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, changed, unknown_option
 
 from . import registry
 from .conditions import condition
@@ -49,7 +49,10 @@ class EventOptions(SendOptions, total=False):
     reentrant: bool
 
 
-OWN = frozenset(EventOptions.__annotations__) - frozenset(SendOptions.__annotations__)
+OWN = frozenset(EventOptions.__annotations__) - SENDABLE
+DECIDED = frozenset({"user_id", "on_commit", "database", "task_id"})
+"""Options of `using` that an event gives itself."""
+ALLOWED = OWN | SENDABLE - DECIDED
 
 
 class Declaration:
@@ -71,10 +74,7 @@ class Declaration:
     ) -> None:
         if not (user is None or callable(user) or (isinstance(user, str) and user)):
             raise TaskUsageError(f"{what}: user must be a field path or a callable of the event, got {user!r}")
-        for taken in ("user_id", "on_commit", "database", "task_id"):
-            if taken in options:
-                hint = "user=…" if taken == "user_id" else "nothing: the event decides that"
-                raise TaskUsageError(f"{what}: {taken} can't be given to an event; give {hint}")
+        _check(what, options)
         self._what = what
         self._name = name
         self._args = args
@@ -161,6 +161,22 @@ def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOpti
     if not callable(getattr(signal, "connect", None)):
         raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {signal!r}")
     return _declared("signal", {SIGNAL}, None, {"args": (), **options}, signal=signal, sender=sender)
+
+
+def _check(what: str, options: Mapping[str, Any]) -> None:
+    """Refuse what no task could be sent with; `TaskUsageError` says what was expected."""
+    for name in options:
+        if name in DECIDED:
+            hint = "user=…" if name == "user_id" else "nothing: the event decides that"
+            raise TaskUsageError(f"{what}: {name} can't be given to an event; give {hint}")
+        if name in DECLARABLE - SENDABLE:
+            raise TaskUsageError(
+                f"{what}: {name} is an option of a task and not of an event: expected one of "
+                f"{', '.join(sorted(ALLOWED))}, got {name}={options[name]!r:.80}; write @task({name}=…)"
+            )
+        if name not in ALLOWED:
+            raise TaskUsageError(f"{what}: {unknown_option(name, ALLOWED)}")
+    changed(TaskOptions(), options, SENDABLE, what)
 
 
 def _declared(

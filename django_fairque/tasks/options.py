@@ -123,7 +123,7 @@ def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset
     checked: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in allowed:
-            raise TaskUsageError(f"{where}: {_unknown(name, allowed)}")
+            raise TaskUsageError(f"{where}: {unknown_option(name, allowed)}")
         other = REPLACES.get(name)
         if other is not None and other in changes and value is not None and changes[other] is not None:
             raise TaskUsageError(f"{where}: {name} and {other} say the same thing in two ways: give one of them")
@@ -152,7 +152,8 @@ def user_id(value: object, name: str) -> str:
     return check_id(value, name)
 
 
-def _unknown(name: str, allowed: frozenset[str]) -> str:
+def unknown_option(name: str, allowed: frozenset[str]) -> str:
+    """What is said of an option that there is not: the nearest one, or which there are."""
     from django_fairque.engine.options import nearest
 
     near = nearest(name, allowed)
@@ -238,7 +239,7 @@ def _backoff(value: Any, name: str) -> Any:
         )
     for key in value:
         if key not in known:
-            raise ValueError(f"{name}: {_unknown(str(key), frozenset(known))}")
+            raise ValueError(f"{name}: {unknown_option(str(key), frozenset(known))}")
     checked = {key: duration(number, f"{name}[{key!r}]") for key, number in value.items()}
     if checked.get("jitter", 0) > 1:
         raise ValueError(f"{name}['jitter'] must be a fraction from 0 to 1, got {value['jitter']!r}")
