@@ -71,9 +71,17 @@ def _made(options: WorkerOptions, board: Board, line: Connection, load: Callable
         from django_fairque.conf import get_queue
 
         from .core import Core
+        from .outage import patience_of
 
         queues = [get_queue(name) for name in options.queues]
-        return Core(options, queues, board, lambda reason: _say(line, RETIRING, reason), lambda: _say(line, UNFIT))
+        return Core(
+            options,
+            queues,
+            board,
+            lambda reason: _say(line, RETIRING, reason),
+            lambda: _say(line, UNFIT),
+            patience_of(options, queues),
+        )
     except Exception:
         import logging
 

@@ -5,6 +5,7 @@ A queue of several shards has a puller for each.
 
 from __future__ import annotations
 
+import math
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ class Core:
     Args:
         on_retire: called when it stops because of a limit, with the reason.
         on_unfit: called when it stops because the next one could not run a task either.
+        patience: seconds after which it will be ended if no server has ever answered.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Core:
         board: Board,
         on_retire: Callable[[str], object] = lambda _: None,
         on_unfit: Callable[[], object] = lambda: None,
+        patience: float = math.inf,
     ) -> None:
         self.options = options
         self.board = board
@@ -67,7 +70,7 @@ class Core:
         self._memory_due = 0.0
         handler = imported(options.handler)
         places = [place for queue in queues for place in places_of(queue, options)]
-        self.outages = Outages([place.queue for place in places])
+        self.outages = Outages([place.queue for place in places], patience)
         desks = [self._desk(index, place, handler) for index, place in enumerate(places)]
         self.herald = Herald(options, finder(queues))
         self._courier = Courier()

@@ -31,7 +31,7 @@ from .log import logger
 from .notices import Notices
 from .nursery import Nursery
 from .options import names
-from .outage import Outages
+from .outage import Outages, patience_of
 from .policing import Police, returns
 from .process import ChildProcess
 from .reload import Reloader
@@ -78,7 +78,8 @@ class Supervisor:
             let_go()  # of what the project opened at import
         self._queues = [get_queue(name) for name in options.queues]
         self._nursery = Nursery(options, sum(len(queue.shards) for queue in self._queues), copied=copied)
-        self._outages = Outages([place for queue in self._queues for place in queue.shards])
+        self._patience = patience_of(options, self._queues)
+        self._outages = Outages([place for queue in self._queues for place in queue.shards], self._patience)
         self._news: deque[Alert | Ending] = deque(maxlen=MOST_WAITING)
         """To be announced by a child, as soon as one is ready."""
         self._wishes: deque[str] = deque()
@@ -119,7 +120,7 @@ class Supervisor:
             self._nursery.close()
             settled = self._keeper.settle_down(TRY_WITHIN if self._outages.is_on else GIVE_BACK_WITHIN)
             self._health.remove()
-        if not settled:
+        if not settled and self._outages.has_answered:
             logger.error(
                 "not everything could be given back; it will be when the leases end (%g s)", self.options.lease
             )
@@ -156,6 +157,9 @@ class Supervisor:
             self._vacant = dict.fromkeys(self._vacant, later)
         self._follow_wishes()
         self._follow_signals()
+        if not self.is_stopping and (error := self._outages.given_up):
+            logger.error("%s; giving up: it has not answered once in %g s (PIPELINE_TIMEOUT)", error, self._patience)
+            self._give_up()
         if self._reloader is not None and self._reloader.take() and not self.is_stopping:
             self._replace_all("the code has changed")
         self._police.enforce(self._children, {key: member.confirmed_at() for key, member in self._members.items()})
@@ -285,10 +289,13 @@ class Supervisor:
         self._failures += 1
         if self._failures >= TRIES and not self._was_ready and self._reloader is None:
             logger.error("%d worker processes in a row could not begin; giving up", self._failures)
-            self._gave_up = True
-            self._vacant.clear()
-            self._kill_all("worker gave up")
+            self._give_up()
         return _pause_after(self._failures)
+
+    def _give_up(self) -> None:
+        self._gave_up = True
+        self._vacant.clear()
+        self._kill_all("worker gave up")
 
     # --- what it says of itself ---
 
@@ -305,6 +312,7 @@ class Supervisor:
         """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
         try:
             server = self._queues[0].repeating_for(AT_ONCE).health().server
+            self._outages.over()
         except UnsupportedServerError:
             raise
         except RedisConnectionError as error:

@@ -137,6 +137,64 @@ def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, t
         worker.close()
 
 
+@pytest.mark.parametrize("shards", ["1", "3"])
+def test_a_burst_does_not_wait_for_a_server_that_never_answers(
+    make_server: MakeServer, tmp_path: Path, shards: str
+) -> None:
+    server = make_server()
+    server.kill()
+    began = time.monotonic()
+    worker = WorkerProcess(server, tmp_path, "--burst", TEST_SHARDS=shards, FAIRQUE_QUEUE__PIPELINE_TIMEOUT="0.7")
+    try:
+        assert worker.wait() == 1
+        assert time.monotonic() - began < 15  # it takes 5 s, most of them for Python and the attempt to give back
+        said = [line for line in worker.log.splitlines() if "giving up" in line]
+        assert len(said) == 1
+        assert "the server can't be reached" in said[0]
+        assert said[0].endswith("; giving up: it has not answered once in 0.7 s (PIPELINE_TIMEOUT)")
+        assert "until it works" not in worker.log
+        assert "given back" not in worker.log, "there was nothing to be given back"
+        assert not worker.health_file.exists()
+    finally:
+        worker.close()
+
+
+def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    with server.client() as client:
+        FairQueue(client).push(Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add"))
+    server.kill()
+    worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__PIPELINE_TIMEOUT="15")
+    try:
+        eventually(lambda: "trying again for 15 s" in worker.log)
+        server.start()
+        assert worker.wait() == 0
+        with server.client() as client:
+            assert FairQueue(client).get_stats().states["finished"] == 1
+    finally:
+        worker.close()
+
+
+def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeServer, tmp_path: Path) -> None:
+    """What runs is to be settled, so it waits longer than for one that was never there."""
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    with server.client() as client:
+        queue = FairQueue(client)
+        task = Task.create("ann", 3, {"args": [2.0], "kwargs": {}}, name="nap_local")
+        queue.push(task)
+        worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__PIPELINE_TIMEOUT="0.1")
+        try:
+            eventually(lambda: queue.get_task(task.task_id).state is TaskState.STARTED)
+            server.kill()
+            eventually(lambda: worker.log.count("trying again until it works") == 2)  # the task has ended meanwhile
+            server.start()
+            assert worker.wait() == 0
+            assert "giving up" not in worker.log
+            assert queue.get_task(task.task_id).state is TaskState.FINISHED
+        finally:
+            worker.close()
+
+
 @pytest.mark.parametrize(("shards", "seconds"), [(1, 0.0), (4, 12.0)])
 def test_only_where_a_shard_may_hang_is_silence_waited_for(redis: Redis, shards: int, seconds: float) -> None:
     """Several queues of one shard each are on one server: if it hangs, nothing is served."""
