@@ -11,9 +11,11 @@ from .servers import MINIMUM, holes, mode, name_and_version, numbers, stranger
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Kind = Literal["replica", "disk", "persistence", "snapshot", "eviction", "unsupported", "version", "hole", "memory"]
+Kind = Literal[
+    "replica", "disk", "persistence", "snapshot", "eviction", "unsupported", "version", "hole", "memory", "full"
+]
 
-REFUSALS: tuple[Kind, ...] = ("replica", "disk", "unsupported")
+REFUSALS: tuple[Kind, ...] = ("replica", "disk", "unsupported", "full")
 """With these nothing can be written, or nothing is sent."""
 
 LOSES = "the append-only file is off: a restart of the server loses what came since its last snapshot"
@@ -45,9 +47,7 @@ def findings(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
     yield from _refusals(info)
     yield from _losses(info)
     yield from _age(info)
-    limit, used = int(info.get("maxmemory") or 0), int(info.get("used_memory") or 0)
-    if limit and used > 0.9 * limit:
-        yield "memory", f"memory is {100 * used // limit} % full; new tasks will be refused when it is full"
+    yield from _memory(info)
 
 
 def _refusals(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
@@ -67,6 +67,17 @@ def _losses(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         yield "eviction", f"maxmemory-policy is {policy}; it should be noeviction"
+
+
+def _memory(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:
+    limit, used = int(info.get("maxmemory") or 0), int(info.get("used_memory") or 0)
+    # Buffers for replicas and for the append-only file are in `used_memory`, and the server refuses nothing for them.
+    counted = used - int(info.get("mem_not_counted_for_evict") or 0)
+    if limit and counted >= limit:
+        part = 100 * counted // limit
+        yield "full", f"memory is full ({part} % of maxmemory): new tasks are refused, what waits drains"
+    elif limit and used > 0.9 * limit:
+        yield "memory", f"memory is {100 * used // limit} % full; new tasks will be refused when it is full"
 
 
 def _age(info: Mapping[str, Any]) -> Iterator[tuple[Kind, str]]:

@@ -82,7 +82,7 @@ def _durability(node: Any, key: str) -> str:
         if all(_synced(node, key, 1) for _ in range(TRIES)):
             return "aof-always"
         return "aof-everysec" if _synced(node, key, SYNCED_WITHIN) else "aof-no"
-    except (redis_errors.NoPermissionError, redis_errors.ReadOnlyError):
+    except (redis_errors.NoPermissionError, redis_errors.ReadOnlyError, redis_errors.OutOfMemoryError):
         return UNKNOWN
 
 
@@ -92,7 +92,10 @@ def _synced(node: Any, key: str, milliseconds: int) -> bool:
 
 
 def _replication(node: Any, key: str, wanted: int, found: Examination) -> None:
-    confirmed = int(_after_write(node, key, "WAIT", wanted, CONFIRMED_WITHIN))
+    try:
+        confirmed = int(_after_write(node, key, "WAIT", wanted, CONFIRMED_WITHIN))
+    except redis_errors.OutOfMemoryError:
+        return  # it takes no write that could be confirmed; health says so
     if confirmed >= wanted:
         found.durability = f"replicated({confirmed})"
     else:

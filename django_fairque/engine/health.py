@@ -12,8 +12,9 @@ from .shards import said
 from .steps import Read, Steps, read_each
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from .diagnosis import Kind
     from .shards import Shards
 
 LATE = 60
@@ -39,6 +40,11 @@ def attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
     return [("ZCOUNT", keys("workers"), now, "+inf"), *(("ZCOUNT", key, "-inf", now) for key in due)]
 
 
+def _refuses(found: Iterable[tuple[Kind, str]]) -> bool:
+    """Whether this node takes no task."""
+    return any(kind in REFUSALS for kind, _ in found)
+
+
 def _reads(commands: Commands) -> list[tuple[Any, ...]]:
     keys = commands.keys
     return [("ZCARD", keys("ring")), ("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
@@ -56,7 +62,8 @@ def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
 def health(queue: Shards) -> Steps[Health]:
     """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached.
 
-    Of several shards some may be away: the queue is degraded then, as the users of the others go on.
+    Of several shards some may be away, and of several nodes some may be full: the queue is degraded then, as the users of the
+    others go on.
     """
     shards = tuple(queue)
     (info, clock), *found_in = yield from read_each([[("INFO", *SECTIONS), ("TIME",)], *map(_reads, shards)])
@@ -66,7 +73,8 @@ def health(queue: Shards) -> Steps[Health]:
     look = min(float(each[2] or NEVER) for each in found_in)
     workers, due = max(int(each[0]) for each in attended), [number for each in attended for number in each[1:]]
     infos = [info, *((yield from _other_nodes(shards)) if mode(info) == "cluster" else [])]
-    found = dict.fromkeys(each for info in infos for each in findings(info))
+    of_nodes = [list(findings(each)) for each in infos]
+    found = dict.fromkeys(each for one in of_nodes for each in one)
     refusals = [text for kind, text in found if kind in REFUSALS]
     reasons = [text for kind, text in found if kind not in REFUSALS]
     if queue.missing:
@@ -93,5 +101,6 @@ def health(queue: Shards) -> Steps[Health]:
         "eviction": info.get("maxmemory_policy"),
         "append_only_file": bool(info.get("aof_enabled")),
     }
-    status = "down" if refusals else "degraded" if reasons else "good"
-    return Health(status, [*refusals, *reasons], server, queue.missing)
+    reasons = [*refusals, *reasons]
+    status = "down" if all(map(_refuses, of_nodes)) else "degraded" if reasons else "good"
+    return Health(status, reasons, server, queue.missing)

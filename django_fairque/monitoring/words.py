@@ -38,6 +38,7 @@ _SENTENCES = (
     gettext_noop("the server could not write its last snapshot, and may refuse changes until it can; look at its disk"),
     gettext_noop("maxmemory-policy is %(policy)s; it should be noeviction"),
     gettext_noop("memory is %(part)s %% full; new tasks will be refused when it is full"),
+    gettext_noop("memory is full (%(part)s %% of maxmemory): new tasks are refused, what waits drains"),
     gettext_noop("%(server)s %(version)s is too old; upgrade to 7.2 or newer"),
     gettext_noop("%(server)s %(version)s writes some integers as 3e+8 inside scripts; upgrade to %(newer)s or newer"),
     gettext_noop("%(server)s %(version)s has holes that are known (%(holes)s); upgrade to %(newer)s or newer"),

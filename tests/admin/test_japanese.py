@@ -201,14 +201,15 @@ def test_each_sentence_of_a_queues_health_is_known() -> None:
     }
     others: list[dict[str, Any]] = [
         {**bad, "redis_version": "7.2.4"},
+        {**bad, "used_memory": 103},
         {**bad, "dragonfly_version": "1.24"},
         {**bad, "executable": "/usr/bin/keydb-server"},
     ]
     told = [text for info in (bad, *others) for _kind, text in findings(info)]
-    assert len(set(told)) == 11
+    assert len(set(told)) == 12
     for text in told:
         assert re.search("[ぁ-ん]", sentence(text)), text
-        for value in ("6.2.0", "7.2.4", "allkeys-lru", "95 "):
+        for value in ("6.2.0", "7.2.4", "allkeys-lru", "95 ", "103 "):
             assert (value in text) == (value in sentence(text))
 
 

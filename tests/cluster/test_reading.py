@@ -61,6 +61,21 @@ def test_health_looks_at_every_node(queue: FairQueue, nodes: Nodes) -> None:
         assert not any("memory is" in reason for reason in queue.health().reasons)
 
 
+def test_one_full_node_of_several_is_not_the_end(queue: FairQueue, nodes: Nodes) -> None:
+    """The users of the others are served as before: down is a queue that takes nothing."""
+    clients = [server.client() for _port, server in nodes]
+    try:
+        for number, client in enumerate(clients, 1):
+            client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
+            health = queue.health()
+            assert "new tasks are refused" in health.reasons[0]
+            assert health.status == ("down" if number == len(clients) else "degraded")
+    finally:
+        for client in clients:
+            client.config_set("maxmemory", 0)
+            client.close()
+
+
 def test_what_has_no_key_goes_where_the_rest_goes(queue: FairQueue, nodes: Nodes) -> None:
     """A shard is served by its node alone: neither the clock nor the function is asked of another."""
     for port, server in nodes:

@@ -45,6 +45,21 @@ def doctor(settings: Settings, redis: dict[str, Any], **sections: Any) -> tuple[
     return stop.value.code, json.loads(out.getvalue())
 
 
+@pytest.mark.parametrize("confirmed", [{}, {"QUEUE": {"REPLICAS_TO_CONFIRM": 1}}])
+@pytest.mark.parametrize("options", [(), ("--appendonly", "yes")])
+def test_a_full_server_is_down_and_says_what_it_is(
+    make_server: MakeServer, settings: Settings, options: tuple[str, ...], confirmed: dict[str, Any]
+) -> None:
+    """What is found by writing is not known then."""
+    server = make_server(*options)
+    with server.client() as client:
+        client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
+    code, found = doctor(settings, {"URL": server.url}, **confirmed)
+    assert (code, found["status"]) == (2, "down")
+    assert "new tasks are refused, what waits drains" in found["reasons"][0]
+    assert found["server"]["durability"] == ("unknown" if options else "memory")
+
+
 @pytest.mark.parametrize(
     ("options", "durability"),
     [

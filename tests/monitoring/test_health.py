@@ -12,6 +12,7 @@ from django.core.management import call_command
 
 from django_fairque.conf import close_queues, get_queue
 from django_fairque.engine.diagnosis import REFUSALS, findings
+from django_fairque.engine.errors import ServerRefusedError
 from django_fairque.engine.models import Task
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ def memory_is_short(queue: FairQueue, server: Server) -> None:
         client.config_set("maxmemory", int(1.05 * client.info("memory")["used_memory"]))
 
 
+def memory_is_full(queue: FairQueue, server: Server) -> None:
+    with server.client() as client:
+        client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
+
+
 def a_snapshot_fails(queue: FairQueue, server: Server) -> None:
     (server.directory / "dump.rdb").mkdir()  # the file can't take its name
     deadline = time.monotonic() + DEADLINE
@@ -123,6 +129,7 @@ def it_is_a_replica(queue: FairQueue, server: Server) -> None:
         (tasks_may_be_thrown_away, "degraded", "maxmemory-policy is volatile-lru; it should be noeviction"),
         (a_snapshot_fails, "degraded", "could not write its last snapshot"),
         (memory_is_short, "degraded", "% full; new tasks will be refused"),
+        (memory_is_full, "down", "% of maxmemory): new tasks are refused, what waits drains"),
         (it_is_a_replica, "down", "read-only replica; connect to the primary"),
     ],
 )
@@ -133,6 +140,34 @@ def test_reasons(
     health = queue.health()
     (found,) = health.reasons
     assert (health.status, reason in found) == (status, True), found
+
+
+def test_a_full_server_is_good_again_when_there_is_room(queue: FairQueue, durable: Server) -> None:
+    memory_is_full(queue, durable)
+    with pytest.raises(ServerRefusedError, match="out of memory"):
+        push(queue, time.time())
+    assert queue.health().status == "down"
+    with durable.client() as client:
+        client.config_set("maxmemory", "1gb")
+    push(queue, time.time())
+    queue.pop("w")
+    queue.heartbeat("w", {})
+    assert queue.health().status == "good"
+
+
+def full_at(limit: int, **figures: int) -> list[str]:
+    info = {"aof_enabled": 1, "redis_version": "8.2.6", "maxmemory": limit, **figures}
+    return [kind for kind, _ in findings(info)]
+
+
+def test_what_the_server_does_not_count_fills_no_memory() -> None:
+    """Buffers of its replicas and of its append-only file: it refuses nothing because of them."""
+    assert full_at(100, used_memory=90) == []
+    assert full_at(100, used_memory=99) == ["memory"]
+    assert full_at(100, used_memory=100) == ["full"]
+    assert full_at(100, used_memory=130, mem_not_counted_for_evict=35) == ["memory"]
+    assert full_at(100, used_memory=135, mem_not_counted_for_evict=35) == ["full"]
+    assert full_at(0, used_memory=135) == []
 
 
 def test_a_disk_that_is_full() -> None:

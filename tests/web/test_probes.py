@@ -85,6 +85,17 @@ def test_a_queue_that_takes_nothing_is_not_ready(make_server: MakeServer, settin
     assert "the server is a read-only replica; connect to the primary" in answer.json()["queues"]["default"]["reasons"]
 
 
+def test_a_full_server_is_not_ready_until_it_has_room(make_server: MakeServer, settings: Settings) -> None:
+    server = make_server()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"TOKEN": TOKEN}}
+    with server.client() as client:
+        client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
+        answer = get("ready", TOKEN)
+        assert (answer.status_code, answer.json()["queues"]["default"]["status"]) == (503, "down")
+        client.config_set("maxmemory", 0)
+    assert get("ready").status_code == 200
+
+
 def down(server: Server) -> None:
     server.kill()
 
