@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 from .commands import NEVER
 from .ids import check_id
@@ -14,7 +14,7 @@ from .steps import Read, Steps
 from .units import check_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .commands import Commands
     from .models import Task
@@ -25,15 +25,31 @@ MAX_PAGE = 1000
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some items and the ``cursor`` to go on with; None when there is nothing after them.
+    """Some ``items``, over which it can be iterated and indexed, and the ``cursor`` to go on with: None at the end.
 
-    A page may hold fewer items than asked for although more follow (a filter left some out).
+    A page may hold fewer items than asked for, or none, although more follow (a filter left some out): the cursor says so, not
+    whether the page is empty.
     """
 
     items: list[T]
     cursor: str | None
     missing_shards: tuple[int, ...] = ()
     """Shards that can't be reached now: the pages go on without them."""
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> T | list[T]:
+        return self.items[index]
 
 
 class Listed(list[T]):

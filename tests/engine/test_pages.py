@@ -1,0 +1,47 @@
+"""A page as the sequence of its items that it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import NOW, task
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue import FairQueue
+
+
+@pytest.fixture
+def filled(queue: FairQueue) -> FairQueue:
+    queue.push_batch([task("ann"), task("bob"), task("cem")], now=NOW)
+    return queue
+
+
+def test_a_page_is_iterated_counted_and_indexed(filled: FairQueue) -> None:
+    page = filled.users()
+    assert list(page) == page.items == ["ann", "bob", "cem"]
+    assert (len(page), page[0], page[-1], page[1:]) == (3, "ann", "cem", ["bob", "cem"])
+    assert "bob" in page
+    with pytest.raises(IndexError):
+        page[3]
+
+
+def test_every_kind_of_page(filled: FairQueue) -> None:
+    lease = filled.pop("w", now=NOW)
+    assert lease is not None
+    filled.fail(lease, "x", retry=False, now=NOW)
+    assert [each.user_id for each in filled.tasks("queued")] == ["bob", "cem"]
+    assert [entry.original_task.task_id for entry in filled.dlq.list()] == [lease.task_id]
+    assert [letter.task_id for letter in filled.dlq.letters()] == [lease.task_id]
+    filled.user("ann").set_group("acme", now=NOW)
+    assert list(filled.groups()) == ["acme"]
+    assert list(filled.group("acme").members()) == ["ann"]
+
+
+def test_an_empty_page_is_false_and_may_not_be_the_last(filled: FairQueue) -> None:
+    assert not filled.dlq.list()
+    page = filled.tasks("queued", user_id="cem", limit=1)
+    assert not page
+    assert page.cursor is not None
+    assert filled.users(limit=1)
