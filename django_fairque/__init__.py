@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .conf import FairQueueConfig, aget_queue, get_queue
+    from .conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig, aget_queue, get_queue
     from .engine.aio import AsyncFairQueue
+    from .engine.dependencies import DependencyView
     from .engine.errors import (
         BacklogFullError,
         ConfigurationError,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from .engine.priority import Priority, calculate_score
     from .engine.queue import FairQueue
     from .engine.records import DLQEntry, FailureType, PushResult, TaskState
+    from .engine.snapshot import Violation
+    from .engine.users import UserQueue
     from .tasks.attribution import acurrent_user_id, as_user, current_user_id
     from .tasks.batches import BatchResult
     from .tasks.context import current_task
@@ -67,6 +70,7 @@ __all__ = [
     "ConfigurationError",
     "DLQEntry",
     "DependencyCycleError",
+    "DependencyView",
     "Discard",
     "FailureType",
     "FairQueue",
@@ -81,7 +85,9 @@ __all__ = [
     "PipelineResult",
     "Priority",
     "PushResult",
+    "QueueConfig",
     "QueueNotDrainedError",
+    "RedisConfig",
     "RedisConnectionError",
     "Retry",
     "ServerRefusedError",
@@ -105,7 +111,10 @@ __all__ = [
     "TaskWaitTimeoutError",
     "UnsupportedServerError",
     "UntrustedServerError",
+    "UserQueue",
+    "Violation",
     "Worker",
+    "WorkerConfig",
     "__version__",
     "acurrent_user_id",
     "aget_queue",
@@ -120,8 +129,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "conf": ("FairQueueConfig", "aget_queue", "get_queue"),
+    "conf": ("FairQueueConfig", "QueueConfig", "RedisConfig", "WorkerConfig", "aget_queue", "get_queue"),
     "engine.aio": ("AsyncFairQueue",),
+    "engine.dependencies": ("DependencyView",),
     "engine.errors": (
         *("BacklogFullError", "ConfigurationError", "DependencyCycleError", "FairQueueError", "LuaScriptError"),
         *("NotPermittedError", "NotReplicatedError", "QueueNotDrainedError", "RedisConnectionError"),
@@ -134,6 +144,8 @@ _MODULES = {
     "engine.priority": ("Priority", "calculate_score"),
     "engine.queue": ("FairQueue",),
     "engine.records": ("DLQEntry", "FailureType", "PushResult", "TaskState"),
+    "engine.snapshot": ("Violation",),
+    "engine.users": ("UserQueue",),
     "tasks.attribution": ("acurrent_user_id", "as_user", "current_user_id"),
     "tasks.batches": ("BatchResult",),
     "tasks.context": ("current_task",),

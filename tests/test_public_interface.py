@@ -1,0 +1,41 @@
+"""The public interface has every name that it promises, where it promises it."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+import django_fairque
+
+from .promises import CLASSES, MODULES, names
+
+
+def fields(kind: Any) -> set[str]:
+    """Methods and other attributes of the class, fields of models and of dataclasses, and what `__init__` sets.
+
+    An option that would be connected to nothing is not there, and answers by its name what to do instead (``absent``).
+    """
+    of_class = {*dir(kind), *getattr(kind, "model_fields", ()), *getattr(kind, "__dataclass_fields__", ())}
+    of_class |= set(getattr(kind, "absent", ()))
+    is_written_out = inspect.isfunction(kind.__init__)
+    return of_class | set(kind.__init__.__code__.co_names if is_written_out else ())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_its_names(module: str) -> None:
+    found = import_module(module)
+    assert [name for name in names(MODULES[module]) if not hasattr(found, name)] == []
+
+
+@pytest.mark.parametrize("path", CLASSES)
+def test_a_class_has_what_belongs_to_it(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    found = fields(getattr(import_module(module), name))
+    assert [each for each in names(CLASSES[path]) if each not in found] == []
+
+
+def test_what_the_package_promises_is_listed_by_it() -> None:
+    assert set(names(MODULES["django_fairque"])) - set(django_fairque.__all__) == set()
