@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
+    from django_fairque.engine.group_queue import GroupQueue
     from django_fairque.engine.queue import FairQueue
 
 PER_PAGE = 50
@@ -37,11 +38,11 @@ SUSPECTS = 10
 """Users of other pages, at most, who are looked at because much of what waits is theirs."""
 
 
-def _members(queue: FairQueue, group: str, cursor: str | None) -> Page[str]:
+def _members(group: GroupQueue, cursor: str | None) -> Page[str]:
     """Members among the next users of the queue: about a page of them, or as many as there are among a thousand."""
     found: list[str] = []
     for _look in range(LOOKS):
-        page = queue.group(group).members(cursor, LOOKED_AT)
+        page = group.members(cursor, LOOKED_AT)
         found += page.items
         cursor = page.cursor
         if cursor is None or len(found) >= PER_PAGE:
@@ -103,10 +104,12 @@ class Users(FormPage):
     def _table(self, queue: FairQueue, group: str) -> dict[str, Any]:
         cursor = self.request.GET.get("cursor") or None
         try:
-            page = _members(queue, group, cursor) if group else queue.users(cursor, PER_PAGE, busy_first=True)
+            members = queue.group(group) if group else None
         except TaskValidationError as error:
             return {"problem": str(error)}
-        except ValueError:
+        try:
+            page = _members(members, cursor) if members else queue.users(cursor, PER_PAGE, busy_first=True)
+        except TaskValidationError:
             raise NotHereError(_("There is no such page of users: this is the first.")) from None
         others = [] if cursor or group else self._suspects(queue, page.items)
         stats = queue.user_stats([*page.items, *others])

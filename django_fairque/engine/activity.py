@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .errors import TaskValidationError
 from .histograms import Histograms, Percentiles, percentiles, summed
 from .priority import Priority
 from .steps import Read
@@ -51,8 +52,9 @@ class Activity:
 
 
 def activity(queue: Shards, minutes: int, per_span: int) -> Steps[Activity]:
-    if not 1 <= minutes <= DAY or not 1 <= per_span <= minutes or minutes % per_span:
-        raise ValueError(
+    are_whole = isinstance(minutes, int) and isinstance(per_span, int)
+    if not (are_whole and 1 <= per_span <= minutes <= DAY) or minutes % per_span:
+        raise TaskValidationError(
             f"minutes must be from 1 to {DAY} and a multiple of per_span, got minutes={minutes!r}, per_span={per_span!r}"
         )
     shards = tuple(queue)

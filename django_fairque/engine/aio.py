@@ -15,6 +15,7 @@ from .outcomes import Outcome, Settled
 from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
 from .schedule_book import AsyncSchedules
+from .several import check_batch, check_leases, check_outcomes
 from .transport import AsyncClient, AsyncTransport
 from .turns import NO_WINDOW, Window
 from .users import AsyncUserQueue
@@ -128,7 +129,9 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> list[Lease]:
         return await self._run(
-            routed.pop_batch(await self._living(), self._orders, Fetch(n, worker, users, steal, lease), now)
+            routed.pop_batch(
+                await self._living(), self._orders, Fetch(check_batch(n), worker, users, steal, lease), now
+            )
         )
 
     async def settle(
@@ -148,8 +151,8 @@ class AsyncFairQueue(AsyncReading):
             routed.settle(
                 await self._living(),
                 self._orders,
-                outcomes,
-                Fetch(fetch, worker, users, steal, lease, woken, window),
+                check_outcomes(outcomes),
+                Fetch(check_batch(fetch), worker, users, steal, lease, woken, window),
                 now,
             )
         )
@@ -178,7 +181,7 @@ class AsyncFairQueue(AsyncReading):
     async def renew(
         self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None
     ) -> list[bool]:
-        return await self._run(routed.renew(self._shards, leases, lease, now))
+        return await self._run(routed.renew(self._shards, check_leases(leases), lease, now))
 
     async def heartbeat(
         self,

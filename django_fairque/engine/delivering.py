@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .commands import MAX_BATCH
+from .errors import TaskValidationError
 from .graphs import check_graph, check_refusal
 from .ids import new_nonce
 from .pushing import NOWHERE, Elsewhere, push_args, push_results
@@ -41,7 +42,7 @@ def deliver(
     if is_graph:
         check_graph(tasks)
     elif max(len(tasks), len(counts)) > MAX_BATCH:
-        raise ValueError(f"at most {MAX_BATCH} tasks and events are delivered in one call")
+        raise TaskValidationError(f"at most {MAX_BATCH} tasks and events are delivered in one call")
     args: list[Any] = [to_us(REMEMBERED) if from_outbox else 0, len(counts)]
     for event, count in counts.items():
         args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_ERROR]]

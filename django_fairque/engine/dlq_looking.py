@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import dlq
 from .dlq_filter import Filter, Letter
-from .listing import Page, check_limit
+from .listing import Page, check_limit, wrong_cursor
 from .lookup import server_time
 from .records import DLQMatching
 from .steps import Read, Steps, scored
@@ -55,9 +55,9 @@ def _place(commands: Commands, cursor: str | None) -> Steps[int]:
     """
     if cursor is None:
         return 0
-    score, separator, task_id = cursor.partition(":")
+    score, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not (separator and task_id and score.isascii() and score.isdecimal() and len(score) < 20):
-        raise ValueError(f"cursor must be one that an earlier page returned, got {cursor!r:.300}")
+        raise wrong_cursor(cursor)
     key = commands.keys.state("failed")
     rank, before = yield Read([("ZRANK", key, task_id), ("ZCOUNT", key, "-inf", f"({score}")])
     return int(before) if rank is None else int(rank) + 1

@@ -4,7 +4,7 @@
 
     FairQueueError
     ├── ConfigurationError          a setting is wrong; names the key, what was expected, what came
-    ├── TaskValidationError         a task that can't be pushed as it is
+    ├── TaskValidationError         a call that can't be carried out as it is: a task, or another argument
     │   └── TaskSerializationError  its payload or result is not strict JSON, or is too large
     ├── BacklogFullError            the user's backlog limit refused tasks
     ├── TaskNotFoundError           no task (or dead letter) of that id
@@ -37,7 +37,7 @@ class ConfigurationError(FairQueueError):
 
 
 class TaskValidationError(FairQueueError, ValueError):
-    """A task can't be pushed as it is; nothing was written."""
+    """A task, or another argument of a call, can't be what it is: nothing was written. A `ValueError` as well."""
 
 
 class TaskSerializationError(TaskValidationError):

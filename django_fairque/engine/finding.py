@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .listing import check_limit
+from .listing import check_limit, wrong_cursor
 from .models import Task
 from .steps import Read, Steps
 from .units import check_whole
@@ -121,9 +121,9 @@ def _start(key: str, cursor: str | None) -> Steps[int]:
     """The place after the cursor's task; where it was, less its own place, if it has left the registry since."""
     if cursor is None:
         return 0
-    index, separator, task_id = cursor.partition(":")
+    index, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not (separator and index.isdecimal() and len(index) < 16):
-        raise ValueError(f"cursor must be one that an earlier page returned, got {cursor!r:.100}")
+        raise wrong_cursor(cursor)
     (rank,) = yield Read([("ZRANK", key, task_id)])
     return max(0, int(index) - 1) if rank is None else int(rank) + 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .listing import wrong_cursor
 from .users import check_weight, limit
 
 if TYPE_CHECKING:
@@ -93,5 +94,5 @@ def weight_in(record: Mapping[bytes, bytes]) -> float:
 def check_cursor(cursor: Any) -> str:
     """A page's cursor is the last group of the one before."""
     if cursor is not None and not (isinstance(cursor, str) and cursor):
-        raise ValueError(f"cursor must be one that an earlier page returned, got {cursor!r:.300}")
+        raise wrong_cursor(cursor)
     return "-" if cursor is None else f"({cursor}"

@@ -239,7 +239,7 @@ def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
 
 def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:
     if wish not in WISHES:
-        raise ValueError(f"a wish is one of {', '.join(WISHES)}, got {wish!r}")
+        raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {wish!r}")
     told = yield commands.call("tell", [wish], now, worker=check_id(worker, "worker"))
     return bool(told)
 
@@ -266,5 +266,5 @@ def wait_for_work(commands: Commands, timeout: float) -> Steps[bool]:
 def wake(commands: Commands, timeout: float) -> Block:
     """The wait for the marker that there is work."""
     if not timeout > 0:
-        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        raise TaskValidationError(f"timeout must be a positive number of seconds, got {timeout!r}")
     return Block(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 from .commands import NEVER
+from .errors import TaskValidationError
 from .ids import check_id
 from .lookup import get_tasks
 from .priority import Priority
@@ -99,7 +100,7 @@ def tasks(
     commands: Commands, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
 ) -> Steps[Page[Task]]:
     check_limit(limit)
-    states = [TaskState(state)] if state is not None else list(TaskState)
+    states = [TaskState.named(state)] if state is not None else list(TaskState)
     at, index = parse_cursor(cursor, len(states))
     while at < len(states):
         key = commands.keys.state(states[at].value)
@@ -192,6 +193,12 @@ def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
     if cursor is None:
         return 0, 0
     at, separator, index = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
-    if not (separator and at.isdecimal() and index.isdecimal() and int(at) < states):
-        raise ValueError(f"cursor must be one that an earlier page returned, got {cursor!r}")
+    is_whole = bool(separator) and all(part.isdecimal() and len(part) < 16 for part in (at, index))
+    if not (is_whole and int(at) < states):
+        raise wrong_cursor(cursor)
     return int(at), int(index)
+
+
+def wrong_cursor(cursor: object) -> TaskValidationError:
+    """What is said of a cursor that no page returned."""
+    return TaskValidationError(f"cursor must be one that an earlier page returned, got {cursor!r:.300}")

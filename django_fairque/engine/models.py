@@ -145,10 +145,7 @@ class Task(BaseModel):
         Raises:
             TaskValidationError, TaskSerializationError: nothing was sent.
         """
-        try:
-            level = Priority.from_int(priority)
-        except ValueError as error:
-            raise TaskValidationError(str(error)) from error
+        level = Priority.from_int(priority)
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
             raise TaskValidationError(f"max_retries must be an integer from 0 to 1000, got {max_retries!r}")
         if not isinstance(name, str) or len(name) > MAX_NAME:

@@ -6,6 +6,8 @@ import time
 from enum import IntEnum
 from typing import Protocol
 
+from .errors import TaskValidationError
+
 
 class Priority(IntEnum):
     """How urgent a task is, from `VERY_LOW` (1) to `CRITICAL` (6, served first and strictly in order)."""
@@ -25,18 +27,20 @@ class Priority(IntEnum):
     def weight(self) -> float:
         """How fast waiting makes a task more urgent: 0.2 (`VERY_LOW`) to 1.0 (`VERY_HIGH`).
 
-        Raises `ValueError` for `CRITICAL`, which is not weighed but served first.
+        Raises `TaskValidationError` for `CRITICAL`, which is not weighed but served first.
         """
         if self.is_critical:
-            raise ValueError("CRITICAL has no weight: critical tasks are served before all others, first in first out")
+            raise TaskValidationError(
+                "CRITICAL has no weight: critical tasks are served before all others, first in first out"
+            )
         return self.value / 5
 
     @classmethod
     def from_int(cls, value: int) -> Priority:
-        """The priority of that number; `ValueError` with the allowed range for any other value."""
+        """The priority of that number; `TaskValidationError` with the allowed range for any other value."""
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 6:
             return _MEMBERS[value - 1]
-        raise ValueError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {value!r}")
+        raise TaskValidationError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {value!r}")
 
 
 _MEMBERS = tuple(Priority)

@@ -15,6 +15,7 @@ from .reading import Reading
 from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
 from .schedule_book import Schedules
+from .several import check_batch, check_leases, check_outcomes
 from .transport import SyncClient, Transport
 from .turns import NO_WINDOW, Window
 from .users import UserQueue
@@ -174,7 +175,9 @@ class FairQueue(Reading):
             steal: whom it serves when none of ``users`` has anything.
             lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
         """
-        return self._run(routed.pop_batch(self._living(), self._orders, Fetch(n, worker, users, steal, lease), now))
+        return self._run(
+            routed.pop_batch(self._living(), self._orders, Fetch(check_batch(n), worker, users, steal, lease), now)
+        )
 
     def settle(
         self,
@@ -202,7 +205,11 @@ class FairQueue(Reading):
         """
         return self._run(
             routed.settle(
-                self._living(), self._orders, outcomes, Fetch(fetch, worker, users, steal, lease, woken, window), now
+                self._living(),
+                self._orders,
+                check_outcomes(outcomes),
+                Fetch(check_batch(fetch), worker, users, steal, lease, woken, window),
+                now,
             )
         )
 
@@ -233,7 +240,7 @@ class FairQueue(Reading):
 
     def renew(self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None) -> list[bool]:
         """Lengthen leases; for each whether it was still the current one."""
-        return self._run(routed.renew(self._shards, leases, lease, now))
+        return self._run(routed.renew(self._shards, check_leases(leases), lease, now))
 
     def heartbeat(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from .errors import TaskValidationError
 from .fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ class TaskState(str, Enum):
     FINISHED = "finished"
     FAILED = "failed"
     CANCELED = "canceled"
+
+    @classmethod
+    def named(cls, name: TaskState | str) -> TaskState:
+        """The state of that name, however its letters are written; `TaskValidationError` for any other."""
+        found = cls.__members__.get(name.upper()) if isinstance(name, str) else None
+        if found is None:
+            raise TaskValidationError(f"state must be one of {', '.join(each.value for each in cls)}, got {name!r:.80}")
+        return found
 
     @property
     def is_ended(self) -> bool:

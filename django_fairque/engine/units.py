@@ -15,11 +15,11 @@ LAST = 2**43 / 1000
 
 
 def check_whole(value: object, what: str, least: int, most: int | None = None) -> int:
-    """A number of things, as a caller gave it; raises `ValueError` for any other."""
+    """A number of things, as a caller gave it; raises `TaskValidationError` for any other."""
     if isinstance(value, int) and not isinstance(value, bool) and least <= value and (most is None or value <= most):
         return value
     to = "" if most is None else f" to {most}"
-    raise ValueError(f"{what} must be a whole number from {least}{to}, got {value!r:.80}")
+    raise TaskValidationError(f"{what} must be a whole number from {least}{to}, got {value!r:.80}")
 
 
 def to_us(moment: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from django_fairque.engine.listing import Page
+from django_fairque.engine.listing import Page, wrong_cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,9 @@ def place(shards: Shards, cursor: str | None) -> tuple[int, str | None]:
     """The shard to go on with, and its own cursor."""
     if cursor is None or len(shards) == 1:
         return 0, cursor
-    number, separator, inner = cursor.partition("!")
+    number, separator, inner = cursor.partition("!") if isinstance(cursor, str) else ("", "", "")
     if not (separator and number.isascii() and number.isdecimal() and len(number) < 5 and int(number) < len(shards)):
-        raise ValueError(f"cursor must be one that an earlier page returned, got {cursor!r:.300}")
+        raise wrong_cursor(cursor)
     return int(number), inner or None
 
 

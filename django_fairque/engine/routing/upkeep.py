@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine import alerts as alerting
 from django_fairque.engine import leasing, lookup, maintenance, purging, repairing, runs
-from django_fairque.engine.errors import TaskNotFoundError
+from django_fairque.engine.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.units import check_whole
 
 from .reaching import add_up, reach
@@ -57,7 +57,7 @@ def release_worker(
 ) -> Steps[int]:
     tokens, total = list(crashed), 0
     if tokens and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
-        raise ValueError(
+        raise TaskValidationError(
             f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
             "call release_worker of the one that handed them out (queue.shards)"
         )

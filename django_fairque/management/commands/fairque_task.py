@@ -30,7 +30,8 @@ class Command(QueueCommand):
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "tasks of one state, or of all")
-        listing.add_argument("--state", choices=[state.value for state in TaskState], help="only in this state")
+        states = [state.value for state in TaskState]
+        listing.add_argument("--state", type=str.lower, choices=states, help="only in this state")
         listing.add_argument("--user", metavar="ID", help="only of this user")
         listing.add_argument("--limit", type=positive, default=50, help="at most so many (default: %(default)s)")
         for name, text in (
