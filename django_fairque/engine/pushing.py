@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import BacklogFullError, TaskValidationError
+from .errors import BacklogFullError, TaskSerializationError, TaskValidationError
 from .graphs import check_graph, check_refusal, dependency_args
 from .ids import new_nonce
 from .models import check_tasks
@@ -138,12 +138,14 @@ def push_results(tasks: Sequence[Task], reply: Sequence[Any]) -> list[PushResult
 
 
 def check_limits(config: QueueConfig, tasks: Iterable[Task]) -> None:
-    """Raise `TaskValidationError` for a task beyond what this queue is configured to take."""
+    """Raise `TaskValidationError` for a task beyond what this queue is configured to take; of its payload it is a
+    `TaskSerializationError`, as everywhere.
+    """
     limit, most_retries = config.max_payload_bytes, config.max_retry_attempts
     for task in tasks:
         size = len(task.payload_bytes)
         if size > limit:
-            raise TaskValidationError(
+            raise TaskSerializationError(
                 f"the payload of task {task.task_id!r} takes {size:,} bytes, "
                 f"the limit (max_payload_bytes) is {limit:,}; store the data and pass a reference to it"
             )

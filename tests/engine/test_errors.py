@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import (
     LuaScriptError,
     RedisConnectionError,
@@ -91,9 +92,38 @@ def test_json_arrives_as_it_was(queue: FairQueue, payload: Any) -> None:
     assert lease.payload == payload
 
 
+TOO_LARGE = "x" * 262_144
+PUSHES: dict[str, Callable[[Any], Any]] = {
+    "push": lambda queue: queue.push(task("u", payload=TOO_LARGE)),
+    "push of one that waits": lambda queue: queue.push(task("u", payload=TOO_LARGE, depends_on=["other"])),
+    "push_batch": lambda queue: queue.push_batch([task("u"), task("u", payload=TOO_LARGE)]),
+    "push_batch in slices": lambda queue: queue.push_batch([task("u")] * 3000 + [task("u", payload=TOO_LARGE)]),
+    "push_graph": lambda queue: queue.push_graph([task("u"), task("u", payload=TOO_LARGE)]),
+    "deliver": lambda queue: queue.deliver([task("u", payload=TOO_LARGE)]),
+}
+
+
+@pytest.mark.parametrize("way", PUSHES)
+def test_a_payload_that_is_too_large_is_one_error_however_it_is_pushed(
+    queue: FairQueue, redis: Redis, way: str
+) -> None:
+    """The one that a result or a value that is too large is."""
+    with pytest.raises(TaskSerializationError, match=r"the limit \(max_payload_bytes\) is 262,144"):
+        PUSHES[way](queue)
+    assert redis.dbsize() == 0
+
+
+async def test_and_to_the_other_queue_as_well(server: Server, redis: Redis) -> None:
+    client = server.async_client()
+    try:
+        for push in PUSHES.values():
+            with pytest.raises(TaskSerializationError, match=r"the limit \(max_payload_bytes\) is 262,144"):
+                await push(AsyncFairQueue(client))
+    finally:
+        await client.aclose()
+
+
 def test_limits_of_the_queue_are_checked_before_anything_is_sent(queue: FairQueue, redis: Redis) -> None:
-    with pytest.raises(TaskValidationError, match=r"the limit \(max_payload_bytes\) is 262,144"):
-        queue.push(task("u", payload="x" * 262_144))
     with pytest.raises(TaskValidationError, match="max_retry_attempts"):
         queue.push(task("u", max_retries=101))
     assert redis.dbsize() == 0
