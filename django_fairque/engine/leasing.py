@@ -10,11 +10,11 @@ from .commands import MAX_BATCH, NEVER, Commands
 from .errors import StaleLeaseError, TaskValidationError
 from .ids import MAX_USERS, check_id, new_nonce
 from .lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
-from .outcomes import Outcome, Settled
+from .outcomes import Outcome, Settled, backoff
 from .records import TaskState
 from .steps import Block, Call, Steps
 from .turns import NO_WINDOW, Standing, Window
-from .units import check_whole, duration, positive_us, retry_delay, to_us
+from .units import check_whole, duration, positive_us, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +133,7 @@ def settle(
         raise ValueError(f"at most {MAX_BATCH} outcomes are settled in one call, got {len(outcomes)}")
     args: list[Any] = [len(outcomes)]
     for outcome in outcomes:
-        args += outcome.to_lua_args()
+        args += outcome.to_lua_args(commands.config)
     args += fetch.to_lua_args(commands.config.lease_seconds, has_waited=has_waited)
     reply = yield commands.call("settle", args, now, reply=new_nonce(), leases=fetch.worker)
     moment, look_at, virtual_time, place, news, codes = reply[:6]
@@ -199,10 +199,7 @@ def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float
         return None
     if delay is not None:
         return duration(delay, "delay")
-    config = commands.config
-    return retry_delay(
-        lease.retry_count, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
-    )
+    return backoff(commands.config, lease)
 
 
 def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Steps[list[bool]]:

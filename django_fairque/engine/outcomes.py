@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import payload as json_payload
 from .errors import TaskValidationError
 from .lease import check_lease
-from .units import duration_us
+from .units import duration_us, retry_delay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .lease import Lease
+    from .options import QueueConfig
     from .turns import Standing
 
 MAX_ERROR = 2_000
@@ -36,6 +37,8 @@ class Outcome:
     trace: bytes = b""
     took: float | None = None
     delay: float | None = None
+    backs_off: bool = False
+    """The ``delay`` is the queue's to say, when it is settled."""
 
     def __post_init__(self) -> None:
         """Raise `TaskValidationError` for what can't be: before any of several outcomes is sent."""
@@ -59,10 +62,21 @@ class Outcome:
 
     @classmethod
     def fail(
-        cls, lease: Lease, error: BaseException | str, *, delay: float | None, took: float | None = None
+        cls,
+        lease: Lease,
+        error: BaseException | str,
+        *,
+        delay: float | Literal["backoff"] | None = "backoff",
+        took: float | None = None,
     ) -> Outcome:
-        """The attempt failed: try again in ``delay`` seconds while the budget lasts; a delay of None never does."""
+        """The attempt failed: a dead letter when its retries are used up, else it is tried again.
+
+        Args:
+            delay: seconds until then; ``"backoff"``, what the queue's settings say, as `FairQueue.fail` does; None for never.
+        """
         text, trace = describe(error)
+        if delay == "backoff":
+            return cls(lease, "fail", text, trace, took, backs_off=True)
         return cls(lease, "fail", text, trace, took, delay)
 
     @classmethod
@@ -94,17 +108,25 @@ class Outcome:
         text, trace = describe(reason)
         return cls(lease, "poison", text, trace, took)
 
-    def to_lua_args(self) -> list[Any]:
+    def to_lua_args(self, config: QueueConfig) -> list[Any]:
         """The arguments of one outcome in ``settle.lua``, in its order."""
+        delay = backoff(config, self.lease) if self.backs_off else self.delay
         return [
             self.lease.task_id,
             self.lease.token,
             self.kind,
             "" if self.took is None else duration_us(self.took, "took"),
-            "" if self.delay is None else duration_us(self.delay, "delay"),
+            "" if delay is None else duration_us(delay, "delay"),
             self.body,
             self.trace,
         ]
+
+
+def backoff(config: QueueConfig, lease: Lease) -> float:
+    """Seconds before the next attempt of a task that failed, by the queue's settings."""
+    return retry_delay(
+        lease.retry_count, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
+    )
 
 
 @dataclass(frozen=True)

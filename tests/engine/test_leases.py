@@ -307,6 +307,39 @@ def test_settling_and_fetching_is_one_call(queue: FairQueue, redis: Redis) -> No
     assert settled.look_at == NOW + 5
 
 
+def test_an_outcome_without_a_delay_waits_as_a_failure_does(queue: FairQueue) -> None:
+    task_id = push_many(queue, "a", 1)[0]
+    now = NOW
+    for delay in (1, 2, 4):
+        assert queue.settle([Outcome.fail(pop(queue, now), ValueError("no"))], now=now).statuses == ["retried"]
+        assert queue.get_task(task_id).execute_after == pytest.approx(now + delay)
+        now += delay
+    assert queue.settle([Outcome.fail(pop(queue, now), "no")], now=now).statuses == ["dead"]
+    assert queue.get_task(task_id).state is TaskState.FAILED
+
+
+def test_its_backoff_is_that_of_the_queues_settings(make_queue: MakeQueue) -> None:
+    queue = make_queue(retry_base_seconds=100, retry_cap_seconds=150, retry_jitter=0.1)
+    task_id = push_many(queue, "a", 1)[0]
+    assert queue.settle([Outcome.fail(pop(queue), "no")], now=NOW).statuses == ["retried"]
+    assert NOW + 100 <= queue.get_task(task_id).execute_after <= NOW + 110  # type: ignore[operator]
+    again = pop(queue, NOW + 110)
+    assert queue.settle([Outcome.fail(again, "no")], now=NOW + 110).statuses == ["retried"]
+    assert NOW + 260 <= queue.get_task(task_id).execute_after <= NOW + 275  # type: ignore[operator]
+
+
+def test_a_delay_of_none_is_never_again(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    assert queue.settle([Outcome.fail(pop(queue), "no", delay=None)], now=NOW).statuses == ["dead"]
+
+
+@pytest.mark.parametrize("delay", ["soon", "", -1, float("nan"), True])
+def test_a_delay_that_can_not_be(queue: FairQueue, delay: Any) -> None:
+    push_many(queue, "a", 1)
+    with pytest.raises(TaskValidationError, match="delay must be a number of seconds"):
+        Outcome.fail(pop(queue), "no", delay=delay)
+
+
 def test_dead_letters_are_requeued_edited_and_discarded(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 3, payload=1)
     for lease in queue.pop_batch(3, "w", now=NOW):

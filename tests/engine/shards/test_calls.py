@@ -29,6 +29,18 @@ class TestLeases:
         assert queue.settle(outcomes, now=NOW).statuses == ["finished", "dead", "released"]
         assert [letter.user_id for letter in queue.dlq.letters().items] == [leases[1].user_id]
 
+    def test_an_outcome_without_a_delay_waits_on_each_shard(self, queue: FairQueue) -> None:
+        queue.push_batch(
+            [task(user, max_retries=retries) for user, retries in ((ONE, 0), (TWO, 1), (THREE, 1))], now=NOW
+        )
+        leases = queue.pop_batch(3, "w", now=NOW)
+        statuses = queue.settle([Outcome.fail(lease, "x") for lease in leases], now=NOW).statuses
+        assert dict(zip([lease.user_id for lease in leases], statuses, strict=True)) == {
+            ONE: "dead",
+            TWO: "retried",
+            THREE: "retried",
+        }
+
     def test_who_reports_fetches_for_the_worker_that_had_the_leases(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
         leases = queue.pop_batch(2, "w", now=NOW)
