@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import leasing
 from .aio_reading import AsyncReading
+from .clients import check_client
 from .dead_letters import AsyncDeadLetters
 from .group_queue import AsyncGroupQueue
 from .ids import check_id
@@ -48,6 +49,7 @@ class AsyncFairQueue(AsyncReading):
     def __init__(
         self, client: AsyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
     ) -> None:
+        check_client(client, "AsyncFairQueue", "create_async_redis_client", is_awaited=True)
         super().__init__(client, name, config, shard)
         self._transport = AsyncTransport(client, self.config.pipeline_timeout)
         self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey, self._reach)

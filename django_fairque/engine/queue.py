@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import leasing
+from .clients import check_client
 from .dead_letters import DeadLetters
 from .group_queue import GroupQueue
 from .ids import check_id
@@ -51,12 +52,14 @@ class FairQueue(Reading):
     passing it. The engine's time never goes back, so a ``now`` before the latest one counts as the latest.
 
     Raises:
+        ConfigurationError: when it is made, of what is no client.
         RedisConnectionError: the server can't be reached, or can't be used (its subclasses say why).
     """
 
     def __init__(
         self, client: SyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
     ) -> None:
+        check_client(client, "FairQueue", "create_redis_client", is_awaited=False)
         super().__init__(client, name, config, shard)
         self._transport = Transport(client, self.config.pipeline_timeout)
         self.dlq = DeadLetters(self._shards, self._run, self._survey, self._reach)

@@ -1,0 +1,59 @@
+"""What is handed to a queue in place of a client is told from one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from django_fairque.conf import FairQueueConfig, RedisConfig
+from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
+
+NO_CLIENTS = [
+    FairQueueConfig(),
+    RedisConfig(),
+    QueueConfig(),
+    "redis://127.0.0.1",
+    None,
+    redis.ConnectionPool(),
+    redis.Redis,
+]
+
+
+@pytest.mark.parametrize("given", NO_CLIENTS, ids=lambda given: type(given).__name__)
+def test_what_is_no_client_is_told_how_to_have_one(given: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"redis client, as create_redis_client\(\).*got [\w.]*{type(given).__name__};"
+    ):
+        FairQueue(given)
+    with pytest.raises(
+        ConfigurationError, match=r"as create_async_redis_client\(\) of a FairQueueConfig.*get_queue\(\)"
+    ):
+        AsyncFairQueue(given)
+
+
+def test_an_address_is_not_quoted() -> None:
+    with pytest.raises(ConfigurationError, match="got str;") as raised:
+        FairQueue("redis://:secret@127.0.0.1")  # type: ignore[arg-type]
+    assert "secret" not in str(raised.value)
+
+
+def test_a_client_of_the_other_kind_is_told_from_ones_own() -> None:
+    with redis.Redis() as client, pytest.raises(ConfigurationError, match=r"client of redis\.asyncio, .* got redis\."):
+        AsyncFairQueue(client)
+    with pytest.raises(
+        ConfigurationError, match=r"not awaited, as create_redis_client\(\) makes one, got redis\.asyncio"
+    ):
+        FairQueue(redis.asyncio.Redis())
+
+
+@pytest.mark.parametrize("given", [{}, {"cluster": True}], ids=["a server", "a cluster"])
+def test_what_the_configuration_makes_is_taken(given: dict[str, Any]) -> None:
+    config = FairQueueConfig(redis=RedisConfig(url="redis://127.0.0.1:1/0", **given))
+    FairQueue(config.create_redis_client())
+    AsyncFairQueue(config.create_async_redis_client())
