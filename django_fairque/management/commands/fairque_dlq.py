@@ -62,7 +62,7 @@ class Command(QueueCommand):
         listing.add_argument(
             "--limit", type=positive, metavar="N", default=50, help="at most so many (default: %(default)s)"
         )
-        listing.add_argument("--json", action="store_true", help="as one JSON object per line")
+        listing.add_argument("--json", action="store_true", help="as one JSON object per line, a line per letter")
         show = add_action("show", "one entry with its payload and history")
         show.add_argument("entry", help="the entry's id")
         self.add_unredacted(show)

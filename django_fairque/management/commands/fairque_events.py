@@ -25,7 +25,7 @@ class Command(PrintingCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--json", action="store_true", help="as a JSON list")
+        parser.add_argument("--json", action="store_true", help="as one JSON list, an object per event")
 
     def handle(self, *args: Any, **options: Any) -> None:
         known = overview(get_queue)

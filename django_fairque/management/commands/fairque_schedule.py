@@ -30,7 +30,7 @@ class Command(QueueCommand):
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "every schedule: when, what, next and last")
-        listing.add_argument("--json", action="store_true", help="as one JSON object per line")
+        listing.add_argument("--json", action="store_true", help="as one JSON object per line, a line per schedule")
         adding = add_action("add", "add a schedule, or change the one of this name")
         adding.add_argument("name", help="what the schedule is called")
         adding.add_argument("--task", required=True, help="the name of a registered task")

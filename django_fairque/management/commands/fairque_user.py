@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.management.base import NONE, QueueCommand, limit_of, pages
@@ -24,6 +26,7 @@ class Command(QueueCommand):
         add_action = self.add_actions(parser)
         listing = add_action("list", "every user with its backlog, running tasks, weight and limits")
         listing.add_argument("--group", metavar="NAME", help="the members of this group only")
+        listing.add_argument("--json", action="store_true", help="as one JSON object per line, a line per user")
         for name, text in (
             ("pause", "start none of the user's tasks any more"),
             ("resume", "start them again"),
@@ -45,7 +48,7 @@ class Command(QueueCommand):
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["action"] == "list":
-            return self._list(queue, options["group"])
+            return self._list(queue, options["group"], as_json=options["json"])
         user = queue.user(options["user"])
         if options["action"] == "purge":
             self.tell(f"{canceling.purge_user(queue, user.user_id):,} tasks of {user.user_id!r} canceled")
@@ -70,10 +73,15 @@ class Command(QueueCommand):
             user.set_max_backlog(limit_of(options["backlog"]))
         return None
 
-    def _list(self, queue: FairQueue, group: str | None) -> None:
+    def _list(self, queue: FairQueue, group: str | None, *, as_json: bool) -> None:
         names = queue.users if group is None else queue.group(group).members
         for number, page in enumerate(pages(names)):
-            self._show(queue.user_stats(page.items), heading=number == 0)
+            users = queue.user_stats(page.items)
+            if not as_json:
+                self._show(users, heading=number == 0)
+                continue
+            for stats in users:
+                self.tell(json.dumps(asdict(stats)))
 
     def _show(self, users: list[UserStats], *, heading: bool = True) -> None:
         line = "{:30}  {:>8}  {:>7}  {:>8}  {:>8}  {:>7}  {:>10}  {:>9}  {}"

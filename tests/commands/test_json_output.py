@@ -1,0 +1,77 @@
+"""`--json` prints what docs/reference/commands.md says of each command: a line for each thing, or one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import call_command, get_commands, load_command_class
+from fairque_docs import commands
+
+from tests.docs.blocks import DOCS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_fairque.engine.queue import FairQueue
+
+    from .conftest import Bury, Push, Run
+
+PAGE = (DOCS / "reference" / "commands.md").read_text()
+SAID = dict(re.findall(r"^\| `(fairque_\w+(?: \w+)?)` \| (.+) \|$", PAGE, re.MULTILINE))
+
+
+def with_json() -> Iterator[str]:
+    """Each command, with its action if it has several, that has the option."""
+    for name in (name for name, app in get_commands().items() if app == "django_fairque"):
+        parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
+        parts = [(name, parser), *((f"{name} {action}", each) for action, _, each in commands.actions(parser))]
+        yield from (words for words, each in parts if "--json" in each.format_help())
+
+
+def test_the_page_has_them_all() -> None:
+    assert sorted(SAID) == sorted(with_json())
+
+
+@pytest.mark.parametrize("words", [words for words, said in SAID.items() if said.startswith("a line for each")])
+def test_a_line_for_each(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
+    command = [*words.split(), "--json"]
+    assert run(*command) == ""
+    for user in ("ann", "bob"):
+        bury(user=user)
+        queue.schedules.add(user, every=60, task=queue.dlq.list()[0].original_task)
+    found = [json.loads(line) for line in run(*command).splitlines()]
+    assert [type(each) for each in found] == [dict, dict]
+
+
+@pytest.mark.parametrize("words", [words for words, said in SAID.items() if said.startswith("one line")])
+def test_one_line(words: str, queue: FairQueue) -> None:
+    out = StringIO()
+    with suppress(SystemExit):  # health says by its exit code how the queue is
+        call_command(*words.split(), "--json", stdout=out)
+    (line,) = out.getvalue().splitlines()
+    assert isinstance(json.loads(line), list if "a list" in SAID[words] else dict)
+
+
+def test_a_user_is_what_stats_say_of_it(queue: FairQueue, run: Run, push: Push) -> None:
+    push("ann")
+    push("b\u00f6b\n")
+    queue.user("ann").set_rate("100/m")
+    queue.user("ann").set_group("acme")
+    listed = {each["user_id"]: each for each in map(json.loads, run("fairque_user", "list", "--json").splitlines())}
+    assert listed.keys() == {"ann", "b\u00f6b\n"}
+    for user_id, each in listed.items():
+        assert each == json.loads(run("fairque_stats", "--user", user_id, "--json"))
+    (member,) = run("fairque_user", "list", "--group", "acme", "--json").splitlines()
+    assert json.loads(member)["rate"] == "100/60s"
+
+
+def test_there_may_be_more_users_than_a_page(queue: FairQueue, run: Run, push: Push) -> None:
+    for number in range(205):
+        push(f"user-{number:03}")
+    lines = run("fairque_user", "list", "--json").splitlines()
+    assert [json.loads(line)["user_id"] for line in lines] == [f"user-{number:03}" for number in range(205)]
