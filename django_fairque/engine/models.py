@@ -126,7 +126,8 @@ class Task(BaseModel):
         Args:
             user_id: who must be treated fairly; a non-empty string of at most 256 bytes.
             payload: any JSON value; see `django_fairque.engine.payload`.
-            task_id: an idempotency key: while a task of this id has not ended, pushing it again is a duplicate.
+            task_id: an idempotency key: while a task of this id has not ended, pushing it again is a duplicate;
+                afterwards it takes the ended one's place, also that of a dead letter.
             name: the kind of work, for run-time estimates and statistics; at most 200 characters.
             execute_after: not before this moment.
             expires_at: if not started by this moment it becomes a dead letter of type ``expired``.

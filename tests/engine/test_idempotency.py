@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine import dlq, leasing, lookup, pushing
+from django_fairque.engine.errors import TaskNotFoundError
 from django_fairque.engine.leasing import Fetch
 from django_fairque.engine.models import LEASE_FIELDS
 from django_fairque.engine.outcomes import Outcome
@@ -145,6 +146,56 @@ def test_a_chosen_id_is_a_duplicate_while_its_task_lives(queue: FairQueue) -> No
     queue.finish(lease, now=NOW)
     assert queue.push(task("a", task_id="x", payload=3), now=NOW).accepted
     assert queue.get_task("x").payload == 3
+
+
+def died(queue: FairQueue, **options: Any) -> str:
+    """The entry of a task with the id "x", which has died."""
+    assert queue.push(task(task_id="x", max_retries=0, **options), now=NOW).accepted
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.fail(lease, f"no {lease.payload}", now=NOW)
+    (entry,) = queue.dlq.list()
+    return entry.entry_id
+
+
+@pytest.mark.parametrize("how", ["push", "push_batch", "push_graph"])
+def test_a_dead_letter_gives_way_to_a_new_task_of_its_id(queue: FairQueue, how: str) -> None:
+    """As docs/dead-letters.md says: the letter goes, and its history stays."""
+    entry = died(queue, user="a", payload=1)
+    queue.push(task("a", task_id="waits", depends_on=["x"]), now=NOW)
+    again = task("b", task_id="x", payload=2, max_retries=0)
+    pushed = queue.push(again, now=NOW) if how == "push" else getattr(queue, how)([again], now=NOW)[0]
+    assert pushed.accepted
+    assert (list(queue.dlq.list()), queue.dlq.count(), queue.dlq.of_task("x")) == ([], 0, None)
+    for act in (queue.dlq.get, queue.dlq.requeue, queue.dlq.discard):
+        with pytest.raises(TaskNotFoundError, match="no dead letter 'x~1'"):
+            act(entry)
+    fresh = queue.get_task("x")
+    assert (fresh.state, fresh.user_id, fresh.payload, fresh.retry_count) == (TaskState.QUEUED, "b", 2, 0)
+    assert {"requeued", "discarded"} & counts(queue).keys() == set()
+
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.fail(lease, "no 2", now=NOW)
+    (letter,) = queue.dlq.list()
+    assert (letter.entry_id, [attempt.error for attempt in letter.retry_history]) == ("x~2", ["no 1", "no 2"])
+    assert queue.get_task("waits").state is TaskState.DEFERRED
+    queue.push(task("a", task_id="x"), now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.finish(lease, now=NOW)
+    assert queue.get_task("waits").state is TaskState.QUEUED
+
+
+def test_a_dead_letter_with_an_id_that_was_made_stays(queue: FairQueue) -> None:
+    made = task("a", max_retries=0)
+    queue.push(made, now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.fail(lease, "no", now=NOW)
+    assert queue.push(made, now=NOW).accepted  # as it was: this is that push, repeated
+    assert counts(queue)["pushed"] == 1
+    assert [entry.entry_id for entry in queue.dlq.list()] == [f"{made.task_id}~1"]
 
 
 def test_unique_for_holds_for_its_window(queue: FairQueue) -> None:
