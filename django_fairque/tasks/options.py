@@ -70,7 +70,8 @@ class SendOptions(TypedDict, total=False):
     sla: Seconds | None
     unique_for: Seconds | None
     debounce: Seconds | None
-    depends_on: Iterable[object]
+    depends_on: object
+    """An id or a result of `enqueue`, or several."""
     on_dependency_failure: str
     on_commit: bool | None
     database: str | None
@@ -247,12 +248,21 @@ def _backoff(value: Any, name: str) -> Any:
 
 
 def _dependencies(value: Any, name: str) -> tuple[str, ...]:
-    """Ids, or whatever has one: the results of what was enqueued before."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+    """Ids, or whatever has one: the results of what was enqueued before. One is as good as a sequence of one."""
+    several = [value] if isinstance(value, str) or hasattr(value, "id") else value
+    if isinstance(several, bytes) or not isinstance(several, Iterable):
         raise ValueError(  # noqa: TRY004
-            f"{name} must be a sequence of task ids or results of enqueue(), got {value!r:.80}"
+            f"{name} must be a task id, a result of enqueue(), or a sequence of these, got {value!r:.80}"
         )
-    return tuple(check_id(getattr(each, "id", each), f"a task id in {name}") for each in value)
+    return tuple(_dependency(each, name) for each in several)
+
+
+def _dependency(value: Any, name: str) -> str:
+    if hasattr(value, "results"):
+        raise ValueError(
+            f"{name} names tasks, got the run {value!r:.80}; name those of its tasks to wait for: run[step]"
+        )
+    return check_id(getattr(value, "id", value), f"a task id in {name}")
 
 
 def _policy(value: Any, name: str) -> str:

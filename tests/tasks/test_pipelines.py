@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue import FairQueue
     from django_fairque.tasks.pipelines import Pipeline
+    from django_fairque.tasks.results import TaskResult
     from django_fairque.tasks.services import Services
 
 Steps = dict[str, Step]
@@ -149,6 +150,18 @@ def test_dependencies_of_a_single_task(steps: Steps, run_all: Callable[[], list[
     assert last.using(depends_on=[sent.id]).enqueue().state is TaskState.QUEUED
 
 
+@pytest.mark.parametrize("of", [lambda result: result, lambda result: result.id])
+def test_a_single_dependency_needs_no_sequence(queue: FairQueue, steps: Steps, of: Callable[[TaskResult], Any]) -> None:
+    @task
+    def last() -> None: ...
+
+    first = steps["a"].enqueue().results[0]
+    sent = last.using(depends_on=of(first)).enqueue()
+    run = last.s().using(depends_on=of(sent)).enqueue()
+    assert queue.get_task(sent.id).depends_on == (first.id,)
+    assert queue.get_task(run.results[0].id).depends_on == (sent.id,)
+
+
 class TestMistakes:
     def test_a_cycle(self, steps: Steps) -> None:
         a, b, *_ = steps.values()
@@ -217,10 +230,17 @@ class TestMistakes:
         with pytest.raises(TaskUsageError, match=words + r"<step .*\('a'\)>$"):
             group(steps["a"])  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("bad", [{"depends_on": "an id"}, {"depends_on": [7]}, {"on_dependency_failure": "maybe"}])
+    @pytest.mark.parametrize("bad", [{"depends_on": b"an id"}, {"depends_on": [7]}, {"on_dependency_failure": "maybe"}])
     def test_options(self, steps: Steps, bad: dict[str, Any]) -> None:
         with pytest.raises(TaskUsageError):
             steps["a"].using(**bad)
+
+    @pytest.mark.usefixtures("queue")
+    def test_a_run_is_no_task(self, steps: Steps) -> None:
+        run = (steps["a"] >> steps["b"]).enqueue()
+        for given in (run, [run]):
+            with pytest.raises(TaskUsageError, match=r"depends_on names tasks, got the run .*: run\[step\]"):
+                steps["c"].using(depends_on=given)
 
     def test_parents_that_are_not_one(self, run_all: Callable[[], list[Any]], queue: FairQueue) -> None:
         @task(max_retries=0)
