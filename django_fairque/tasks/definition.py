@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from . import registry, sending
 from .attribution import knowing_user
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task
 
     from .options import DeclaredOptions, SendOptions
-    from .pipelines import Step
+    from .pipelines import Pipeline, Step
     from .results import TaskResult
 
 P = ParamSpec("P")
@@ -86,9 +86,6 @@ class Sendable(Generic[P]):
 
         The arguments are checked now, and are JSON when the step is sent.
         """
-        return self._called(args, kwargs)
-
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step:
         from .pipelines import Step
 
         self.caller.bind(args, kwargs)
@@ -99,19 +96,36 @@ class Sendable(Generic[P]):
 
         `TaskUsageError` if the function needs some.
         """
-        return self._called((), {}).to_task()
+        return self.as_step().to_task()
 
     @property
     def expires(self) -> float | None:
         """As `Step.expires`, of such a call."""
-        return self._called((), {}).expires
+        return self.as_step().expires
 
-    if not TYPE_CHECKING:  # for a type checker each of these is a mistake without them
+    def as_step(self) -> Step:
+        """The call without arguments, which a task that needs none stands for in a pipeline: ``a >> b`` is
+        ``a.s() >> b.s()``. `TaskUsageError` if it needs some.
+        """
+        from .pipelines import Step
 
-        def _refuse(self, _: object) -> NoReturn:
-            raise TaskUsageError(f">>, << and | take steps and pipelines, such as task.s(…), got {self!r:.100}")
+        try:
+            self.caller.bind((), {})
+        except TaskUsageError as error:
+            raise TaskUsageError(
+                f"a task stands for its call only if it needs no arguments; write .s(…): {error}"
+            ) from None
+        return Step(self._step, self.name, self.options, (), {}, bare=self)
 
-        __rshift__ = __rrshift__ = __lshift__ = __rlshift__ = __or__ = __ror__ = _refuse
+    def __rshift__(self, after: Pipeline | AnyDefinition) -> Pipeline:
+        """As `Step`, if it needs no arguments."""
+        return self.as_step() >> after
+
+    def __lshift__(self, before: Pipeline | AnyDefinition) -> Pipeline:
+        return self.as_step() << before
+
+    def __or__(self, beside: Pipeline | AnyDefinition) -> Pipeline:
+        return self.as_step() | beside
 
     def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
         return self.caller.build(options, args, kwargs, get_config().queue_config(options.queue))

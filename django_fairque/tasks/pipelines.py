@@ -19,6 +19,7 @@ from django_fairque.engine.ids import new_task_id
 
 from . import canceling, sending
 from .attribution import as_user, knowing_user
+from .definition import Sendable
 from .errors import TaskUsageError, TaskWaitTimeoutError
 from .handles import Handle
 from .options import SENDABLE, changed
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.models import Task
     from django_fairque.engine.runs import RunView
 
+    from .definition import AnyDefinition
     from .options import SendOptions, TaskOptions
     from .results import TaskResult
 
@@ -45,6 +47,7 @@ class Pipeline:
         self, steps: Iterable[Step], edges: Iterable[tuple[Step, Step]], heads: Iterable[Step], tails: Iterable[Step]
     ) -> None:
         self.steps = tuple(dict.fromkeys(steps))
+        _check_bare(self.steps)
         self.edges = tuple(dict.fromkeys(edges))
         """``(before, after)``."""
         self._heads = tuple(dict.fromkeys(heads))
@@ -53,19 +56,22 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"<Pipeline of {len(self.steps)} steps>"
 
-    def __rshift__(self, after: Pipeline) -> Pipeline:
+    def __rshift__(self, after: Pipeline | AnyDefinition) -> Pipeline:
         """``a >> b``: b runs when a has finished; every end of a before every beginning of b."""
+        after = _taken(after)
         if not isinstance(after, Pipeline):
             return NotImplemented
-        between = [(tail, head) for tail in self._tails for head in after._heads]
+        between = [(tail, head) for tail in self._tails for head in after._heads]  # noqa: SLF001 - of its own kind
         return Pipeline([*self.steps, *after.steps], [*self.edges, *between, *after.edges], self._heads, after._tails)
 
-    def __lshift__(self, before: Pipeline) -> Pipeline:
+    def __lshift__(self, before: Pipeline | AnyDefinition) -> Pipeline:
         """``b << a``: the same as ``a >> b``."""
+        before = _taken(before)
         return NotImplemented if not isinstance(before, Pipeline) else before >> self
 
-    def __or__(self, beside: Pipeline) -> Pipeline:
+    def __or__(self, beside: Pipeline | AnyDefinition) -> Pipeline:
         """``a | b``: side by side."""
+        beside = _taken(beside)
         if not isinstance(beside, Pipeline):
             return NotImplemented
         return Pipeline(
@@ -149,8 +155,12 @@ class Step(Pipeline):
         options: TaskOptions,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        *,
+        bare: AnyDefinition | None = None,
     ) -> None:
         self.name, self.options, self.args, self.kwargs = name, options, args, kwargs
+        self.bare = bare
+        """The task that stands for this call, if it was written without ``.s()``."""
         self._call = build
         super().__init__([self], [], [self], [self])
 
@@ -261,12 +271,12 @@ class PipelineResult(Handle):
         return TaskWaitTimeoutError(f"run {self.id!r} of {len(self)} tasks had not ended after {timeout} s")
 
 
-def chain(*pipelines: Pipeline) -> Pipeline:
+def chain(*pipelines: Pipeline | AnyDefinition) -> Pipeline:
     """One after the other: ``chain(a, b, c)`` is ``a >> b >> c``."""
     return _reduced("chain", pipelines, lambda left, right: left >> right)
 
 
-def group(pipelines: Iterable[Pipeline], *loose: NoReturn) -> Pipeline:
+def group(pipelines: Iterable[Pipeline | AnyDefinition], *loose: NoReturn) -> Pipeline:
     """Side by side, as ``a | b | c``, for any number of them: ``group([a, b, c])``."""
     if loose or not isinstance(pipelines, Iterable):
         got = ", ".join(map(repr, (pipelines, *loose)))
@@ -280,14 +290,33 @@ def group(pipelines: Iterable[Pipeline], *loose: NoReturn) -> Pipeline:
     )
 
 
-def _reduced(what: str, pipelines: Sequence[Pipeline], both: Callable[[Pipeline, Pipeline], Pipeline]) -> Pipeline:
+def _reduced(
+    what: str, pipelines: Sequence[Pipeline | AnyDefinition], both: Callable[[Pipeline, Pipeline], Pipeline]
+) -> Pipeline:
     return reduce(both, _checked(what, pipelines))
 
 
-def _checked(what: str, pipelines: Sequence[Pipeline]) -> Sequence[Pipeline]:
+def _checked(what: str, given: Sequence[Pipeline | AnyDefinition]) -> Sequence[Pipeline]:
+    pipelines = [_taken(each) for each in given]
     for each in pipelines:
         if not isinstance(each, Pipeline):
             raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {each!r:.100}")
     if not pipelines:
         raise TaskUsageError(f"{what}() needs at least one step")
     return pipelines
+
+
+def _taken(given: Pipeline | AnyDefinition) -> Pipeline:
+    """A task as the call that it stands for; anything else as it is."""
+    return given.as_step() if isinstance(given, Sendable) else given
+
+
+def _check_bare(steps: Iterable[Step]) -> None:
+    """A step that is written twice is one task, and each ``.s()`` another: of a task without it nobody can tell."""
+    seen: dict[int, Step] = {}
+    for step in steps:
+        if step.bare is not None and seen.setdefault(id(step.bare), step) is not step:
+            raise TaskUsageError(
+                f"{step.name} stands in this pipeline more than once: write {step.name}.s() for each task that is meant, or "
+                "name one step and use it again (step = ….s())"
+            )

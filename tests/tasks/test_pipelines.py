@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.tasks.definition import TaskDefinition
     from django_fairque.tasks.pipelines import Pipeline
     from django_fairque.tasks.results import TaskResult
     from django_fairque.tasks.services import Services
@@ -72,6 +73,49 @@ def edges(pipeline: Pipeline) -> set[str]:
 )
 def test_what_comes_before_what(steps: Steps, build: Callable[..., Pipeline], expected: str) -> None:
     assert edges(build(*steps.values())) == set(expected.split())
+
+
+def bare_tasks(names: str) -> list[TaskDefinition[[], str]]:
+    def declared(name: str) -> TaskDefinition[[], str]:
+        @task(name=name)
+        def work() -> str:
+            return name
+
+        return work
+
+    return [declared(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda a, b, c, d: a >> b, "ab"),
+        (lambda a, b, c, d: b << a, "ab"),
+        (lambda a, b, c, d: a | b, ""),
+        (lambda a, b, c, d: a.s() >> b, "ab"),
+        (lambda a, b, c, d: a >> b.s(), "ab"),
+        (lambda a, b, c, d: b.s() << a, "ab"),
+        (lambda a, b, c, d: b << a.s(), "ab"),
+        (lambda a, b, c, d: (a.s() | b) >> c, "ac bc"),
+        (lambda a, b, c, d: a >> (b | c) >> d, "ab ac bd cd"),
+        (lambda a, b, c, d: d << (b | c.s()) << a, "ab ac bd cd"),
+        (lambda a, b, c, d: chain(a, group([b, c]), d), "ab ac bd cd"),
+        (lambda a, b, c, d: a >> a.s() >> a.using(priority=1), "aa"),
+    ],
+)
+def test_a_task_stands_for_its_call_without_arguments(build: Callable[..., Pipeline], expected: str) -> None:
+    made = build(*bare_tasks("abcd"))
+    assert {f"{before.name}{after.name}" for before, after in made.edges} == set(expected.split())
+
+
+def test_tasks_without_calls_run_in_their_order(run_all: Callable[[], list[Any]]) -> None:
+    a, b, c, d = bare_tasks("abcd")
+    pipeline = a >> (b | c) >> d
+    for _ in range(2):
+        run = pipeline.enqueue()
+        first, *middle, last = run_all()
+        assert (first, sorted(middle), last) == ("a", ["b", "c"], "d")
+        assert run.state == "finished"
 
 
 def test_a_run_from_end_to_end(steps: Steps, queue: FairQueue, run_all: Callable[[], list[Any]]) -> None:
@@ -196,9 +240,6 @@ class TestMistakes:
             lambda step, bare: bare >> step,
             lambda step, bare: bare << step,
             lambda step, bare: bare | step,
-            lambda step, bare: bare >> bare,
-            lambda step, bare: bare << bare,
-            lambda step, bare: bare | bare,
             lambda step, bare: (step | step) >> bare,
             lambda step, bare: bare >> (step | step),
             chain,
@@ -206,7 +247,7 @@ class TestMistakes:
         ],
     )
     @pytest.mark.parametrize("batch", [False, True])
-    def test_a_task_that_is_not_called(self, steps: Steps, build: Callable[..., Pipeline], batch: bool) -> None:
+    def test_a_task_that_needs_arguments(self, steps: Steps, build: Callable[..., Pipeline], batch: bool) -> None:
         if batch:
 
             @task(batch=5)
@@ -214,12 +255,27 @@ class TestMistakes:
         else:
 
             @task
-            def bare() -> None: ...
+            def bare(item: int) -> None: ...
 
-        with pytest.raises(
-            TaskUsageError, match=r"takes? steps and pipelines, such as task\.s\(…\), got <task '.*bare'>"
-        ):
+        with pytest.raises(TaskUsageError, match=r"only if it needs no arguments; write \.s\(…\): .*bare\.enqueue\(\)"):
             build(steps["a"], bare)
+
+    @pytest.mark.parametrize(
+        "build",
+        [
+            lambda a, b, c: a >> a,
+            lambda a, b, c: a << a,
+            lambda a, b, c: a | a,
+            lambda a, b, c: (a >> c) | (b >> c),
+            lambda a, b, c: a >> (b | c) >> a,
+            lambda a, b, c: chain(a, b, a),
+            lambda a, b, c: group([a, a]),
+        ],
+    )
+    def test_a_task_without_a_call_stands_there_once(self, build: Callable[..., Pipeline]) -> None:
+        """It might be meant as one task of the graph, or as two."""
+        with pytest.raises(TaskUsageError, match=r"more than once: write \w\.s\(\) for each task that is meant"):
+            build(*bare_tasks("abc"))
 
     def test_a_group_of_loose_steps(self, steps: Steps) -> None:
         words = r"group\(\) takes one list, such as group\(\[a\.s\(…\), b\.s\(…\)\]\), got "
