@@ -21,6 +21,11 @@ class Retry(Exception):  # noqa: N818 - an instruction, not an error
 
     def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
+        if isinstance(delay, str):
+            raise TaskUsageError(
+                f"the delay of Retry must be a number of seconds or a timedelta, got the text {delay!r:.80}; what is said of "
+                f"it goes by name: Retry(reason={delay!r:.80})"
+            )
         self.delay = None if delay is None else duration(delay, "the delay of Retry")
         self.reason = _text(reason, "Retry")
 

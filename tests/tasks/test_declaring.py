@@ -151,6 +151,12 @@ def test_a_retry_comes_in_time(delay: Any) -> None:
         Retry(delay)
 
 
+def test_a_retry_with_a_text_in_the_place_of_its_delay() -> None:
+    words = r"a number of seconds or a timedelta, got the text 'not yet'; .* Retry\(reason='not yet'\)"
+    with pytest.raises(TaskUsageError, match=words):
+        Retry("not yet")  # type: ignore[arg-type] # that is the mistake
+
+
 def test_types_are_checked_before_anything_runs() -> None:
     """The comments are the test: mypy complains when there is nothing to ignore."""
 
