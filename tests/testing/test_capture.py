@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import TestCase
 
@@ -215,6 +216,35 @@ def test_eager() -> None:
         see.enqueue(2)
     assert seen == [1, 2]
     assert len(capture) == 2
+
+
+def test_eager_raises_the_own_error_of_a_task_where_it_is_enqueued() -> None:
+    ran = []
+
+    @task(name="fail")
+    def fail() -> None:
+        raise ZeroDivisionError("its own")
+
+    @task(name="after")
+    def after() -> None:
+        ran.append("after")
+
+    with eager() as capture:
+        for enqueue in (fail.enqueue, (fail >> after).enqueue, async_to_sync(fail.aenqueue)):
+            with pytest.raises(ZeroDivisionError, match="its own"):
+                enqueue()
+        assert [each.state for each in capture.of("fail")] == [TaskState.FAILED] * 3
+    assert ran == []
+
+
+@pytest.mark.parametrize(("error", "state"), [(Retry(5), TaskState.SCHEDULED), (Discard("x"), TaskState.CANCELED)])
+def test_eager_raises_no_instruction(error: Exception, state: TaskState) -> None:
+    @task(name="instruct")
+    def instruct() -> None:
+        raise error
+
+    with eager():
+        assert instruct.enqueue().state is state
 
 
 class TestTransactions(FairqueTestMixin, TestCase):
