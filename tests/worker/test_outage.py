@@ -180,11 +180,12 @@ def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeSer
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     with server.client() as client:
         queue = FairQueue(client)
-        task = Task.create("ann", 3, {"args": [2.0], "kwargs": {}}, name="nap_local")
+        task = Task.create("ann", 3, {"args": [3.0], "kwargs": {}}, name="nap_local")
         queue.push(task)
         worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__PIPELINE_TIMEOUT="0.1")
         try:
-            eventually(lambda: queue.get_task(task.task_id).state is TaskState.STARTED)
+            # It runs there, so its process has an answer: that the server has handed it out does not say so.
+            eventually(lambda: any(int(each["running"]) for each in worker.health().get("processes", ())))
             server.kill()
             eventually(lambda: worker.log.count("trying again until it works") == 2)  # the task has ended meanwhile
             server.start()
