@@ -29,7 +29,7 @@ Task = TypeVar("Task")
 User = str | Callable[[Event], Any] | None
 """A field path or a callable of the event; None for what the task says itself."""
 AllArguments = Iterable[Any] | Callable[[Event], Any]
-"""The arguments, each a field path or a callable of the event; or a callable that gives all of them."""
+"""The arguments, each a field path or a callable of the event; or a callable that gives all of them. A string is one path."""
 
 
 class EventOptions(SendOptions, total=False):
@@ -75,9 +75,13 @@ class Declaration:
         if not (user is None or callable(user) or (isinstance(user, str) and user)):
             raise TaskUsageError(f"{what}: user must be a field path or a callable of the event, got {user!r}")
         _check(what, options)
+        if not (callable(args) or isinstance(args, Iterable)):
+            raise TaskUsageError(
+                f"{what}: args must be a field path, several, or a callable of the event that gives all, got {args!r:.80}"
+            )
         self._what = what
         self._name = name
-        self._args = args
+        self._args: AllArguments = (args,) if isinstance(args, str) else args
         self._fields: dict[str, Any] = {
             "kinds": frozenset(kinds),
             "target": target,

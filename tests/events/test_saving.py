@@ -102,6 +102,16 @@ class TestArguments:
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk, 1]]
 
+    def test_one_path_needs_no_list(self, queue: FairQueue, work: AnyDefinition) -> None:
+        """It was read letter by letter: the fields "t", "o", "t"…"""
+        on_create(Order, args="total")(work)
+        Order.objects.create(total=3)
+        assert arrived(queue) == [[3]]
+
+    def test_what_is_no_path_is_refused(self) -> None:
+        with pytest.raises(TaskUsageError, match=r"Order:create: args must be a field path, several, .* got 7"):
+            on_create(Order, args=7)  # type: ignore[arg-type]
+
     def test_also_by_name(self, queue: FairQueue, work: AnyDefinition) -> None:
         on_create(Order, args=lambda e: {"pk": e.pk})(work)
         order = Order.objects.create()
