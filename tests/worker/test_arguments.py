@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_fairque.conf import RedisConfig
 from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.queue import FairQueue
@@ -109,7 +110,8 @@ def test_what_is_not_given_is_configured(kind: type[Worker | AsyncWorker], setti
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 def test_a_queue_that_is_named_twice_is_served_once(kind: type[Worker | AsyncWorker], queue: FairQueue) -> None:
     assert kind(["default", "mail", "default"]).options.queues == ("default", "mail")
-    other: Any = (FairQueue if kind is Worker else AsyncFairQueue)(queue.client, "mail")
+    unused = RedisConfig().create_async_redis_client()
+    other: Any = FairQueue(queue.client, "mail") if kind is Worker else AsyncFairQueue(unused, "mail")
     assert kind([other, "default", other]).options.queues == ("mail", "default")
     with pytest.raises(ConfigurationError, match="two that are called 'mail'"):
         kind([other, "mail"])
