@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import os
 import statistics
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure: all its values, and the unit in which they are."""
+
+    name: str
+    unit: str
+    values: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "unit": self.unit, "median": self.median, "values": self.values}
+
+
 class Table:
     def __init__(self, title: str) -> None:
         self.title = title
+        self.figures: list[Figure] = []
         self._rows: list[tuple[str, str, str, str]] = []
 
     def add(self, what: str, values: float | Sequence[float], unit: str = "", target: str = "") -> float:
         """Add a row with the median of ``values``, and return it."""
         several = [float(values)] if isinstance(values, (int, float)) else [float(value) for value in values]
-        median = statistics.median(several)
+        figure = Figure(
+            what.strip() if not what.startswith(" ") else f"{self._last_main()}: {what.strip()}", unit, several
+        )
+        self.figures.append(figure)
+        median = figure.median
         spread = f"{_short(min(several))} – {_short(max(several))}" if len(several) > 1 else ""
         self._rows.append((what, f"{_short(median)} {unit}".strip(), spread, target))
         return median
+
+    def _last_main(self) -> str:
+        """The figure to which indented rows belong."""
+        return next((row[0] for row in reversed(self._rows) if not row[0].startswith(" ")), self.title)
 
     def row(self, what: str, figure: str, spread: str = "", target: str = "") -> None:
         """Add a row as it stands."""
