@@ -1,0 +1,228 @@
+"""Measures of structure, as functions from the package's source to what they find.
+
+`test_conventions.py` compares the results with limits that may only fall.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
+
+PACKAGE = Path(__file__).parent.parent / "django_fairque"
+NAME = PACKAGE.name
+
+BANNED_WORDS = frozenset({"told", "said", "asked", "met", "heard", "beside"})
+"""Words that no identifier may contain: they do not say what a thing is or does."""
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each module, by its dotted name; migrations are left out."""
+    files = (file for file in sorted(PACKAGE.rglob("*.py")) if "migrations" not in file.parts)
+    return {_module(file): ast.parse(file.read_text()) for file in files}
+
+
+def _module(file: Path) -> str:
+    name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def _is_folder(module: str) -> bool:
+    return (PACKAGE.parent / module.replace(".", "/")).is_dir()
+
+
+# --- imports ---
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Which modules of the package each module imports: at the top, inside functions, and for types."""
+    return {module: set(_imported_by(module, tree)) for module, tree in trees().items()}
+
+
+def _imported_by(module: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in trees() and alias.name != module)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(module, node)
+            for alias in node.names:
+                target = f"{base}.{alias.name}" if f"{base}.{alias.name}" in trees() else base
+                if target in trees() and target != module:
+                    yield target
+
+
+def _absolute(module: str, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.split(".") if _is_folder(module) else module.split(".")[:-1]
+    parts = parts[: len(parts) - (node.level - 1)]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def import_cycles() -> list[list[str]]:
+    """Groups of modules of which each imports, directly or through others, all others of its group."""
+    graph = imports()
+    reachable = {module: _reachable_from(module, graph) for module in graph}
+    cycles: list[list[str]] = []
+    seen: set[str] = set()
+    for module in graph:
+        if module in seen or module not in reachable[module]:
+            continue
+        group = sorted(each for each in reachable[module] if module in reachable[each])
+        seen.update(group)
+        cycles.append(group)
+    return cycles
+
+
+def _reachable_from(module: str, graph: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(graph[module])
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting.extend(graph[each])
+    return found
+
+
+# --- folders and names ---
+
+
+def modules_per_folder() -> dict[str, int]:
+    """How many modules lie directly in each folder of the package, without ``__init__.py``."""
+    files = (file for file in PACKAGE.rglob("*.py") if file.name != "__init__.py" and "migrations" not in file.parts)
+    return dict(Counter(file.parent.relative_to(PACKAGE.parent).as_posix() for file in files))
+
+
+def classes_with_two_meanings() -> dict[str, list[str]]:
+    """Names of classes that several modules define. Django's commands and checks are all called alike, and are left out."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module, tree in trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not (node.name == "Command" and ".commands." in module):
+                found[node.name].append(module)
+    return {name: modules for name, modules in sorted(found.items()) if len(modules) > 1}
+
+
+def constants_with_two_meanings() -> dict[str, list[str]]:
+    """Names of public constants to which several modules assign."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module, tree in trees().items():
+        for name in sorted(set(_constants(tree))):
+            found[name].append(module)
+    return {name: modules for name, modules in sorted(found.items()) if len(modules) > 1}
+
+
+def _constants(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            for each in ast.walk(target):
+                if isinstance(each, ast.Name) and re.fullmatch(r"[A-Z][A-Z0-9_]+", each.id):
+                    yield each.id
+
+
+def divided_classes() -> dict[str, str]:
+    """Classes that a single other class extends, in another file: one class that is divided into two files."""
+    where = {
+        node.name: module for module, tree in trees().items() for node in tree.body if isinstance(node, ast.ClassDef)
+    }
+    uses: dict[str, set[str]] = defaultdict(set)
+    extended: dict[str, set[str]] = defaultdict(set)
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                for base in node.bases:
+                    if isinstance(base, ast.Name) and where.get(base.id, module) != module:
+                        extended[base.id].add(f"{module}.{node.name}")
+            elif isinstance(node, ast.Name) and node.id in where and where[node.id] != module:
+                uses[node.id].add(module)
+    return {
+        name: next(iter(children))
+        for name, children in sorted(extended.items())
+        if len(children) == 1 and uses[name] <= {next(iter(children)).rsplit(".", 1)[0]}
+    }
+
+
+# --- words ---
+
+
+def banned_identifiers() -> Counter[str]:
+    """How often each banned word is a part of an identifier."""
+    found: Counter[str] = Counter()
+    for tree in trees().values():
+        for identifier in _identifiers(tree):
+            found.update(BANNED_WORDS.intersection(identifier.lower().split("_")))
+    return found
+
+
+def _identifiers(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.arg | ast.keyword):
+            yield node.arg or ""
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.rsplit(".", 1)[-1]
+
+
+# --- what a call passes ---
+
+
+@dataclass
+class Passed:
+    """The project's functions that a call passed."""
+
+    files: set[str] = field(default_factory=set)
+    functions: set[tuple[str, int, str]] = field(default_factory=set)
+    depth: int = 0
+    """Most functions of the project that were active at the same time."""
+
+
+def passed_by(call: Callable[[], Any]) -> Passed:
+    """Run ``call`` and record which functions of the package it passes in this thread."""
+    passed = Passed()
+    active: list[FrameType] = []
+    root = str(PACKAGE)
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if not code.co_filename.startswith(root):
+            return
+        if event == "call":
+            active.append(frame)
+            passed.files.add(code.co_filename)
+            passed.functions.add((code.co_filename, code.co_firstlineno, code.co_name))
+            passed.depth = max(passed.depth, len(active))
+        elif event == "return" and active and active[-1] is frame:
+            active.pop()
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return passed
+
+
+def names(found: Iterable[str]) -> str:
+    """For messages."""
+    return ", ".join(sorted(found)) or "none"

@@ -1,0 +1,125 @@
+"""The conventions of layout and names, held by counts that may only fall.
+
+When a count falls, lower its limit here: each test fails if its limit is higher than what is found, so that no gain is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.conf import get_queue
+from django_fairque.tasks import registry
+from django_fairque.tasks.definition import task
+from tests import conventions
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from tests.conventions import Passed
+    from tests.servers import Server
+
+MOST_MODULES = 15
+"""Per folder."""
+LARGER_FOLDERS = {
+    "django_fairque/admin": 30,
+    "django_fairque/conf": 17,
+    "django_fairque/embedded": 16,
+    "django_fairque/engine": 84,
+    "django_fairque/events": 16,
+    "django_fairque/tasks": 32,
+    "django_fairque/worker": 49,
+}
+"""Folders that have more today, and how many."""
+IMPORT_CYCLES, MODULES_IN_CYCLES = 11, 69
+CLASSES_WITH_TWO_MEANINGS = 20
+CONSTANTS_WITH_TWO_MEANINGS = 57
+DIVIDED_CLASSES = {"AsyncDriving", "AsyncReading", "Driving", "Reading"}
+"""Classes that exist only to be extended by a single other one, in another file."""
+SINGLE_EXTENSIONS = {"FairqueBackend", "Stop", "UserSource", "_Server"}
+"""Classes that a single other one extends for a reason: they are used by themselves, too, or are named in settings."""
+BANNED_IDENTIFIERS = 391
+ENQUEUE = {"files": 41, "functions": 120, "depth": 16}
+POP = {"files": 18, "functions": 40, "depth": 8}
+FINISH = {"files": 19, "functions": 45, "depth": 10}
+"""Of the package, in the calling thread, the second time. Python before 3.12 counts a comprehension as a function."""
+
+
+def hold(found: int, limit: int, what: str) -> None:
+    assert found <= limit, f"{what}: {found}, more than {limit}"
+    assert found == limit, f"{what}: {found}; lower the limit of {limit} in tests/test_conventions.py"
+
+
+def test_no_more_modules_import_each_other_in_a_circle() -> None:
+    cycles = conventions.import_cycles()
+    hold(len(cycles), IMPORT_CYCLES, f"import cycles ({'; '.join(map(conventions.names, cycles))})")
+    hold(sum(map(len, cycles)), MODULES_IN_CYCLES, "modules in import cycles")
+
+
+def test_a_folder_has_few_modules() -> None:
+    counts = conventions.modules_per_folder()
+    larger = {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+    assert set(larger) <= set(LARGER_FOLDERS), f"more than {MOST_MODULES} modules: {conventions.names(larger)}"
+    for folder, limit in LARGER_FOLDERS.items():
+        hold(counts.get(folder, 0), limit, folder)
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    found = conventions.classes_with_two_meanings()
+    hold(len(found), CLASSES_WITH_TWO_MEANINGS, f"names of classes in several modules ({conventions.names(found)})")
+
+
+def test_a_constant_has_one_meaning() -> None:
+    found = conventions.constants_with_two_meanings()
+    hold(len(found), CONSTANTS_WITH_TWO_MEANINGS, f"constants in several modules ({conventions.names(found)})")
+
+
+def test_the_methods_of_a_class_are_in_one_file() -> None:
+    assert set(conventions.divided_classes()) - SINGLE_EXTENSIONS == DIVIDED_CLASSES
+
+
+def test_identifiers_are_plain_words() -> None:
+    found = conventions.banned_identifiers()
+    hold(sum(found.values()), BANNED_IDENTIFIERS, f"banned words in identifiers ({dict(found)})")
+
+
+def hold_passed(passed: Passed, limits: dict[str, int]) -> None:
+    found = {"files": len(passed.files), "functions": len(passed.functions), "depth": passed.depth}
+    for each, limit in limits.items():
+        assert found[each] <= limit, f"{each}: {found[each]}, more than {limit}"
+
+
+@pytest.fixture
+def configured(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_tasks", {})
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+
+
+@pytest.mark.usefixtures("configured")
+def test_an_enqueue_passes_few_files_and_functions() -> None:
+    @task(name="conventions.noop", user="user")
+    def noop(user: str) -> None:
+        """Nothing."""
+
+    noop.enqueue("ann")
+    hold_passed(conventions.passed_by(lambda: noop.enqueue("ann")), ENQUEUE)
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_pop_and_a_finish_pass_few_files_and_functions() -> None:
+    @task(name="conventions.noop", user="user")
+    def noop(user: str) -> None:
+        """Nothing."""
+
+    for _ in range(3):
+        noop.enqueue("ann")
+    queue = get_queue()
+    first = queue.pop("w")
+    assert first is not None
+    queue.finish(first)
+    hold_passed(conventions.passed_by(lambda: queue.pop("w")), POP)
+    lease = queue.pop("w")
+    assert lease is not None
+    hold_passed(conventions.passed_by(lambda: queue.finish(lease)), FINISH)
