@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .errors import TaskValidationError
 from .histograms import Histograms, Percentiles, percentiles, summed
 from .priority import Priority
+from .shortening import short
 from .steps import Read
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Steps[Activity]:
     are_whole = isinstance(minutes, int) and isinstance(per_span, int)
     if not (are_whole and 1 <= per_span <= minutes <= DAY) or minutes % per_span:
         raise TaskValidationError(
-            f"minutes must be from 1 to {DAY} and a multiple of per_span, got minutes={minutes!r}, per_span={per_span!r}"
+            f"minutes must be from 1 to {DAY} and a multiple of per_span, got "
+            f"minutes={short(minutes)}, per_span={short(per_span)}"
         )
     shards = tuple(queue)
     (clock,) = yield Read([("TIME",)])

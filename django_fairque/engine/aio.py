@@ -16,7 +16,7 @@ from .outcomes import Outcome, Settled
 from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
 from .schedule_book import AsyncSchedules
-from .several import check_batch, check_leases, check_outcomes
+from .several import check_leases, check_outcomes
 from .transport import AsyncClient, AsyncTransport
 from .turns import NO_WINDOW, Window
 from .users import AsyncUserQueue
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .alerts import Alert
-    from .lease import Lease
+    from .lease import Lease, LeaseKey
     from .lookup import Note
     from .maintenance import Sweep
     from .models import Task
@@ -131,9 +131,7 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> list[Lease]:
         return await self._run(
-            routed.pop_batch(
-                await self._living(), self._orders, Fetch(check_batch(n), worker, users, steal, lease), now
-            )
+            routed.pop_batch(await self._living(), self._orders, Fetch(n, worker, users, steal, lease), now)
         )
 
     async def settle(
@@ -147,6 +145,7 @@ class AsyncFairQueue(AsyncReading):
         lease: float | None = None,
         woken: bool = False,
         window: Window = NO_WINDOW,
+        batches: Mapping[str, int] | None = None,
         now: float | None = None,
     ) -> Settled:
         return await self._run(
@@ -154,7 +153,7 @@ class AsyncFairQueue(AsyncReading):
                 await self._living(),
                 self._orders,
                 check_outcomes(outcomes),
-                Fetch(check_batch(fetch), worker, users, steal, lease, woken, window),
+                Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}),
                 now,
             )
         )
@@ -185,6 +184,11 @@ class AsyncFairQueue(AsyncReading):
     ) -> list[bool]:
         return await self._run(routed.renew(self._shards, check_leases(leases), lease, now))
 
+    async def take_over(
+        self, key: LeaseKey, worker: str, *, lease: float | None = None, now: float | None = None
+    ) -> Lease | None:
+        return await self._run(routed.take_over(self._shards, key, worker, lease, now))
+
     async def heartbeat(
         self,
         worker: str,
@@ -204,11 +208,17 @@ class AsyncFairQueue(AsyncReading):
         worker: str,
         crashed: Iterable[int] = (),
         *,
+        begun: Iterable[int] = (),
         reason: str = "worker process died",
         forget: bool = False,
         now: float | None = None,
     ) -> int:
-        return await self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now))
+        return await self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, begun))
+
+    async def reconcile_worker(
+        self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
+    ) -> int:
+        return await self._run(upkeep.reconcile_worker(self._shards, worker, held, reason, now))
 
     async def sweep(self, *, now: float | None = None) -> Sweep:
         return await self._run(upkeep.sweep(self._shards, now))

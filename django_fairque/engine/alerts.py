@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .commands import Commands
     from .steps import Steps
 
-Kind = Literal["at_risk", "violated", "promoted", "died", "emptied", "went_back"]
+Kind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 KINDS: tuple[str, ...] = get_args(Kind)
 MOST_ALERTS = 10_000
 """No more are kept (lua/lib/base.lua)."""
@@ -25,9 +25,10 @@ class Alert:
 
     ``kind``: ``at_risk`` (its promise to start ends at ``deadline`` and it has not started), ``violated`` (it started
     after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``), ``died`` (it is
-    a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too often). And about
-    none (``task_id`` is empty), from a worker: ``emptied`` (the server has lost everything), ``went_back`` (the last changes,
-    among them so many ``leases``).
+    a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too often), ``given_back``
+    (it has been given back ``times`` times after it had begun: its processes died, were killed or stopped; at each tenth time).
+    And about none (``task_id`` is empty), from a worker: ``emptied`` (the server has lost everything), ``went_back`` (the last
+    changes, of which this many are ``leases``).
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class Alert:
     promoted_from: Priority | None = None
     leases: int = 0
     reason: str = ""
+    times: int = 0
 
     def __str__(self) -> str:
         if self.kind == "emptied":
@@ -51,14 +53,21 @@ class Alert:
                 f"missing, and others run again"
             )
         task = f"task {self.task_id} ({self.name or 'no name'}, {self.priority.name}) of user {self.user_id!r}"
+        return f"{task} {self._happened}"
+
+    @property
+    def _happened(self) -> str:
+        """What happened to the task."""
         if self.kind == "promoted" and self.promoted_from is not None:
-            return f"{task} waited so long that it was moved up from {self.promoted_from.name}"
+            return f"waited so long that it was moved up from {self.promoted_from.name}"
         if self.kind == "died":
-            return f"{task} is a dead letter: {self.reason}"
+            return f"is a dead letter: {self.reason}"
+        if self.kind == "given_back":
+            return f"has been given back {self.times} times after it had begun, and starts again each time"
         seconds = abs((self.deadline or self.at) - self.at)
         if self.kind == "at_risk":
-            return f"{task} has {seconds:.0f} s left to start as promised"
-        return f"{task} started {seconds:.1f} s later than promised"
+            return f"has {seconds:.0f} s left to start as promised"
+        return f"started {seconds:.1f} s later than promised"
 
 
 def take_alerts(commands: Commands, limit: int, now: float | None) -> Steps[list[Alert]]:
@@ -68,12 +77,13 @@ def take_alerts(commands: Commands, limit: int, now: float | None) -> Steps[list
 
 def _alert(queue: str, packed: bytes) -> Alert:
     at, kind, task_id, user, name, priority, detail = (part.decode("utf-8", "replace") for part in unpack(packed))
-    promoted, died = kind == "promoted", kind == "died"
+    promoted, died, given_back = kind == "promoted", kind == "died", kind == "given_back"
     return Alert(
         cast("Kind", kind),  # the scripts write no other
         int(at) / 1_000_000,
         *(queue, task_id, user, name, Priority(int(priority))),
-        deadline=None if promoted or died else float(detail) / 1_000_000,
+        deadline=None if promoted or died or given_back else float(detail) / 1_000_000,
         promoted_from=Priority(int(detail)) if promoted else None,
         reason=detail if died else "",
+        times=int(detail) if given_back else 0,
     )

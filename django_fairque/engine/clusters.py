@@ -41,8 +41,8 @@ def is_cluster(client: Any) -> bool:
 
 
 def knows_nodes(client: Any) -> bool:
-    """Whether a cluster's client has asked for them yet. It does when it is used first."""
-    return "nodes_manager" in vars(client)
+    """Whether a cluster's client has asked for them yet: one that we have made does when it is used first."""
+    return bool(getattr(client, "knows_nodes", True))
 
 
 def underlying(error: Exception) -> Exception:

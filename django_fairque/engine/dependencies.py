@@ -79,6 +79,7 @@ class Blockers:
 
 def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[DependencyView]:
     check_id(task_id, "task_id")
+    check_whole(nodes, "nodes", 1)
     keys = commands.keys
     sets = [each.waiting(task_id) for each in keys.everywhere()]
     (facts, blocked_count, blocked), counts, members = yield from read_each(
@@ -183,6 +184,7 @@ def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | N
 def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGraph]:
     """The members of a run with the edges among them; their payloads are not read."""
     check_id(run_id, "run_id")
+    check_whole(most, "nodes", 1)
     found = yield Read([("SRANDMEMBER", keys.run(run_id), most + 1) for keys in commands.keys.everywhere()])
     members = [member for some in found for member in some]
     if not members:

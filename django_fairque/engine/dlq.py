@@ -7,7 +7,8 @@ that a page that was opened long ago can't requeue a newer letter by mistake.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
@@ -19,7 +20,8 @@ from .listing import Page, check_limit, parse_cursor
 from .lookup import attempt, get_tasks, server_time
 from .records import DLQEntry, DLQGroup, DLQGroups, FailureType
 from .sealing import Envelope, seal
-from .steps import Read, Steps, scored
+from .shortening import short
+from .steps import Read, Steps, read_sound, scored
 from .units import duration, seconds
 
 if TYPE_CHECKING:
@@ -40,14 +42,17 @@ def letters(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Letter]]:
     if not task_ids:
         return []
     fields = ("state", "user", "name", "failure", "reason", "ended", "died")
-    reply = yield Read([("HMGET", commands.keys.task(task_id), *fields) for task_id in task_ids])
+    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *fields) for task_id in task_ids])
     found = []
     for task_id, (state, user, name, failure, reason, ended, died) in zip(task_ids, reply, strict=True):
-        if state == b"failed":
-            kind = FailureType((failure or b"failed").decode())
-            text = (reason or b"").decode("utf-8", "replace")
-            moved_at = seconds(ended) or 0.0
-            found.append(Letter(task_id, int(died or 1), user.decode(), (name or b"").decode(), kind, text, moved_at))
+        if state == b"failed" and user is not None:
+            with suppress(ValueError):  # a damaged record; the checker names it
+                kind = FailureType((failure or b"failed").decode())
+                text = (reason or b"").decode("utf-8", "replace")
+                moved_at = seconds(ended) or 0.0
+                found.append(
+                    Letter(task_id, int(died or 1), user.decode(), (name or b"").decode(), kind, text, moved_at)
+                )
     return found
 
 
@@ -55,7 +60,7 @@ def entries(commands: Commands, chosen: Sequence[Letter]) -> Steps[list[DLQEntry
     """These letters with their tasks and histories, but for those that have gone since."""
     if not chosen:
         return []
-    histories = yield Read([("LRANGE", commands.keys.history(letter.task_id), 0, -1) for letter in chosen])
+    histories = yield from read_sound([("LRANGE", commands.keys.history(letter.task_id), 0, -1) for letter in chosen])
     tasks = yield from get_tasks(commands, [letter.task_id for letter in chosen])
     return [
         DLQEntry(
@@ -148,7 +153,7 @@ def counts(commands: Commands) -> Steps[dict[str, int]]:
 
 def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Steps[DLQGroups]:
     if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MOST_LOOKED_AT:
-        raise TaskValidationError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {look_at!r}")
+        raise TaskValidationError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {short(look_at)}")
     moment = yield from _moment(only, now)
     size = yield from count(commands)
     found: dict[str, list[Letter]] = {}
@@ -207,7 +212,7 @@ class Walk:
 def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Steps[int]:
     """In slices, oldest first, of as many as lay there at the start: what dies again meanwhile has a later place."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise TaskValidationError(f"limit must be an integer of at least 1, got {limit!r}")
+        raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
     moment = yield from _moment(only, now)
     walk = Walk(commands, (yield from count(commands)))
     total = 0
@@ -274,10 +279,10 @@ def _call(commands: Commands, script: str, rows: Sequence[tuple[Any, ...]], now:
 
 def _key(entry_id: str) -> Key:
     if not isinstance(entry_id, str):
-        raise TaskValidationError(f"an entry's id is a string such as 'task id~1', got {entry_id!r:.80}")
+        raise TaskValidationError(f"an entry's id is a string such as 'task id~1', got {short(entry_id)}")
     task_id, _, number = entry_id.rpartition("~")
     if not task_id or not re.fullmatch(r"[1-9][0-9]{0,14}", number):
-        raise TaskNotFoundError(f"{entry_id!r:.300} is no dead letter's id; it looks like 'task id~1'")
+        raise TaskNotFoundError(f"{short(entry_id, 300)} is no dead letter's id; it looks like 'task id~1'")
     return check_id(task_id, "the task id in an entry's id"), int(number)
 
 
@@ -288,8 +293,9 @@ def task_of(entry_id: str) -> str:
 
 def _keys(entry_ids: Sequence[str]) -> list[Key]:
     """Each once: the discarding script would count a letter as often as it is named."""
-    if isinstance(entry_ids, str):
-        raise TaskValidationError(f"expected a list of entries' ids, got the string {entry_ids!r:.80}")
+    if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Iterable):
+        kind = "the string " if isinstance(entry_ids, str) else ""
+        raise TaskValidationError(f"expected a list of entries' ids, got {kind}{short(entry_ids)}")
     return list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
 
 

@@ -10,6 +10,7 @@ from .errors import TaskValidationError
 from .fingerprint import fingerprint
 from .ids import check_id
 from .records import FailureType
+from .shortening import short
 from .units import duration, moment
 
 if TYPE_CHECKING:
@@ -93,18 +94,18 @@ def _failure_type(value: Any, key: str) -> FailureType:
         return FailureType(value)
     except ValueError:
         expected = ", ".join(each.value for each in FailureType)
-        raise TaskValidationError(f"{key} must be one of {expected}, got {value!r:.80}") from None
+        raise TaskValidationError(f"{key} must be one of {expected}, got {short(value)}") from None
 
 
 def _text(value: Any, key: str) -> str:
     if not isinstance(value, str):
-        raise TaskValidationError(f"{key} must be a string, got {value!r:.80}")
+        raise TaskValidationError(f"{key} must be a string, got {short(value)}")
     return value
 
 
 def _fingerprint(value: Any, key: str) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{12}", value):
-        raise TaskValidationError(f"{key} must be 12 hexadecimal digits, as groups() shows them, got {value!r:.80}")
+        raise TaskValidationError(f"{key} must be 12 hexadecimal digits, as groups() shows them, got {short(value)}")
     return value.lower()
 
 

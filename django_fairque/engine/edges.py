@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .snapshot import Snapshot, Violation, name_of
+from .units import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     for blocker, waiter in sorted(edges["reacting"] - edges["waiting"]):
         key = f"{prefix}deps:reacting:{blocker}"
         yield Violation("dependencies", key, f"{waiter!r} does not wait for it", ("edge", blocker, waiter))
-    says = int(float(snapshot.counters.get("stats", {}).get(b"edges", 0)))
+    says = int(number(snapshot.counters.get("stats", {}).get(b"edges")))
     if says != len(edges["blocked"]):
         real = len(edges["blocked"])
         mend = ("stat", "edges", str(real - says))

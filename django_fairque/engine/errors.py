@@ -6,7 +6,9 @@
     ├── ConfigurationError          a setting is wrong; names the key, what was expected, what came
     ├── TaskValidationError         a call that can't be carried out as it is: a task, or another argument
     │   └── TaskSerializationError  its payload or result is not strict JSON, or is too large
-    ├── BacklogFullError            the user's backlog limit refused tasks
+    ├── PushRefusedError            the queue refused one or more tasks; the others of the call were accepted
+    │   ├── BacklogFullError        the user's backlog limit refused tasks
+    │   └── TaskIdConflictError     a chosen id belongs to another user's task
     ├── TaskNotFoundError           no task (or dead letter) of that id
     ├── StaleLeaseError             the lease is no longer the current one; nothing was changed
     ├── DependencyCycleError        a task would wait for itself
@@ -44,8 +46,8 @@ class TaskSerializationError(TaskValidationError):
     """A payload or result is not strict JSON, or is larger than the limit."""
 
 
-class BacklogFullError(FairQueueError):
-    """A user's backlog limit refused one or more tasks.
+class PushRefusedError(FairQueueError):
+    """The queue refused one or more tasks.
 
     ``refused`` holds the ids that were not accepted, ``results`` the outcome of every task of the call
     (the others of a bulk push were accepted).
@@ -55,6 +57,14 @@ class BacklogFullError(FairQueueError):
         super().__init__(message)
         self.refused = tuple(refused)
         self.results = tuple(results)
+
+
+class BacklogFullError(PushRefusedError):
+    """A user's backlog limit refused one or more tasks."""
+
+
+class TaskIdConflictError(PushRefusedError, ValueError):
+    """The chosen id of one or more tasks belongs to a task of another user, which was left as it is. A `ValueError` as well."""
 
 
 class QueueNotDrainedError(FairQueueError):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .errors import TaskSerializationError, TaskValidationError
 from .listing import check_limit, wrong_cursor
 from .models import Task
-from .steps import Read, Steps
+from .shortening import short
+from .steps import Read, Steps, read_sound
 from .units import check_whole
 
 if TYPE_CHECKING:
@@ -71,6 +73,11 @@ class Matching:
     """Shards that can't be reached now, of which nothing is known."""
 
 
+def check_search(search: Search) -> None:
+    if not isinstance(search, Search):
+        raise TaskValidationError(f"expected a Search, got {short(search)}")
+
+
 def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
     check_limit(limit)
     key = commands.keys.state(search.state.value)
@@ -113,7 +120,7 @@ def matching(commands: Commands, search: Search) -> Steps[Matching]:
 def _meant(commands: Commands, search: Search, task_ids: list[str]) -> Steps[list[str]]:
     if not task_ids:
         return []
-    reply = yield Read([("HMGET", commands.keys.task(task_id), *ASKED) for task_id in task_ids])
+    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *ASKED) for task_id in task_ids])
     return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
 
 
@@ -131,10 +138,13 @@ def _start(key: str, cursor: str | None) -> Steps[int]:
 def _records(commands: Commands, task_ids: list[str]) -> Steps[list[Task | None]]:
     if not task_ids:
         return []
-    reply = yield Read([("HMGET", commands.keys.task(task_id), *FIELDS) for task_id in task_ids])
+    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *FIELDS) for task_id in task_ids])
     return [_task(task_id, values) for task_id, values in zip(task_ids, reply, strict=True)]
 
 
 def _task(task_id: str, values: list[bytes | None]) -> Task | None:
     record = {field: value for field, value in zip(FIELDS, values, strict=True) if value is not None}
-    return Task.from_redis_dict({**record, "id": task_id, "payload": b"null"}) if record else None
+    try:
+        return Task.from_redis_dict({**record, "id": task_id, "payload": b"null"}) if record else None
+    except TaskSerializationError:  # the page goes on without it; the checker names it
+        return None

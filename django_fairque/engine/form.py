@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from .packing import pack
-from .units import to_us
+from .packing import pack, unpack
+from .units import seconds, to_us
 
 
 class Form(NamedTuple):
@@ -22,6 +22,7 @@ class Form(NamedTuple):
     unique_key: str
     unique_for: float | None
     debounce: float | None
+    debounce_max_wait: float | None
     is_chosen: bool
     """Whether its id was chosen, not made."""
 
@@ -29,6 +30,17 @@ class Form(NamedTuple):
     def is_idempotent(self) -> bool:
         """Whether pushing such a task again may be answered with what was known before."""
         return self.is_chosen or bool(self.unique_key)
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Form:
+        """The form that was packed; `ValueError`, `TypeError` or `LookupError` if this is none."""
+        name, priority, chosen, due, expires, retries, timeout, sla, key, unique_for, debounce, max_wait = (
+            value.decode() for value in unpack(packed)
+        )
+        return cls(
+            *(name, int(priority), seconds(due), seconds(expires), int(retries), seconds(timeout), seconds(sla), key),
+            *(seconds(unique_for), seconds(debounce), seconds(max_wait), chosen == "1"),
+        )
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls say what earlier ones have said
     def packed(self) -> bytes:
@@ -46,6 +58,7 @@ class Form(NamedTuple):
                 self.unique_key,
                 _us(self.unique_for),
                 _us(self.debounce),
+                _us(self.debounce_max_wait),
             ]
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import BacklogFullError, DependencyCycleError, TaskNotFoundError, TaskValidationError
+from .errors import BacklogFullError, DependencyCycleError, TaskIdConflictError, TaskNotFoundError, TaskValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,10 +97,21 @@ def check_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequence[byt
         raise TaskValidationError(
             f"task {details[0]!r} has too many tasks behind it to look for a cycle (10,000); use a new id for it"
         )
+    if kind == b"conflict":
+        raise id_conflict(commands.name, tasks[int(details[0]) - 1].task_id, tasks)
     if kind == b"full":
         task = tasks[int(details[0]) - 1]
         raise BacklogFullError(
             f"the backlog of user {task.user_id!r} is full (queue {commands.name!r}), so none of the {len(tasks)} tasks "
-            f"of this graph was accepted; try again later, or raise max_backlog",
+            f"of this graph was accepted; try again later, or raise max_backlog or max_backlog_bytes",
             refused=[each.task_id for each in tasks],
         )
+
+
+def id_conflict(queue: str, task_id: str, tasks: Sequence[Task]) -> TaskIdConflictError:
+    """For a graph of these tasks, one of which has the id of another user's task."""
+    return TaskIdConflictError(
+        f"the id {task_id!r} belongs to a task of another user (queue {queue!r}), so none of the {len(tasks)} tasks of this "
+        f"graph was accepted; choose ids that no two users share, for example with the user in them",
+        refused=[each.task_id for each in tasks],
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import units
+from .ids import check_encodable
 from .listing import wrong_cursor
 from .users import check_weight, limit
 
@@ -84,15 +86,17 @@ def together(group: str, records: Sequence[Mapping[bytes, bytes]], missing: tupl
 
 
 def number(record: Mapping[bytes, bytes], field: str) -> int:
-    return int(float(record.get(field.encode(), 0)))
+    return int(units.number(record.get(field.encode())))
 
 
 def weight_in(record: Mapping[bytes, bytes]) -> float:
-    return float(record.get(b"weight", 1))
+    return units.number(record.get(b"weight"), 1.0)
 
 
 def check_cursor(cursor: Any) -> str:
     """A page's cursor is the last group of the one before."""
     if cursor is not None and not (isinstance(cursor, str) and cursor):
         raise wrong_cursor(cursor)
+    if cursor is not None:
+        check_encodable(cursor, "cursor")
     return "-" if cursor is None else f"({cursor}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import listing
 from .commands import NEVER, Commands
 from .diagnosis import REFUSALS, SECTIONS, findings
 from .servers import mode, name_and_version
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .diagnosis import Kind
+    from .listing import WorkerRecord
     from .shards import Shards
 
+MAX_NAMED = 5
+"""Names of tasks that workers do not know, and processes with a blocked event loop: one reason for each."""
 LATE = 60
 """Seconds after which maintenance that should have been done by now is missing."""
 
@@ -59,6 +64,36 @@ def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
     return list(found.values())
 
 
+def unknown_names(workers: Sequence[WorkerRecord]) -> list[str]:
+    """In a sentence each, the names of tasks that workers can't run."""
+    counts = Counter(name for worker in workers for name in worker.unknown_tasks)
+    sentences = [
+        f"{_how_many(count, len(workers))} a task named {name}: deploy its code, or import its module where the workers start"
+        for name, count in sorted(counts.items())[:MAX_NAMED]
+    ]
+    if len(counts) > MAX_NAMED:
+        sentences.append(f"workers do not know {len(counts) - MAX_NAMED} more names of tasks")
+    return sentences
+
+
+def _how_many(count: int, workers: int) -> str:
+    if count == workers:
+        return "no worker knows"
+    return f"{count} of {workers} workers {'does' if count == 1 else 'do'} not know"
+
+
+def blocked_loops(workers: Sequence[WorkerRecord]) -> list[str]:
+    """In a sentence each, the processes whose event loop is blocked by a task."""
+    blocked = [worker for worker in workers if worker.info.get("blocked_by")]
+    sentences = [
+        f"the event loop of process {worker.worker} is blocked by {worker.info['blocked_by']}; its log has the stack"
+        for worker in blocked[:MAX_NAMED]
+    ]
+    if len(blocked) > MAX_NAMED:
+        sentences.append(f"the event loops of {len(blocked) - MAX_NAMED} more processes are blocked")
+    return sentences
+
+
 def health(queue: Shards) -> Steps[Health]:
     """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached.
 
@@ -85,7 +120,7 @@ def health(queue: Shards) -> Steps[Health]:
     if not workers and (ring or sum(map(int, due))):
         reasons.append("tasks are waiting and no worker is running; start one with manage.py fairque_worker")
     late = (now - look) / 1_000_000
-    if workers and late > LATE + shards[0].config.queue_cleanup_interval:
+    if workers and late > LATE + shards[0].config.sweep_interval:
         reasons.append(f"maintenance is {late:.0f} s late: no worker has swept the queue")
     if dead:
         reasons.append(f"{dead} dead letters wait for someone to look at them")
@@ -101,6 +136,7 @@ def health(queue: Shards) -> Steps[Health]:
         "eviction": info.get("maxmemory_policy"),
         "append_only_file": bool(info.get("aof_enabled")),
     }
-    reasons = [*refusals, *reasons]
+    records = yield from listing.workers(shards[0])
+    reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *reasons]
     status = "down" if all(map(_refuses, of_nodes)) else "degraded" if reasons else "good"
     return Health(status, reasons, server, queue.missing)

@@ -12,9 +12,11 @@ import itertools
 import os
 import re
 import secrets
+from collections.abc import Iterable
 from zlib import crc32
 
 from .errors import TaskValidationError
+from .shortening import short
 
 MAX_BYTES = 256
 """The longest user id or task id, in bytes of UTF-8."""
@@ -64,16 +66,37 @@ def new_nonce() -> str:
     return f"{_source.prefix}{_source.next():x}"
 
 
+def check_ids(values: object, what: str) -> list[str]:
+    """Return ids, each once; raise `TaskValidationError` if this is no list of them."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        kind = "the string " if isinstance(values, str) else ""
+        raise TaskValidationError(f"expected a list of {what}, got {kind}{short(values)}")
+    return list(dict.fromkeys(check_id(value, f"each of the {what}") for value in values))
+
+
+def check_text(value: object, what: str) -> str:
+    """Return a text that the server can keep; raise `TaskValidationError` for anything else."""
+    if not isinstance(value, str):
+        raise TaskValidationError(f"{what} must be a string, got {short(value)}")
+    check_encodable(value, what)
+    return value
+
+
+def check_encodable(value: str, what: str) -> int:
+    """Return the bytes that a text takes; raise `TaskValidationError` if it has no UTF-8, as half of a surrogate pair."""
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError as error:
+        raise TaskValidationError(f"{what} must be encodable as UTF-8, got {short(value)}") from error
+
+
 def check_id(value: object, what: str) -> str:
     """Return ``value`` if it can name a user or a task, else raise `TaskValidationError`."""
     if not isinstance(value, str):
         raise TaskValidationError(
-            f"{what} must be a non-empty string of at most {MAX_BYTES} bytes, got {type(value).__name__} {value!r}"
+            f"{what} must be a non-empty string of at most {MAX_BYTES} bytes, got {type(value).__name__} {short(value)}"
         )
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as error:
-        raise TaskValidationError(f"{what} must be encodable as UTF-8, got {value!r}") from error
+    size = check_encodable(value, what)
     if not 0 < size <= MAX_BYTES:
         raise TaskValidationError(f"{what} must be a non-empty string of at most {MAX_BYTES} bytes, got {size} bytes")
     return value

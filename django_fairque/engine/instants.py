@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cronsim import CronSim, CronSimError
 
 from .errors import TaskValidationError
+from .shortening import short
 from .units import to_us
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 LEAST_INTERVAL = 1.0
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
 """Seconds before a moment in which to look for the last instant before it: the first that has one ends the search."""
+
+
+LONGEST_ZONE = 100
+"""Characters of a time zone's name; the longest known one has 32."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +44,15 @@ class Timing:
         """Raises `TaskValidationError` for what can't be understood, and for a cron expression that never fires."""
         if (cron is None) == (every is None):
             raise TaskValidationError("a schedule needs either cron or every: give one of the two")
-        if every is not None and not (isinstance(every, (int, float)) and LEAST_INTERVAL <= every <= 10 * 366 * 86_400):
-            raise TaskValidationError(f"every must be a number of seconds from 1 to ten years, got {every!r}")
+        is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
+        if every is not None and not (is_number and LEAST_INTERVAL <= every <= 10 * 366 * 86_400):
+            raise TaskValidationError(f"every must be a number of seconds from 1 to ten years, got {short(every)}")
         if cron is not None and not isinstance(cron, str):
-            raise TaskValidationError(f"cron must be a string of five fields such as '0 4 * * *', got {cron!r:.80}")
+            raise TaskValidationError(f"cron must be a string of five fields such as '0 4 * * *', got {short(cron)}")
         timing = cls(cron, None if every is None else float(every), zone, start)
         find_zone(zone)
         if cron is not None and timing.following(start) is None:
-            raise TaskValidationError(f"the cron expression {cron!r} never fires: no such moment within 50 years")
+            raise TaskValidationError(f"the cron expression {short(cron)} never fires: no such moment within 50 years")
         return timing
 
     def following(self, moment: float) -> float | None:
@@ -81,11 +87,11 @@ class Timing:
         except CronSimError as error:
             if _is_of_no_month(self.cron or ""):
                 raise TaskValidationError(
-                    f"the cron expression {self.cron!r} never fires: no month it names has such a day"
+                    f"the cron expression {short(self.cron)} never fires: no month it names has such a day"
                 ) from None
             raise TaskValidationError(
-                f"the cron expression {self.cron!r} can't be understood: {error}; expected five fields, minute hour "
-                f"day-of-month month day-of-week, such as '*/5 * * * *'"
+                f"the cron expression {short(self.cron)} can't be understood: {str(error)[:200]}; expected five fields, minute "
+                f"hour day-of-month month day-of-week, such as '*/5 * * * *'"
             ) from None
 
 
@@ -103,12 +109,14 @@ def _is_of_no_month(cron: str) -> bool:
 def find_zone(name: str) -> zoneinfo.ZoneInfo:
     """The time zone of that name; `TaskValidationError` with the nearest known one."""
     try:
-        return zoneinfo.ZoneInfo(name)
+        if isinstance(name, str) and len(name) <= LONGEST_ZONE:
+            return zoneinfo.ZoneInfo(name)
+        known = zoneinfo.available_timezones()
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
         known = zoneinfo.available_timezones()
     if not known:
-        raise TaskValidationError(f"no time zones are installed here, so {name!r} is not known; install tzdata")
+        raise TaskValidationError(f"no time zones are installed here, so {short(name)} is not known; install tzdata")
     by_case = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(str(name).lower(), by_case, n=1)
+    near = difflib.get_close_matches(name[:LONGEST_ZONE].lower(), by_case, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {by_case[near[0]]}?" if near else ", such as Europe/Berlin or UTC"
-    raise TaskValidationError(f"timezone must be the name of a time zone, got {name!r}{hint}")
+    raise TaskValidationError(f"timezone must be the name of a time zone, got {short(name)}{hint}")

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from . import task_hash
 from .edges import check_dependencies, check_runs
+from .errors import TaskSerializationError
 from .records import FailureType, TaskState
-from .rings import CHARGED, check_groups, check_rings, differs
+from .rings import CHARGED, check_groups, check_rings, check_weights, differs
 from .snapshot import Snapshot, Violation, name_of, take_snapshot
+from .units import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,10 +50,12 @@ def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     yield from _one_state_each(snapshot, prefix)
     yield from _queues_and_leases(snapshot, prefix)
     yield from _lanes(snapshot, prefix)
+    yield from _scheduled(snapshot, prefix)
     waiting = _waiting(snapshot)
     yield from _users(snapshot, prefix, waiting)
     yield from check_rings(snapshot, prefix, waiting)
     yield from check_groups(snapshot, prefix, waiting)
+    yield from check_weights(snapshot, prefix, waiting)
     yield from _held(snapshot, prefix)
     yield from _counters(snapshot, prefix)
     yield from _dead_letters(snapshot, prefix)
@@ -73,6 +78,8 @@ def _one_state_each(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             registries = ", ".join(sorted(at.get(task_id, []))) or "none"
             detail = f"state {state}, in the registry of: {registries}"
             yield Violation("one state", f"{prefix}task:{task_id}", detail, ("task", task_id, ""))
+        if state in known and (damage := _damage_of(task_id, record)) is not None:
+            yield Violation("record", f"{prefix}task:{task_id}", damage)
         if task_id not in snapshot.payloads:
             yield Violation("payload kept", f"{prefix}payload:{task_id}", "missing", ("task", task_id, ""))
     for task_id in at.keys() - snapshot.tasks.keys():
@@ -80,6 +87,14 @@ def _one_state_each(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         yield Violation(
             "one state", f"{prefix}state:{state}", f"member {task_id!r} has no task", ("index", state, task_id)
         )
+
+
+def _damage_of(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
+    try:
+        task_hash.read({"id": b"", **{name_of(field): value for field, value in record.items()}})
+    except TaskSerializationError as error:
+        return f"{error}; listings leave {task_id!r} out"
+    return None
 
 
 def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
@@ -133,6 +148,34 @@ def _lanes(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             yield Violation("queued once", f"{prefix}queue:user:{user}", detail, ("queue", user, task_id))
 
 
+def _scheduled(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
+    """A scheduled task stands among its user's at its moment, and its user among those that are looked at in time."""
+    moments = snapshot.states.get(TaskState.SCHEDULED.value, {})
+    real = {
+        (task_id, name_of(record.get(b"user", b"")))
+        for task_id, record in snapshot.tasks.items()
+        if record.get(b"state") == b"scheduled"
+    }
+    found = {(task_id, user) for user, members in snapshot.scheduled.items() for task_id in members}
+    for task_id, user in found - real:
+        key, detail = (
+            f"{prefix}queue:user:{user}:scheduled",
+            f"{task_id!r} is in it and not a scheduled task of the user",
+        )
+        yield Violation("scheduled once", key, detail, ("queue", user, task_id))
+    clock = number(snapshot.counters.get("stats", {}).get(b"clock"))
+    for task_id, user in real:
+        moment = snapshot.scheduled.get(user, {}).get(task_id)
+        looked_at = snapshot.registry("due").get(user)
+        repair = ("task", task_id, "")
+        if moment is None or moment != moments.get(task_id, moment):
+            detail = "scheduled, but not among its user's scheduled tasks at its moment"
+            yield Violation("scheduled once", f"{prefix}task:{task_id}", detail, repair)
+        elif looked_at is None or looked_at > max(clock, moment):
+            detail = f"scheduled, but its user {user!r} is not looked at in time"
+            yield Violation("scheduled once", f"{prefix}due", detail, repair)
+
+
 def _waiting(snapshot: Snapshot) -> dict[str, Counter[str]]:
     """What each user has, by the field of its record that counts it."""
     waiting: dict[str, Counter[str]] = {}
@@ -144,23 +187,28 @@ def _waiting(snapshot: Snapshot) -> dict[str, Counter[str]]:
         if field_name:
             counter = waiting.setdefault(user, Counter())
             counter[field_name] += 1
+            counter["bytes"] += int(float(record.get(b"size", 0)))
             if state == "started":
-                counter["expected"] += int(float(record.get(b"cost", 0)))
-                counter["begun"] += int(float(record.get(b"started", 0))) - EPOCH
+                counter["expected"] += int(number(record.get(b"cost")))
+                is_companion = record.get(b"companion") == b"1"
+                counter["companions"] += is_companion
+                counter["begun"] += 0 if is_companion else int(number(record.get(b"started"))) - EPOCH
     return waiting
 
 
 def _users(snapshot: Snapshot, prefix: str, waiting: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    counted = ("sched", "deferred", "run", *CHARGED, *(f"ready:{priority}" for priority in range(1, 7)))
+    counted = ("sched", "deferred", "run", "bytes", *CHARGED, *(f"ready:{priority}" for priority in range(1, 7)))
     for user in snapshot.users.keys() | waiting.keys():
         record = snapshot.users.get(user, {})
         real = waiting.get(user, Counter())
         key = f"{prefix}user:{user}"
         for field_name in counted:
-            says = int(float(record.get(field_name.encode(), 0)))
-            if differs(field_name, says, real[field_name]):
-                detail = f"{field_name} is {says}, there are {real[field_name]}"
-                yield Violation("user counts", key, detail, ("user", user, f"{field_name}:{real[field_name] - says}"))
+            recorded = int(number(record.get(field_name.encode())))
+            if differs(field_name, recorded, real[field_name]):
+                detail = f"{field_name} is {recorded}, there are {real[field_name]}"
+                yield Violation(
+                    "user counts", key, detail, ("user", user, f"{field_name}:{real[field_name] - recorded}")
+                )
         if (b"held" in record) != (user in snapshot.registry("throttled")):
             word = "held by its rate limit and the registry of held users disagree"
             yield Violation("throttled", key, word, ("place", user, ""))
@@ -169,11 +217,12 @@ def _users(snapshot: Snapshot, prefix: str, waiting: Mapping[str, Counter[str]])
 
 
 def _held(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
-    """A rate holds nobody for longer than one task's time: else a clock was wrong, or is not what it was."""
-    clock = float(snapshot.counters.get("stats", {}).get(b"clock", 0))
+    """A rate holds nobody for longer than one task's time and, after a change, its debt: else a clock was wrong."""
+    clock = number(snapshot.counters.get("stats", {}).get(b"clock"))
     for user, until in snapshot.registry("throttled").items():
-        gap = snapshot.users.get(user, {}).get(b"gap")
-        if gap is not None and until > clock + float(gap):
+        record = snapshot.users.get(user, {})
+        gap = record.get(b"gap")
+        if gap is not None and until > clock + number(gap) + number(record.get(b"debt")):
             word = "is held for longer than its rate asks for"
             yield Violation("throttled", f"{prefix}user:{user}", word, ("place", user, ""))
 
@@ -185,11 +234,11 @@ def _counters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             depth[b"depth:" + record.get(b"priority", b"")] += 1
     for priority in range(1, 7):
         name = f"depth:{priority}"
-        says = int(float(snapshot.counters.get("stats", {}).get(name.encode(), 0)))
-        if says != depth[name.encode()]:
+        recorded = int(number(snapshot.counters.get("stats", {}).get(name.encode())))
+        if recorded != depth[name.encode()]:
             real = depth[name.encode()]
-            mend = ("stat", name, str(real - says))
-            yield Violation("counters", f"{prefix}stats", f"{name} is {says}, there are {real}", mend)
+            repair = ("stat", name, str(real - recorded))
+            yield Violation("counters", f"{prefix}stats", f"{name} is {recorded}, there are {real}", repair)
 
 
 def _dead_letters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
@@ -199,10 +248,10 @@ def _dead_letters(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
             real[name_of(record.get(b"failure", b"failed"))] += 1
     for kind in FailureType:
         name = f"lying:{kind.value}"
-        says = int(float(snapshot.counters.get("stats", {}).get(name.encode(), 0)))
-        if says != real[kind.value]:
-            detail = f"{name} is {says}, there are {real[kind.value]}"
-            yield Violation("counters", f"{prefix}stats", detail, ("stat", name, str(real[kind.value] - says)))
+        recorded = int(number(snapshot.counters.get("stats", {}).get(name.encode())))
+        if recorded != real[kind.value]:
+            detail = f"{name} is {recorded}, there are {real[kind.value]}"
+            yield Violation("counters", f"{prefix}stats", detail, ("stat", name, str(real[kind.value] - recorded)))
 
 
 def _owners(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:

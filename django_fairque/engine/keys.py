@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 BASE = (
     *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
     *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
-    *("outbox", "mirrors", "groups", "grouped"),
+    *("outbox", "mirrors", "groups", "grouped", "due"),
 )
 """What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
 
@@ -78,6 +78,10 @@ class Keys:
     def critical(self, user_id: str) -> str:
         return f"{self._prefix}queue:user:{user_id}:critical"
 
+    def scheduled(self, user_id: str) -> str:
+        """The user's scheduled tasks."""
+        return f"{self._prefix}queue:user:{user_id}:scheduled"
+
     def state(self, state: str) -> str:
         return f"{self._prefix}state:{state}"
 
@@ -120,8 +124,8 @@ class Keys:
         """That the task came out of an outbox already."""
         return f"{self._prefix}delivered:{task_id}"
 
-    def unique(self, digest: str) -> str:
-        return f"{self._prefix}unique:{digest}"
+    def unique(self, user: str, key: str) -> str:
+        return f"{self._prefix}unique:{len(user.encode())}:{user}:{key}"
 
     def minute(self, minute: int) -> str:
         return f"{self._prefix}stats:{minute}"

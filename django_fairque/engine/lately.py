@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .histograms import Percentiles, percentiles
+from .units import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,13 +40,13 @@ def middle(bucket: int) -> float:
 def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
     """From a user's record, as of a moment in microseconds since the epoch."""
     hour, since = divmod(now_us, HOUR)
-    written = int(record.get(b"hour", 0))
+    written = int(number(record.get(b"hour")))
     busy, waits = 0.0, dict.fromkeys(range(BUCKETS), 0.0)
     for at, part in ((hour, 1.0), (hour - 1, 1 - since / HOUR)):
         if written - at in (0, 1):  # else an older hour stands at that place
-            busy += part * int(record.get(b"lately:%d" % (at % 2), 0)) / 1_000_000
+            busy += part * number(record.get(b"lately:%d" % (at % 2))) / 1_000_000
             for bucket in waits:
-                waits[bucket] += part * int(record.get(b"lately:%d:%d" % (at % 2, bucket), 0))
+                waits[bucket] += part * number(record.get(b"lately:%d:%d" % (at % 2, bucket)))
     return _of(busy, waits)
 
 

@@ -9,6 +9,7 @@ from . import payload as json_payload
 from .errors import TaskValidationError
 from .models import LEASE_FIELDS, Task
 from .sealing import opened
+from .shortening import short
 from .trace import NONE, Trace, restored
 from .units import seconds
 
@@ -96,6 +97,16 @@ class Lease:
         return restored(self._values[17]) if self._values[17] else NONE
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether it was running when its process died: workers run it alone, so that another death has one cause."""
+        return self._values[18] == b"1"
+
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether a task of its name and user exceeded its hard limit lately: workers run it alone."""
+        return self._values[18] == b"2"
+
+    @property
     def deadline(self) -> float:
         """Until when it was promised to start."""
         return seconds(self._values[15]) or 0.0
@@ -135,7 +146,7 @@ def check_lease(lease: Lease) -> Lease:
     """Raise `TaskValidationError` for what is none."""
     if not isinstance(lease, Lease):
         raise TaskValidationError(
-            f"expected a Lease, as pop() returns it, got {lease!r:.80}; pop() returns None when there is nothing to do"
+            f"expected a Lease, as pop() returns it, got {short(lease)}; pop() returns None when there is nothing to do"
         )
     return lease
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Union
 
 from .commands import MAX_BATCH, NEVER, Commands
 from .errors import StaleLeaseError, TaskValidationError
-from .ids import MAX_USERS, check_id, new_nonce
+from .ids import MAX_USERS, check_id, check_text, new_nonce
 from .lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from .outcomes import Outcome, Settled, backoff
+from .packing import pack
 from .records import TaskState
+from .several import check_batch
+from .shortening import short
 from .steps import Block, Call, Steps
 from .turns import NO_WINDOW, Standing, Window
-from .units import check_whole, duration, positive_us, to_us
+from .units import MAX_DURATION, check_whole, duration, positive_us, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +62,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Fetch:
-    """What a worker asks for: up to ``limit`` leases of ``lease`` seconds on tasks of these users."""
+    """What a worker asks for: leases of ``lease`` seconds on tasks of these users, in up to ``limit`` turns."""
 
     limit: int = 0
     worker: str = ""
@@ -69,17 +72,19 @@ class Fetch:
     woken: bool = False
     window: Window = NO_WINDOW
     """Of one of several shards: how it is placed among them."""
+    batches: Mapping[str, int] = field(default_factory=dict)
+    """By the name of a task of which the worker runs many in one call: how many. Such a turn gives all that are waiting."""
 
     def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
         """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
-        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or not 0 <= self.limit <= MAX_BATCH:
-            raise ValueError(f"a batch has 1 to {MAX_BATCH} tasks, got {self.limit!r}")
+        check_batch(self.limit)
         if self.limit or self.worker:
             check_id(self.worker, "worker")
         length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
         woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
-        return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists]
+        sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
+        return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists, *sizes]
 
     def standings(self, text: bytes, count: int) -> tuple[Standing, ...]:
         """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
@@ -108,10 +113,10 @@ def _user_list(users: Users, what: str) -> list[Any]:
         return ["*"]
     if isinstance(users, str):
         raise TaskValidationError(
-            f"{what} must be '*' or a sequence of user ids, got the string {users!r}; did you mean [{users!r}]?"
+            f"{what} must be '*' or a sequence of user ids, got the string {short(users)}; did you mean [{short(users)}]?"
         )
     if not isinstance(users, Iterable):
-        raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {users!r:.80}")
+        raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
     # Once each: whoever stood in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
     if len(names) > MAX_USERS:
@@ -129,8 +134,6 @@ def settle(
     commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None, *, has_waited: bool = False
 ) -> Steps[Settled]:
     """``has_waited``: the call was sent before there was anything for it, and its worker may have left since (`wait`)."""
-    if len(outcomes) > MAX_BATCH:
-        raise ValueError(f"at most {MAX_BATCH} outcomes are settled in one call, got {len(outcomes)}")
     args: list[Any] = [len(outcomes)]
     for outcome in outcomes:
         args += outcome.to_lua_args(commands.config)
@@ -236,20 +239,58 @@ def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
 
 def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:
     if wish not in WISHES:
-        raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {wish!r}")
+        raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {short(wish)}")
     told = yield commands.call("tell", [wish], now, worker=check_id(worker, "worker"))
     return bool(told)
 
 
 def release_worker(
-    commands: Commands, worker: str, crashed: Iterable[int], reason: str, forget: bool, now: float | None
+    commands: Commands,
+    worker: str,
+    crashed: Iterable[int],
+    reason: str,
+    forget: bool,
+    now: float | None,
+    begun: Iterable[int] = (),
 ) -> Steps[int]:
     check_id(worker, "worker")
     tokens = [check_whole(token, "crashed: a token", 1) for token in crashed]
+    others = [check_whole(token, "begun: a token", 1) for token in begun]
     total = 0
     while True:
-        args = [worker, reason, int(forget), commands.config.sweep_batch_size, len(tokens), *tokens]
+        args = [
+            worker,
+            check_text(reason, "reason"),
+            int(forget),
+            commands.config.sweep_batch_size,
+            len(tokens),
+            *tokens,
+        ]
+        args += [len(others), *others]
         reply = yield commands.call("release_worker", args, now, worker=worker, leases=worker, revoked=worker)
+        total += int(reply[0])
+        if not int(reply[1]):
+            return total
+
+
+def take_over(
+    commands: Commands, key: LeaseKey, worker: str, lease: float | None, now: float | None
+) -> Steps[Lease | None]:
+    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
+    task_id, token = check_id(key.task_id, "task_id"), check_whole(key.token, "a token", 1)
+    reply = yield commands.call("take_over", [task_id, token, check_id(worker, "worker"), length], now, leases=worker)
+    return next(iter(_leases(commands, reply, 1, worker)), None)
+
+
+def reconcile_worker(
+    commands: Commands, worker: str, held: Iterable[int], reason: str, now: float | None
+) -> Steps[int]:
+    check_id(worker, "worker")
+    tokens = [check_whole(token, "held: a token", 1) for token in held]
+    total = 0
+    while True:
+        args = [worker, reason, commands.config.sweep_batch_size, len(tokens), *tokens]
+        reply = yield commands.call("reconcile", args, now, reply=new_nonce(), leases=worker)
         total += int(reply[0])
         if not int(reply[1]):
             return total
@@ -262,6 +303,7 @@ def wait_for_work(commands: Commands, timeout: float) -> Steps[bool]:
 
 def wake(commands: Commands, timeout: float) -> Block:
     """The wait for the marker that there is work."""
-    if not timeout > 0:
-        raise TaskValidationError(f"timeout must be a positive number of seconds, got {timeout!r}")
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not (is_number and 0 < timeout <= MAX_DURATION):
+        raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
     return Block(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)

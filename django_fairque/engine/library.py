@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FRAME = """#!lua name={name}
 local KEYS, ARGV, P, K
-local frame, each_call = {{}}, nil
+local frame, each_call = {{ calls = 0, seen = 0, since = 0 }}, nil
 do
 
 local path, marks = {{}}, {{}} -- what is run at each call of the commands written here; how much of it, outside of each branch
@@ -32,6 +32,7 @@ function frame.command(name, flags, read_keys, main)
     function_name = name,
     callback = function(keys, args)
       KEYS, ARGV, K = keys, args, named
+      frame.calls = frame.calls + 1
       read_keys()
       for i = 1, #inits do inits[i]() end
       return main()
@@ -40,9 +41,23 @@ function frame.command(name, flags, read_keys, main)
   }}
 end
 
+redis.register_function{{
+  function_name = '{idle}',
+  callback = function(_, args)
+    local now = tonumber(args[1] or redis.call('TIME')[1])
+    if frame.since == 0 or frame.calls ~= frame.seen then frame.seen, frame.since = frame.calls, now end
+    return now - frame.since
+  end,
+  flags = {{ 'no-writes' }},
+}}
+
 end
 {tree}
 """
+
+IDLE = "{name}_idle"
+"""The name of a library's function that returns for how many seconds none of the others was called, as far as it knows: it
+compares with the last time it was asked. A test gives it the time, in seconds since the epoch."""
 
 _COMMAND = """frame.command({name!r}, {{ {flags} }}, function()
   {read_keys}
@@ -91,4 +106,4 @@ def assemble(name: str, commands: Iterable[Command], includes: Mapping[str, str]
         for include in command.includes:
             branch = branch.behind.setdefault(include, _Branch())
         branch.commands.append(command)
-    return _FRAME.format(name=name, tree="\n".join(root.lines(includes)))
+    return _FRAME.format(name=name, idle=IDLE.format(name=name), tree="\n".join(root.lines(includes)))

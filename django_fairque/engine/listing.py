@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
@@ -11,8 +12,9 @@ from .ids import check_id
 from .lookup import get_tasks
 from .priority import Priority
 from .records import TaskState
-from .steps import Read, Steps
-from .units import check_whole
+from .shortening import short
+from .steps import Read, Steps, read_sound
+from .units import check_whole, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,6 +84,10 @@ class Sizes:
         return self.ready + self.scheduled + self.deferred + self.running
 
 
+UNKNOWN_TASKS = "unknown_tasks"
+"""The field of a worker's record with a JSON list of names; absent when there are none."""
+
+
 @dataclass(frozen=True)
 class WorkerRecord:
     """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time.
@@ -94,6 +100,15 @@ class WorkerRecord:
     leases: int
     info: dict[str, str]
     wish: str = ""
+
+    @property
+    def unknown_tasks(self) -> list[str]:
+        """Names of which it was handed tasks lately that it can't run, as no function is registered for them there."""
+        try:
+            names = json.loads(self.info.get(UNKNOWN_TASKS, "[]"))
+        except ValueError:
+            return []
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def tasks(
@@ -147,24 +162,24 @@ def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Ste
 def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
     if not user_ids:
         return {}
-    reply = yield Read([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
+    reply = yield from read_sound([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
     return {user: sizes(record) for user, record in zip(user_ids, reply, strict=True)}
 
 
 def sizes(record: Mapping[bytes, bytes]) -> Sizes:
     """A user's record read as sizes."""
 
-    def number(field: str) -> int:
-        return int(float(record.get(field.encode(), 0)))
+    def whole(field: str) -> int:
+        return int(number(record.get(field.encode())))
 
-    ready = {priority.name: number(f"ready:{priority.value}") for priority in Priority}
+    ready = {priority.name: whole(f"ready:{priority.value}") for priority in Priority}
     return Sizes(
         critical=ready[Priority.CRITICAL.name],
         normal=sum(ready.values()) - ready[Priority.CRITICAL.name],
         by_priority=ready,
-        scheduled=number("sched"),
-        deferred=number("deferred"),
-        running=number("run"),
+        scheduled=whole("sched"),
+        deferred=whole("deferred"),
+        running=whole("run"),
     )
 
 
@@ -201,4 +216,4 @@ def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
 
 def wrong_cursor(cursor: object) -> TaskValidationError:
     """What is said of a cursor that no page returned."""
-    return TaskValidationError(f"cursor must be one that an earlier page returned, got {cursor!r:.300}")
+    return TaskValidationError(f"cursor must be one that an earlier page returned, got {short(cursor, 300)}")

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import payload as json_payload
-from .errors import StaleLeaseError, TaskValidationError
-from .ids import check_id, new_nonce
+from .errors import StaleLeaseError, TaskSerializationError, TaskValidationError
+from .ids import check_id, check_ids, check_text, new_nonce
 from .models import Task
 from .packing import unpack
 from .priority import Priority
 from .records import Attempt, TaskState
-from .steps import Read
-from .units import seconds
+from .shortening import short
+from .steps import Read, read_sound
+from .units import now_us, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,7 @@ def cancel(commands: Commands, task_id: str, reason: str, now: float | None) -> 
 
 def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[list[int]]:
     """0 unknown, 1 canceled, 2 ended before: one for each of at most 1000 ids."""
+    check_text(reason, "reason")
     reply = yield commands.call("cancel", [reason, len(task_ids), *task_ids], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
 
@@ -92,30 +94,39 @@ def _hasten(commands: Commands, task_ids: Sequence[str], state: TaskState, now: 
 
 def checked_ids(task_ids: Sequence[str]) -> list[str]:
     """Each once."""
-    if isinstance(task_ids, str):
-        raise TaskValidationError(f"expected a list of task ids, got the string {task_ids!r:.80}")
-    return [check_id(task_id, "a task id") for task_id in dict.fromkeys(task_ids)]
+    return check_ids(task_ids, "task ids")
 
 
 def get_task(commands: Commands, task_id: str) -> Steps[Task]:
-    (task,) = yield from get_tasks(commands, [check_id(task_id, "task_id")])
-    if task is None:
+    record, payload = yield Read(_reads_of(commands, [check_id(task_id, "task_id")]))
+    if not record:
         raise commands.unknown(task_id)
-    return task
+    return _task(commands, task_id, record, payload)
 
 
 def get_tasks(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Task | None]]:
-    """The tasks of these ids, None for each that is not known."""
+    """The tasks of these ids, None for each that is not known, or whose record can't be read."""
     if not task_ids:
         return []
-    reads: list[tuple[Any, ...]] = [("HGETALL", commands.keys.task(task_id)) for task_id in task_ids]
-    reads += [("GET", commands.keys.payload(task_id)) for task_id in task_ids]
-    reply = yield Read(reads)
+    reply = yield from read_sound(_reads_of(commands, task_ids))
     records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
     return [
-        _task(commands, task_id, record, payload) if record else None
+        _sound_task(commands, task_id, record, payload)
         for task_id, record, payload in zip(task_ids, records, payloads, strict=True)
     ]
+
+
+def _reads_of(commands: Commands, task_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    reads: list[tuple[Any, ...]] = [("HGETALL", commands.keys.task(task_id)) for task_id in task_ids]
+    return reads + [("GET", commands.keys.payload(task_id)) for task_id in task_ids]
+
+
+def _sound_task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes | None) -> Task | None:
+    """One damaged record leaves the others of a page readable; the checker names it."""
+    try:
+        return _task(commands, task_id, record, payload) if record else None
+    except TaskSerializationError:
+        return None
 
 
 def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes | None) -> Task:
@@ -130,7 +141,7 @@ def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], paylo
 def server_time(now: float | None) -> Steps[float]:
     """The engine's moment in seconds since the epoch: the server's clock, unless the caller says otherwise."""
     if now is not None:
-        return now
+        return now_us(now) / 1_000_000
     (clock,) = yield Read([("TIME",)])
     return int(clock[0]) + int(clock[1]) / 1_000_000
 
@@ -145,9 +156,9 @@ def set_progress(
 ) -> Steps[None]:
     for value, what in ((current, "current"), (total, "total")):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TaskValidationError(f"{what} of a task's progress must be a number, got {value!r:.80}")
+            raise TaskValidationError(f"{what} of a task's progress must be a number, got {short(value)}")
     if not isinstance(message, str):
-        raise TaskValidationError(f"the message of a task's progress must be a string, got {message!r:.80}")
+        raise TaskValidationError(f"the message of a task's progress must be a string, got {short(message)}")
     body = json_payload.dumps([current, total, message], limit=4096, what="progress")
     recorded = yield commands.call("progress", [lease.task_id, lease.token, body], now)
     if not recorded:

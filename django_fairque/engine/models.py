@@ -18,10 +18,11 @@ from . import task_hash
 from . import trace as traces
 from .errors import TaskSerializationError, TaskValidationError
 from .form import Form
-from .ids import check_id, new_task_id
+from .ids import check_encodable, check_id, new_task_id
 from .priority import Priority
 from .records import TaskState
 from .sealing import opened
+from .shortening import short
 from .units import duration, moment, positive_us, retry_delay, rounded
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ POLICIES: tuple[Policy, ...] = ("wait", "cancel", "run")
 LEASE_FIELDS = (
     *("id", "token", "deliveries", "lease", "payload", "user", "name", "priority", "created", "ready"),
     *("retries", "max_retries", "timeout", "due", "expires", "deadline", "run"),
-    "trace",
+    *("trace", "suspect"),
 )
 """What a pop returns for each task, in this order; all of it bytes, an absent value empty."""
 
@@ -81,11 +82,13 @@ class Task(BaseModel):
     unique_key: str = ""
     unique_for: float | None = None
     debounce: float | None = None
+    debounce_max_wait: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
     result: Any = None
     worker: str = ""
     delivery: int = 0
+    given_back: int = 0
     depends_on: tuple[str, ...] = ()
     on_dependency_failure: Policy = "wait"
     run_id: str = ""
@@ -114,6 +117,7 @@ class Task(BaseModel):
         unique_key: str = "",
         unique_for: float | timedelta | None = None,
         debounce: float | timedelta | None = None,
+        debounce_max_wait: float | timedelta | None = None,
         depends_on: Iterable[str] = (),
         on_dependency_failure: Policy = "wait",
         run_id: str = "",
@@ -127,15 +131,18 @@ class Task(BaseModel):
             user_id: who must be treated fairly; a non-empty string of at most 256 bytes.
             payload: any JSON value; see `django_fairque.engine.payload`.
             task_id: an idempotency key: while a task of this id has not ended, pushing it again is a duplicate;
-                afterwards it takes the ended one's place, also that of a dead letter.
+                afterwards it takes the ended one's place, also that of a dead letter. An id that belongs to a task of
+                another user is refused (`TaskIdConflictError`).
             name: the kind of work, for run-time estimates and statistics; at most 200 characters.
             execute_after: not before this moment.
             expires_at: if not started by this moment it becomes a dead letter of type ``expired``.
             sla: seconds within which it is promised to start, instead of its priority's.
             timeout: seconds it may run, instead of its queue's ``default_task_timeout`` or the worker's limit.
-            unique_key, unique_for: within ``unique_for`` seconds of a push the same key is a duplicate.
-            debounce: wait this many seconds; the same key pushed meanwhile replaces the payload and starts the
-                wait again.
+            unique_key, unique_for: within ``unique_for`` seconds of a push the same key of the same user is a duplicate.
+            debounce: wait this many seconds; the same key pushed meanwhile for the same user replaces the payload and starts
+                the wait again.
+            debounce_max_wait: seconds after the first push at which the wait ends at the latest; ten times ``debounce`` by
+                default.
             depends_on: ids of tasks that must have finished before; known to the queue, or pushed in the same call.
             on_dependency_failure: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
                 finishes, ``"cancel"`` this task, or ``"run"`` it anyhow. One that is canceled or given up cancels this
@@ -148,21 +155,25 @@ class Task(BaseModel):
         """
         level = Priority.from_int(priority)
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
-            raise TaskValidationError(f"max_retries must be an integer from 0 to 1000, got {max_retries!r}")
+            raise TaskValidationError(f"max_retries must be an integer from 0 to 1000, got {short(max_retries)}")
         if not isinstance(name, str) or len(name) > MAX_NAME:
-            raise TaskValidationError(f"name must be a string of at most {MAX_NAME} characters, got {name!r:.80}")
+            raise TaskValidationError(f"name must be a string of at most {MAX_NAME} characters, got {short(name)}")
+        if not name.isascii():
+            check_encodable(name, "name")
         if (unique_for is not None or debounce is not None) and not unique_key:
             raise TaskValidationError("unique_for and debounce need a unique_key: what makes two tasks the same?")
         if unique_for is not None and debounce is not None:
             raise TaskValidationError(
                 "unique_for keeps the first task and debounce the last one: give only one of them"
             )
+        if debounce_max_wait is not None and debounce is None:
+            raise TaskValidationError("debounce_max_wait needs debounce: it says for how long that may go on")
         if unique_key:
             check_id(unique_key, "unique_key")
         trace = _trace(traceparent, tracestate) if traceparent or tracestate else traces.NONE
-        if on_dependency_failure not in POLICIES:
+        if not isinstance(on_dependency_failure, str) or on_dependency_failure not in POLICIES:
             raise TaskValidationError(
-                f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {on_dependency_failure!r:.80}"
+                f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {short(on_dependency_failure)}"
             )
         check_id(user_id, "user_id")
         fields = _DEFAULTS.copy()  # and one by one what is given: a display of all of them takes twice as long
@@ -180,6 +191,12 @@ class Task(BaseModel):
         fields["unique_key"] = unique_key
         fields["unique_for"] = None if unique_for is None else duration(unique_for, "unique_for")
         fields["debounce"] = None if debounce is None else duration(debounce, "debounce")
+        longest = None if debounce_max_wait is None else duration(debounce_max_wait, "debounce_max_wait")
+        if longest is not None and longest < fields["debounce"]:
+            raise TaskValidationError(
+                f"debounce_max_wait must be at least debounce ({fields['debounce']:g} s), got {longest:g} s"
+            )
+        fields["debounce_max_wait"] = longest
         fields["depends_on"] = _dependencies(depends_on) if depends_on else ()
         fields["on_dependency_failure"] = on_dependency_failure
         fields["run_id"] = check_id(run_id, "run_id") if run_id else ""
@@ -267,8 +284,11 @@ class Task(BaseModel):
         return Form._make((*_in_form(self.__dict__), _private(self)["_chosen"]))
 
     def to_lua_args(self) -> list[Any]:
-        """What ``push.lua`` takes of a task that is pushed alone, in its order: the task (without a seal), then its form."""
-        return [self.task_id, self.user_id, self.payload_bytes, 1, self.form.packed()]
+        """What ``push.lua`` takes of a task that is pushed alone, in its order: the task (without a seal), then its form.
+
+        `from_lua_result` makes an equal task of it.
+        """
+        return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.form.packed()], self)
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
         """The fields as the task's hash holds them, with the payload and whatever else a push says beside.
@@ -295,9 +315,45 @@ class Task(BaseModel):
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
-        """Build a task from the `LEASE_FIELDS` of a pop's reply."""
-        fields = {name: value for name, value in zip(LEASE_FIELDS, values, strict=True) if value != b""}
+        """Build a task from the `LEASE_FIELDS` of a pop's reply, or from what `to_lua_args` returned.
+
+        A plain list of the latter says nothing of dependencies, run and trace, and the task counts as created now.
+
+        Raises:
+            TaskSerializationError: The values are neither of the two.
+        """
+        try:
+            if len(values) == len(PushArguments.FIELDS):
+                return cls._from_push_arguments(values)
+            fields = {name: value for name, value in zip(LEASE_FIELDS, values, strict=True) if value != b""}
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise TaskSerializationError(
+                f"expected the {len(LEASE_FIELDS)} values of a lease, or what to_lua_args() returned, got {short(values)}"
+            ) from error
         return cls.from_redis_dict({**fields, "state": TaskState.STARTED.value})
+
+    @classmethod
+    def _from_push_arguments(cls, values: Sequence[Any]) -> Task:
+        task_id, user_id, raw, _count, packed = values
+        form = Form.unpacked(packed)
+        fields = {**_DEFAULTS, "task_id": task_id, "user_id": user_id, "created_at": rounded(time.time())}
+        fields.update({name: value for name, value in form._asdict().items() if name in cls.model_fields})
+        fields["priority"] = Priority(form.priority)
+        fields["payload"] = json_payload.loads(raw)
+        if isinstance(values, PushArguments):
+            fields.update(values.others)
+        return cls._made(fields, raw, is_chosen=form.is_chosen)
+
+
+class PushArguments(list[Any]):
+    """The arguments with which a task is pushed, and the task's fields that the arguments don't contain."""
+
+    FIELDS = ("task_id", "user_id", "payload", "count", "form")
+
+    def __init__(self, values: Iterable[Any], task: Task) -> None:
+        super().__init__(values)
+        held = {"task_id", "user_id", "payload", *Form._fields}
+        self.others = {name: value for name, value in task.__dict__.items() if name not in held}
 
 
 _ALL = set(Task.model_fields)
@@ -315,7 +371,7 @@ def check_task(task: Task) -> Task:
     """Raise `TaskValidationError` for what is none."""
     if not isinstance(task, Task):
         raise TaskValidationError(
-            f"only a Task can be pushed, got {type(task).__name__} {task!r:.80}; make one with Task.create(), or enqueue "
+            f"only a Task can be pushed, got {type(task).__name__} {short(task)}; make one with Task.create(), or enqueue "
             "a function that is declared with @task"
         )
     return task
@@ -324,7 +380,7 @@ def check_task(task: Task) -> Task:
 def check_tasks(tasks: Iterable[Task]) -> list[Task]:
     """These tasks; raise `TaskValidationError` if one is none."""
     if not isinstance(tasks, Iterable) or isinstance(tasks, (str, bytes)):
-        raise TaskValidationError(f"expected a sequence of tasks, got {type(tasks).__name__} {tasks!r:.80}")
+        raise TaskValidationError(f"expected a sequence of tasks, got {type(tasks).__name__} {short(tasks)}")
     found = list(tasks)
     if set(map(type, found)) - {Task}:  # once for all: pushes are large
         for task in found:
@@ -336,7 +392,7 @@ def _trace(parent: object, state: object) -> Trace:
     found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NONE
     if not found.parent:
         raise TaskValidationError(
-            f"traceparent must be 00-<32 hexadecimal digits>-<16>-<2> as W3C Trace Context says, got {parent!r:.100}; "
+            f"traceparent must be 00-<32 hexadecimal digits>-<16>-<2> as W3C Trace Context says, got {short(parent)}; "
             "leave it out when there is no trace"
         )
     return found
@@ -344,7 +400,7 @@ def _trace(parent: object, state: object) -> Trace:
 
 def _dependencies(ids: Iterable[str]) -> tuple[str, ...]:
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-        raise TaskValidationError(f"depends_on must be a sequence of task ids, got {type(ids).__name__} {ids!r:.80}")
+        raise TaskValidationError(f"depends_on must be a sequence of task ids, got {type(ids).__name__} {short(ids)}")
     found = tuple(dict.fromkeys(check_id(task_id, "a task id in depends_on") for task_id in ids))
     if len(found) > MAX_DEPENDENCIES:
         raise TaskValidationError(f"a task may depend on at most {MAX_DEPENDENCIES:,} others, got {len(found):,}")

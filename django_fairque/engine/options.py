@@ -7,6 +7,7 @@ A section is checked when it is made. All its mistakes are found at once and rai
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from .errors import ConfigurationError
 from .payload import HARD_LIMIT
 from .priority import Priority
+from .shortening import short
 from .units import MAX_DURATION
 
 if TYPE_CHECKING:
@@ -50,7 +52,17 @@ DEFAULT_STARVATION = {"VERY_LOW": 86400.0, "LOW": 86400.0, "NORMAL": 14400.0}
 """Seconds of waiting after which a task of the class moves up: VERY_LOW and LOW to NORMAL, NORMAL to HIGH."""
 STARVING = tuple(DEFAULT_STARVATION)
 
+LONGEST_SWEEP_INTERVAL = 5.0
+"""Seconds. Only sweeps notice alerts, new schedules and messages between shards."""
+
 LONGEST_SHOWN = 80
+
+REPLIES_RECORDED = 120
+"""Seconds for which the server records replies at most, so that a repeated call gets the first one."""
+LONGEST_REPEATING = 60
+"""The most seconds for which a call may be repeated. The rest of `REPLIES_RECORDED` is for a repetition that is on its way."""
+
+logger = logging.getLogger("django_fairque.conf")
 
 PROBLEM = "fairque_problem"
 """The error type of a validator whose message is the whole explanation, with what was expected and what came."""
@@ -117,7 +129,7 @@ def shown(value: object) -> str:
         text = re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", value))
         return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")
     if value is None or isinstance(value, (bool, int, float)):
-        return repr(value)
+        return short(value)
     kind = "mapping" if isinstance(value, Mapping) else type(value).__name__
     return f"a {kind} of {len(value)}" if isinstance(value, (Mapping, Sequence)) else f"a {kind}"
 
@@ -129,6 +141,24 @@ class Options(BaseModel):
 
     absent: ClassVar[Mapping[str, str]] = {}
     """Names that are no options on purpose, each with what to do instead."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Earlier names of options, which are still accepted, each with the current name."""
+
+    @classmethod
+    def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace earlier names of options by the current ones.
+
+        Raises:
+            InvalidOptionsError: An option is given by both names.
+        """
+        made: dict[str, Any] = {}
+        for name, value in options.items():
+            current = cls.renamed.get(name, name)
+            if current in made:
+                text = f"expected once; got it by its earlier name as well ({', '.join(_earlier(cls, current))})"
+                raise InvalidOptionsError([Mistake("conflict", (current,), text)])
+            made[current] = value
+        return made
 
     def contradictions(self) -> Iterator[Mistake]:
         """What is wrong between fields that are right one by one; ``path`` begins with the field's name."""
@@ -138,7 +168,9 @@ class Options(BaseModel):
     @classmethod
     def _explain(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            section = handler(data)
+            section = handler(cls.with_current_names(data) if cls.renamed and isinstance(data, Mapping) else data)
+        except InvalidOptionsError as error:
+            mistakes = list(error.mistakes)
         except ValidationError as error:
             mistakes = [_mistake(cls, details) for details in error.errors(include_url=False)]
         else:
@@ -147,6 +179,10 @@ class Options(BaseModel):
                 return section
         # Not inside the except block: pydantic's error holds the input, and with it the secrets.
         raise InvalidOptionsError(replace(m, key=".".join((cls.__name__, *m.path))) for m in mistakes)
+
+
+def _earlier(kind: type[Options], current: str) -> list[str]:
+    return [earlier for earlier, name in kind.renamed.items() if name == current]
 
 
 def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
@@ -227,6 +263,7 @@ class QueueConfig(Options):
             "each minute are kept"
         ),
     }
+    renamed: ClassVar[Mapping[str, str]] = {"queue_cleanup_interval": "sweep_interval"}
 
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
@@ -245,6 +282,9 @@ class QueueConfig(Options):
     max_deliveries: Whole = whole(5, least=1, most=1000)
     max_backlog: Whole = Field(
         default=0, ge=0, le=10**12, description="a whole number of tasks per user, at least 0 (0: no limit)"
+    )
+    max_backlog_bytes: Whole = Field(
+        default=0, ge=0, le=10**15, description="a whole number of bytes per user, at least 0 (0: no limit)"
     )
     result_ttl: Number = seconds(86400, least=60)
     failed_ttl: Number = seconds(604800, least=60)
@@ -265,8 +305,24 @@ class QueueConfig(Options):
     replicas_to_confirm: Whole = whole(0, least=0, most=10)
     replication_timeout: Number = seconds(1)
     sweep_batch_size: Whole = whole(100, least=1, most=1000)
-    queue_cleanup_interval: Number = seconds(1)
+    sweep_interval: Number = seconds(1)
     stats_minutes_ttl: Number = seconds(90000, least=60)
+
+    @property
+    def queue_cleanup_interval(self) -> float:
+        """The earlier name of `sweep_interval`."""
+        return self.sweep_interval
+
+    @field_validator("sweep_interval")
+    @classmethod
+    def _bound_sweep_interval(cls, value: float) -> float:
+        if value > LONGEST_SWEEP_INTERVAL:
+            logger.warning(
+                "sweep_interval is reduced from %g to %g seconds, the largest value: alerts and new schedules are noticed "
+                "by sweeps",
+                *(value, LONGEST_SWEEP_INTERVAL),
+            )
+        return min(value, LONGEST_SWEEP_INTERVAL)
 
     @field_validator("sla", mode="before")
     @classmethod
@@ -283,6 +339,13 @@ class QueueConfig(Options):
         return {**DEFAULT_STARVATION, **{str(name).upper(): duration for name, duration in value.items()}}
 
     def contradictions(self) -> Iterator[Mistake]:
+        if self.pipeline_timeout > LONGEST_REPEATING:
+            yield Mistake(
+                "value",
+                ("pipeline_timeout",),
+                f"expected at most {LONGEST_REPEATING} seconds; got {self.pipeline_timeout:g}: replies are recorded for "
+                f"{REPLIES_RECORDED} seconds, and a call that is repeated later than that would be carried out twice",
+            )
         for name in self.starvation.keys() - DEFAULT_STARVATION.keys():
             yield Mistake(
                 "value", ("starvation", name), "expected one of VERY_LOW, LOW, NORMAL: higher ones don't starve"

@@ -28,8 +28,8 @@ class Line(Protocol):
     def turn(self, index: int) -> float: ...
     def window(self, index: int, others: Iterable[int]) -> Window: ...
     def seen(self, index: int, place: float | None) -> None: ...
-    def looked(self, index: int, place: float | None) -> None: ...
-    def served(self, index: int, virtual_time: float, place: float | None, count: float) -> None: ...
+    def looked(self, index: int, place: float | None, *, is_first: bool) -> None: ...
+    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None: ...
 
 
 class ListTurns:
@@ -61,16 +61,17 @@ class ListTurns:
             self._reached[index] = max(self._reached[index], self._virtual_time)
         self._has[index] = is_there
 
-    def looked(self, index: int, place: float | None) -> None:
-        """Somebody is in the shard's ring, of the list or not, or nobody is."""
-        self.seen(index, place if index in self._homes else None)
+    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
+        """Somebody is in the shard's ring, of the list or not. Later looks know no more of it than replies have said since."""
+        if is_first or place is None:
+            self.seen(index, place if index in self._homes else None)
 
-    def served(self, index: int, virtual_time: float, place: float | None, count: float) -> None:  # noqa: ARG002 - a list has none
-        """It gave each of those of it who are there ``count`` microseconds of worker time, as expected."""
-        if count:
+    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None:  # noqa: ARG002 - a list has none
+        """It gave each of those of it who are there ``given`` microseconds of worker time, as expected."""
+        if given:
             self.seen(index, 0.0)
             self._virtual_time = max(self._virtual_time, self._reached[index])
-            self._reached[index] += count
+            self._reached[index] += given
         self.seen(index, place)
 
 
@@ -113,11 +114,10 @@ class Order:
         for line in self._lines:
             line.seen(index, place)
 
-    def looked(self, index: int, place: float | None, *, is_first: bool = True) -> None:
-        """Who is first in its ring was looked up. Of a list that says only the first time more than a reply has said since."""
+    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
+        """Who is first in its ring was looked up, for the first time for a request or again."""
         for line in self._lines:
-            if is_first or place is None or isinstance(line, Turns):
-                line.looked(index, place)
+            line.looked(index, place, is_first=is_first)
 
     def served(self, index: int, reply: Settled) -> None:
         """Take in what a reply of this shard says."""
@@ -126,7 +126,7 @@ class Order:
 
 
 class Orders:
-    """Those of one queue of ``size`` shards: one for each choice of lists. Not thread-safe, and needs not be, as `Turns`."""
+    """Those of one queue of ``size`` shards: one for each choice of lists. As `Turns`, threads may share it: none raises."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -140,7 +140,7 @@ class Orders:
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
+                self._kept = {}  # not one by one: another thread may be looking
             found = Order([self._line(each, home) for each in key])
             self._kept[key] = found
         return found

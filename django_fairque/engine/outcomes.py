@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import payload as json_payload
 from .errors import TaskValidationError
 from .lease import check_lease
+from .shortening import short
 from .units import duration_us, retry_delay
 
 if TYPE_CHECKING:
@@ -80,6 +81,17 @@ class Outcome:
         return cls(lease, "fail", text, trace, took, delay)
 
     @classmethod
+    def overdue(
+        cls, lease: Lease, error: BaseException | str, *, delay: float | None = None, took: float | None = None
+    ) -> Outcome:
+        """As `fail`, of a task that did not end at its hard limit, so that its process was killed.
+
+        For ten minutes, tasks of its name and user run alone (`Lease.is_quarantined`).
+        """
+        text, trace = describe(error)
+        return cls(lease, "overdue", text, trace, took, delay)
+
+    @classmethod
     def retry(cls, lease: Lease, reason: BaseException | str, *, delay: float, took: float | None = None) -> Outcome:
         """Not yet: run again in ``delay`` seconds without using up the retry budget."""
         text, trace = describe(reason)
@@ -92,9 +104,9 @@ class Outcome:
         return cls(lease, "discard", text, trace, took)
 
     @classmethod
-    def release(cls, lease: Lease, *, took: float | None = 0.0) -> Outcome:
-        """Given back unharmed (a graceful stop): not counted as a delivery, not charged."""
-        return cls(lease, "release", took=took)
+    def release(cls, lease: Lease, *, took: float | None = 0.0, delay: float | None = None) -> Outcome:
+        """Given back unharmed (a graceful stop): not counted as a delivery, not charged; ready now or in ``delay`` seconds."""
+        return cls(lease, "release", took=took, delay=delay)
 
     @classmethod
     def crash(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
@@ -158,7 +170,7 @@ class Settled:
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:
     """An error's class and text, and its traceback, both bounded, as bytes that are valid UTF-8."""
     if not isinstance(error, (str, BaseException)):
-        raise TaskValidationError(f"an error is told by an exception or a string, got {error!r:.80}")
+        raise TaskValidationError(f"an error must be an exception or a string, got {short(error)}")
     if isinstance(error, str):
         return _clip(error, MAX_ERROR), b""
     kind = type(error)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import nodes
-from .options import QueueConfig
+from .errors import TaskValidationError
+from .options import LONGEST_REPEATING, REPLIES_RECORDED, QueueConfig
 from .order import Order, Orders
 from .shards import Shards
 
@@ -60,6 +61,11 @@ class QueueOfShards:
 
     def repeating_for(self, seconds: float) -> Self:
         """The same queue or shard, repeating its calls for so long when the server does not answer."""
+        if not seconds <= LONGEST_REPEATING:
+            raise TaskValidationError(
+                f"a call may be repeated for at most {LONGEST_REPEATING} seconds, got {seconds!r}: replies are recorded for "
+                f"{REPLIES_RECORDED} seconds"
+            )
         config = self.config.model_copy(update={"pipeline_timeout": seconds})
         other = type(self)(self.client, self.name, config, self._only)
         other._whole = self._whole  # noqa: SLF001

@@ -10,6 +10,7 @@ import json
 from typing import Any, NoReturn
 
 from .errors import TaskSerializationError
+from .shortening import short
 
 HARD_LIMIT = 8 * 1024 * 1024
 """No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
@@ -49,20 +50,27 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys).decode
 
 
-def _refuse_other_keys(value: Any, where: str) -> None:
+MAX_DEPTH = 200
+"""Levels of a value. Python's limit counts the frames of the code that encodes or decodes it, so that a value might be pushed
+and then not be read."""
+
+
+def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
     """Python would turn ``{1: …}`` into ``{"1": …}`` silently: another payload than the one pushed."""
+    if depth > MAX_DEPTH:
+        raise RecursionError
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TaskSerializationError(
-                    f"{where}: the keys of a JSON object are strings, got {type(key).__name__} {key!r}"
+                    f"{where}: the keys of a JSON object are strings, got {type(key).__name__} {short(key)}"
                 )
             if isinstance(item, (dict, list, tuple)):
-                _refuse_other_keys(item, f"{where}.{key}")
+                _refuse_other_keys(item, f"{where}.{key}", depth + 1)
     else:
         for index, item in enumerate(value):
             if isinstance(item, (dict, list, tuple)):
-                _refuse_other_keys(item, f"{where}[{index}]")
+                _refuse_other_keys(item, f"{where}[{index}]", depth + 1)
 
 
 def dumps(value: Any, *, limit: int = HARD_LIMIT, what: str = "payload") -> bytes:
@@ -80,7 +88,9 @@ def dumps(value: Any, *, limit: int = HARD_LIMIT, what: str = "payload") -> byte
             f"{what} is not JSON: {error}; use only dict, list, str, int, float, bool and None"
         ) from error
     except RecursionError as error:
-        raise TaskSerializationError(f"{what} is nested too deeply for JSON; flatten it") from error
+        raise TaskSerializationError(
+            f"{what} is nested too deeply for JSON (at most {MAX_DEPTH} levels); flatten it"
+        ) from error
     if len(data) > limit:
         raise TaskSerializationError(
             f"{what} takes {len(data):,} bytes, the limit is {limit:,}; store the data and pass a reference to it"

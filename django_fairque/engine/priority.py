@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from .errors import TaskValidationError
+from .shortening import short
 
 
 class Priority(IntEnum):
@@ -40,7 +41,7 @@ class Priority(IntEnum):
         """The priority of that number; `TaskValidationError` with the allowed range for any other value."""
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 6:
             return _MEMBERS[value - 1]
-        raise TaskValidationError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {value!r}")
+        raise TaskValidationError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {short(value)}")
 
 
 _MEMBERS = tuple(Priority)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from .commands import MAX_BATCH
 from .lookup import cancel_noting
 from .steps import Read
-from .units import check_whole
+from .units import LARGEST, check_whole
 
 if TYPE_CHECKING:
     from .commands import Commands
@@ -24,7 +23,7 @@ ready meanwhile."""
 
 
 def purge(commands: Commands, limit: int, note: Note, now: float | None) -> Steps[int]:
-    """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `ValueError` for a limit below 1."""
+    """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `TaskValidationError` for a limit below 1."""
     check_whole(limit, "limit", 1)
     total = 0
     for state in (*NOT_READY, "queued"):
@@ -43,7 +42,7 @@ def purge(commands: Commands, limit: int, note: Note, now: float | None) -> Step
 def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Steps[int]:
     """As `purge`, of one user: at most ``limit`` tasks, or all."""
     if limit is None:
-        limit = sys.maxsize
+        limit = LARGEST
     check_whole(limit, "limit", 1)
     total = 0
     for state, counter in NOT_READY.items():

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import BacklogFullError, TaskSerializationError, TaskValidationError
+from .errors import (
+    TaskSerializationError,
+    TaskValidationError,
+)
 from .graphs import check_graph, check_refusal, dependency_args
 from .ids import new_nonce
 from .models import check_tasks
-from .records import PushResult
+from .records import PushResult, push_refused
 from .sealing import Envelope, is_used, seal
 from .steps import Stream
 from .together import push_apart
@@ -46,9 +49,7 @@ def push(commands: Commands, task: Task, now: float | None = None) -> Steps[Push
     if task.depends_on or task.run_id:
         return (yield from push_graph(commands, [task], "", now))[0]
     results = yield from _push_slice(commands, [task], now)
-    if results[0].status == "backlog_full":
-        raise backlog_full(commands, results)
-    return results[0]
+    return all_accepted(commands, results)[0]
 
 
 def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Steps[list[PushResult]]:
@@ -130,7 +131,7 @@ def _push_slice(
 def push_results(tasks: Sequence[Task], reply: Sequence[Any]) -> list[PushResult]:
     """What ``push.lua`` answers of each task, unless it refused a graph."""
     others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
-    words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full"}
+    words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full", 0x34: "id_conflict"}
     return [
         PushResult(others.get(index, task.task_id), words[code])
         for index, (task, code) in enumerate(zip(tasks, reply[1], strict=True), 1)
@@ -203,17 +204,7 @@ def _trace_args(tasks: Sequence[Task]) -> list[Any]:
 
 
 def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResult]:
-    """These results; `BacklogFullError` with all of them if some say that the backlog is full."""
-    if any(result.status == "backlog_full" for result in results):
-        raise backlog_full(commands, results)
-    return results
-
-
-def backlog_full(commands: Commands, results: Sequence[PushResult]) -> BacklogFullError:
-    refused = [result.task_id for result in results if result.status == "backlog_full"]
-    return BacklogFullError(
-        f"{len(refused)} of {len(results)} tasks were refused because their user's backlog is full "
-        f"(queue {commands.name!r}); try again later, or raise max_backlog",
-        refused=refused,
-        results=results,
-    )
+    """These results; `PushRefusedError` with all of them if some tasks were refused."""
+    if all(result.is_known for result in results):
+        return results
+    raise push_refused(commands.name, results)

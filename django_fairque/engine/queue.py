@@ -16,7 +16,7 @@ from .reading import Reading
 from .routing import leasing as routed
 from .routing import messages, pushing, resharding, spreading, upkeep
 from .schedule_book import Schedules
-from .several import check_batch, check_leases, check_outcomes
+from .several import check_leases, check_outcomes
 from .transport import SyncClient, Transport
 from .turns import NO_WINDOW, Window
 from .users import UserQueue
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .alerts import Alert
-    from .lease import Lease
+    from .lease import Lease, LeaseKey
     from .lookup import Note
     from .maintenance import Sweep
     from .models import Task
@@ -178,9 +178,7 @@ class FairQueue(Reading):
             steal: whom it serves when none of ``users`` has anything.
             lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
         """
-        return self._run(
-            routed.pop_batch(self._living(), self._orders, Fetch(check_batch(n), worker, users, steal, lease), now)
-        )
+        return self._run(routed.pop_batch(self._living(), self._orders, Fetch(n, worker, users, steal, lease), now))
 
     def settle(
         self,
@@ -193,6 +191,7 @@ class FairQueue(Reading):
         lease: float | None = None,
         woken: bool = False,
         window: Window = NO_WINDOW,
+        batches: Mapping[str, int] | None = None,
         now: float | None = None,
     ) -> Settled:
         """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
@@ -202,6 +201,8 @@ class FairQueue(Reading):
             users, steal, lease: as of `pop_batch`.
             woken: `wait_for_work` has just returned True: the wake marker is passed on if there is more.
             window: of one of several shards (`shards`): its place among them. A queue as a whole knows it by itself.
+            batches: the batch size of each task name that runs in batches. A task of such a name comes together with waiting
+                tasks of its user and name, up to the batch size; together they count as one of ``fetch``.
 
         Raises:
             TaskValidationError: something is to be fetched, and neither ``worker`` nor the outcomes say for whom.
@@ -211,7 +212,7 @@ class FairQueue(Reading):
                 self._living(),
                 self._orders,
                 check_outcomes(outcomes),
-                Fetch(check_batch(fetch), worker, users, steal, lease, woken, window),
+                Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}),
                 now,
             )
         )
@@ -245,6 +246,15 @@ class FairQueue(Reading):
         """Lengthen leases; for each whether it was still the current one."""
         return self._run(routed.renew(self._shards, check_leases(leases), lease, now))
 
+    def take_over(
+        self, key: LeaseKey, worker: str, *, lease: float | None = None, now: float | None = None
+    ) -> Lease | None:
+        """Move a lease to another worker, for ``lease`` seconds from now; None if it is not its task's current one.
+
+        Its token stays the same. From now on it is renewed and given back with the leases of that worker.
+        """
+        return self._run(routed.take_over(self._shards, key, worker, lease, now))
+
     def heartbeat(
         self,
         worker: str,
@@ -269,17 +279,38 @@ class FairQueue(Reading):
         worker: str,
         crashed: Iterable[int] = (),
         *,
+        begun: Iterable[int] = (),
         reason: str = "worker process died",
         forget: bool = False,
         now: float | None = None,
     ) -> int:
         """Give back all leases of a worker that is gone; returns how many.
 
-        Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not.
-        ``forget`` removes its record too. Raises `ValueError` for tokens if the queue has several shards: say it
-        to the shard whose they are (`shards`).
+        Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not. Those in ``begun`` count
+        as given back after they had begun (``Task.given_back``), as those in ``crashed`` do.
+        ``forget`` removes its record too. `TaskValidationError` for tokens if the queue has several shards: say it to
+        the shard whose they are (`shards`).
         """
-        return self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now))
+        return self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, begun))
+
+    def reconcile_worker(
+        self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
+    ) -> int:
+        """Give back all leases of a worker except those with these tokens; returns how many were given back.
+
+        For leases that a worker has never received (the reply that handed them out was lost) or cannot begin (its process
+        is blocked). They do not count as deliveries.
+
+        Args:
+            worker: its id.
+            held: the tokens of the leases that stay with it.
+            reason: is written to the tasks' histories.
+
+        Raises:
+            TaskValidationError: tokens were given and the queue has several shards: call this for the shard that handed them
+                out (`shards`).
+        """
+        return self._run(upkeep.reconcile_worker(self._shards, worker, held, reason, now))
 
     def sweep(self, *, now: float | None = None) -> Sweep:
         """One bounded round of maintenance: start what is due, take back ended leases, expire, forget."""

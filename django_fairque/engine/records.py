@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from .errors import TaskValidationError
+from .errors import BacklogFullError, PushRefusedError, TaskIdConflictError, TaskValidationError
 from .fingerprint import fingerprint
+from .shortening import short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from .models import Task
 
@@ -32,7 +33,9 @@ class TaskState(str, Enum):
         """The state of that name, however its letters are written; `TaskValidationError` for any other."""
         found = cls.__members__.get(name.upper()) if isinstance(name, str) else None
         if found is None:
-            raise TaskValidationError(f"state must be one of {', '.join(each.value for each in cls)}, got {name!r:.80}")
+            raise TaskValidationError(
+                f"state must be one of {', '.join(each.value for each in cls)}, got {short(name)}"
+            )
         return found
 
     @property
@@ -50,7 +53,7 @@ class FailureType(str, Enum):
 
 @dataclass(frozen=True)
 class PushResult:
-    """What became of one pushed task: ``status`` is "accepted", "duplicate" or "backlog_full".
+    """What became of one pushed task: ``status`` is "accepted", "duplicate", "backlog_full" or "id_conflict".
 
     ``task_id`` is the id under which the work is known: for a duplicate the existing task's.
     """
@@ -71,7 +74,27 @@ class PushResult:
     @property
     def is_known(self) -> bool:
         """Whether the queue has the work, by this push or by an earlier one."""
-        return self.status != "backlog_full"
+        return self.status not in ("backlog_full", "id_conflict")
+
+
+def push_refused(queue: str, results: Sequence[PushResult]) -> PushRefusedError:
+    """The error for results of which some say that their task was refused."""
+    refused = [result.task_id for result in results if not result.is_known]
+    conflicts = [result.task_id for result in results if result.status == "id_conflict"]
+    if conflicts:
+        names = ", ".join(map(repr, conflicts[:3])) + (", …" if len(conflicts) > 3 else "")
+        return TaskIdConflictError(
+            f"{len(conflicts)} of {len(results)} tasks were refused because of chosen ids that belong to tasks of other "
+            f"users (queue {queue!r}): {names}; choose ids that no two users share, for example with the user in them",
+            refused=refused,
+            results=results,
+        )
+    return BacklogFullError(
+        f"{len(refused)} of {len(results)} tasks were refused because their user's backlog is full "
+        f"(queue {queue!r}); try again later, or raise max_backlog or max_backlog_bytes",
+        refused=refused,
+        results=results,
+    )
 
 
 @dataclass

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .keys import AS_GROUP
 from .snapshot import Snapshot, Violation, name_of
+from .units import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
     Waiting = Mapping[str, Counter[str]]
 
 MARK = name_of(AS_GROUP)
-CHARGED = ("expected", "begun")
+CHARGED = ("expected", "begun", "companions")
 """Sums over running tasks: what they were charged, and the moments (both microseconds) at which they were handed out."""
+MICRO = 1_000_000
+"""Weights are summed in millionths, as in lua/lib/ring.lua."""
 ROUNDING = 1_000_000
 """How far the sum of moments may be off: it is a double, and beyond 2^53 from some 150 tasks on."""
 
@@ -30,10 +34,11 @@ class Sums:
     run: int = 0
     expected: int = 0
     begun: int = 0
+    companions: int = 0
 
 
-def differs(field: str, says: int, real: int) -> bool:
-    return abs(says - real) > (ROUNDING if field == "begun" else 0)
+def differs(field: str, recorded: int, real: int) -> bool:
+    return abs(recorded - real) > (ROUNDING if field == "begun" else 0)
 
 
 def group_of(snapshot: Snapshot, user: str) -> str | None:
@@ -44,7 +49,7 @@ def group_of(snapshot: Snapshot, user: str) -> str | None:
 def _is_served(record: Mapping[bytes, bytes], ready: int, running: int) -> bool:
     """The rule of ``can_be_served`` in lua/lib/ring.lua."""
     cap = record.get(b"cap")
-    capped = cap is not None and running >= float(cap)
+    capped = cap is not None and running >= number(cap)
     return ready > 0 and b"paused" not in record and b"held" not in record and not capped
 
 
@@ -66,15 +71,15 @@ def check_rings(snapshot: Snapshot, prefix: str, waiting: Waiting) -> Iterator[V
     for user in snapshot.users.keys() | served | ring | grouped.keys():
         group, is_served = group_of(snapshot, user), user in served
         there = ring if group is None else snapshot.rings.get(group, {})
-        mend = ("place", user, "")
+        repair = ("place", user, "")
         if is_served != (user in there):
             word = "can be served but is not in the ring" if is_served else "is in the ring but can't be served"
-            yield Violation("ring", f"{prefix}user:{user}", word, mend)
+            yield Violation("ring", f"{prefix}user:{user}", word, repair)
         if group is not None and user in ring:
-            yield Violation("ring", f"{prefix}user:{user}", "belongs to a group and is in the shard's ring", mend)
+            yield Violation("ring", f"{prefix}user:{user}", "belongs to a group and is in the shard's ring", repair)
         if (is_served and group is not None) != (user in grouped):
             word = "the registry of members who can be served and its group's ring disagree"
-            yield Violation("ring", f"{prefix}user:{user}", word, mend)
+            yield Violation("ring", f"{prefix}user:{user}", word, repair)
     for group, members in snapshot.rings.items():
         for user in members:
             if group_of(snapshot, user) != group:
@@ -102,31 +107,72 @@ def check_groups(snapshot: Snapshot, prefix: str, waiting: Waiting) -> Iterator[
     for group in sums.keys() | known.keys() | {entry.removeprefix(MARK) for entry in ring if entry.startswith(MARK)}:
         record, real, key = snapshot.groups.get(group, {}), sums.get(group, Sums()), f"{prefix}group:{group}"
         for name in ("members", "ready", "run", *CHARGED):
-            says = int(float(record.get(name.encode(), 0)))
-            if differs(name, says, getattr(real, name)):
-                detail = f"{name} is {says}, there are {getattr(real, name)}"
-                yield Violation("group counts", key, detail, ("group", group, f"{name}:{getattr(real, name) - says}"))
+            recorded = int(number(record.get(name.encode())))
+            if differs(name, recorded, getattr(real, name)):
+                detail = f"{name} is {recorded}, there are {getattr(real, name)}"
+                yield Violation(
+                    "group counts", key, detail, ("group", group, f"{name}:{getattr(real, name) - recorded}")
+                )
         is_needed = real.members > 0 or _has_settings(record)
         if record and not is_needed:
             yield Violation("groups", key, "has neither members nor settings", ("group", group, "members:0"))
         is_served = _is_served(record, real.ready, real.run)
         behind += real.ready - is_served
-        mend = ("standing", group, "")
+        repair = ("standing", group, "")
         if is_served != (MARK + group in ring):
             word = "can be served but is not in the ring" if is_served else "is in the ring but can't be served"
-            yield Violation("ring", key, word, mend)
+            yield Violation("ring", key, word, repair)
         if bool(record) != (group in known):
-            yield Violation("groups", key, "its record and the registry of groups disagree", mend)
+            yield Violation("groups", key, "its record and the registry of groups disagree", repair)
     yield from _in_stats(snapshot, prefix, {"groups": len(snapshot.groups), "behind": behind})
 
 
+def _counted(record: Mapping[bytes, bytes], *, is_active: bool) -> int:
+    """What a user or group counts in the sum of the weights of those with work."""
+    return math.floor(number(record.get(b"weight"), 1.0) * MICRO + 0.5) if is_active else 0
+
+
+def check_weights(snapshot: Snapshot, prefix: str, waiting: Waiting) -> Iterator[Violation]:
+    """Each ring's ``active`` is the sum of the weights of those with work; each record has what it counts there as ``counted``.
+
+    A record without the field was last written by a version that did not count, and is counted with its next change.
+    """
+    served, groups, active = servable(snapshot, waiting), _sums(snapshot, waiting), Counter[str | None]()
+    for user, record in snapshot.users.items():
+        if (recorded := record.get(b"counted")) is not None:
+            is_active = user in served or waiting.get(user, Counter())["run"] > 0
+            real = _counted(record, is_active=is_active)
+            active[group_of(snapshot, user)] += real
+            if int(float(recorded)) != real:
+                detail = f"counts {int(float(recorded))} millionths of a weight, must count {real}"
+                yield Violation(
+                    "weights", f"{prefix}user:{user}", detail, ("user", user, f"counted:{real - int(float(recorded))}")
+                )
+    for group, record in snapshot.groups.items():
+        key, sums = f"{prefix}group:{group}", groups[group]
+        if (recorded := record.get(b"counted")) is not None:
+            real = _counted(record, is_active=_is_served(record, sums.ready, sums.run) or sums.run > 0)
+            active[None] += real
+            if int(float(recorded)) != real:
+                detail = f"counts {int(float(recorded))} millionths of a weight, must count {real}"
+                yield Violation("weights", key, detail, ("group", group, f"counted:{real - int(float(recorded))}"))
+        difference = active[group] - int(float(record.get(b"active", 0)))
+        if difference:
+            detail = f"the weights of members with work are off by {difference} millionths"
+            yield Violation("weights", key, detail, ("group", group, f"active:{difference}"))
+    difference = active[None] - int(float(snapshot.counters.get("stats", {}).get(b"active", 0)))
+    if difference:
+        detail = f"the weights of users and groups with work are off by {difference} millionths"
+        yield Violation("weights", f"{prefix}stats", detail, ("sum", "active", str(difference)))
+
+
 def _has_settings(record: Mapping[bytes, bytes]) -> bool:
-    return b"cap" in record or b"paused" in record or float(record.get(b"weight", 1)) != 1
+    return b"cap" in record or b"paused" in record or number(record.get(b"weight"), 1.0) != 1
 
 
 def _in_stats(snapshot: Snapshot, prefix: str, real: Mapping[str, int]) -> Iterator[Violation]:
-    for name, number in real.items():
-        says = int(float(snapshot.counters.get("stats", {}).get(name.encode(), 0)))
-        if says != number:
-            mend = ("sum", name, str(number - says))
-            yield Violation("counters", f"{prefix}stats", f"{name} is {says}, must be {number}", mend)
+    for name, count in real.items():
+        recorded = int(number(snapshot.counters.get("stats", {}).get(name.encode())))
+        if recorded != count:
+            repair = ("sum", name, str(count - recorded))
+            yield Violation("counters", f"{prefix}stats", f"{name} is {recorded}, must be {count}", repair)

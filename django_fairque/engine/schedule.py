@@ -13,7 +13,8 @@ from .ids import check_id
 from .instants import Timing
 from .models import Task
 from .sealing import Envelope
-from .units import duration
+from .shortening import short
+from .units import duration, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,20 +118,23 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Fired:
-    """One firing; ``task_id`` is empty when missed instants were passed over, or the user's backlog was full
-    (``is_refused``: it is tried again)."""
+    """One firing; ``task_id`` is empty if no task was pushed: missed run times were skipped, or ``error`` says why.
+
+    ``is_refused``: it is tried again, because the user's backlog is full or the record is damaged.
+    """
 
     name: str
     instant: float
     task_id: str = ""
     is_refused: bool = False
+    error: str = ""
 
 
 def template_of(task: Task | Template) -> dict[str, Any]:
     """What a schedule keeps of a task, as the arguments of `Task.create`: not ``unique_for`` and ``debounce``."""
     made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
     if made is None:
-        raise TaskValidationError(f"task must be a Task, a task or a call such as my_task.s(…), got {task!r:.100}")
+        raise TaskValidationError(f"task must be a Task, a task or a call such as my_task.s(…), got {short(task)}")
     is_dated = made.expires_at is not None and expires_of(task) is None
     if made.depends_on or made.execute_after is not None or is_dated:
         raise TaskValidationError(
@@ -161,11 +165,13 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
         raise TaskValidationError(f"a schedule's name has at most {MAX_NAME} characters, got {len(name)}")
     given: dict[str, Any] = {"start": now, "expires": expires_of(task), **options}
     given = {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in given.items()}
+    start = moment(given["start"], "start")
+    given["start"] = now if start is None else start
     schedule = Schedule(name, template_of(task), **given)
     if schedule.missed not in MISSED:
-        raise TaskValidationError(f"missed must be one of {', '.join(MISSED)}, got {schedule.missed!r}")
+        raise TaskValidationError(f"missed must be one of {', '.join(MISSED)}, got {short(schedule.missed)}")
     if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:
-        raise TaskValidationError(f"grace must be a number of seconds, at least 0, got {schedule.grace!r}")
+        raise TaskValidationError(f"grace must be a number of seconds, at least 0, got {short(schedule.grace)}")
     if schedule.expires is not None:
         schedule = replace(schedule, expires=duration(schedule.expires, "expires"))
         if not schedule.expires:

@@ -85,6 +85,10 @@ class Schedules:
         """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
         return self._run(recurring.fire_due(self._shards, limit, now))
 
+    def next_due(self, after: float | None = None) -> float | None:
+        """Return when the next schedule is due after a moment (by default after now), as Unix times; None if none is."""
+        return self._run(recurring.next_due(self._shards, after))
+
 
 class AsyncSchedules:
     """`Schedules`, awaited."""
@@ -123,6 +127,9 @@ class AsyncSchedules:
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         return await self._run(recurring.fire_due(self._shards, limit, now))
+
+    async def next_due(self, after: float | None = None) -> float | None:
+        return await self._run(recurring.next_due(self._shards, after))
 
 
 OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")

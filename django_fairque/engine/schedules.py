@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -111,22 +112,39 @@ def count(commands: Commands) -> Steps[int]:
 
 
 def fire_due(commands: Commands, limit: int, now: float | None) -> Steps[list[Fired]]:
-    """Fire what is due, at most ``limit`` times; a schedule whose turn somebody else took is left to them."""
+    """Fire due schedules, at most ``limit`` times; a schedule that another process is firing is left to it.
+
+    Due schedules take turns, so that one with many missed run times does not delay the others. One that can't be fired now
+    stays due, and does not count towards ``limit``.
+    """
     moment = yield from server_time(now)
-    read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), "-inf", to_us(moment), "LIMIT", 0, limit)
+    read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), "-inf", to_us(moment), "LIMIT", 0, MOST)
     (names,) = yield Read([read])
     fired: list[Fired] = []
-    for name in names:
-        while len(fired) < limit:
-            schedule = yield from _find(commands, name.decode())
-            if schedule is None or schedule.next_at is None or schedule.next_at > moment:
-                break
-            firing = yield from _fire(commands, schedule, moment, now)
-            if firing is None or firing.is_refused:
-                fired += [firing] if firing else []
-                break
+    refused: list[Fired] = []
+    due = deque(name.decode() for name in names)
+    while due and len(fired) < limit:
+        name = due.popleft()
+        try:
+            schedule = yield from _find(commands, name)
+        except (ValueError, TypeError, LookupError) as error:
+            refused.append(Fired(name, moment, is_refused=True, error=f"its record is damaged: {error!r:.200}"))
+            continue
+        if schedule is None or schedule.next_at is None or schedule.next_at > moment:
+            continue
+        firing = yield from _fire(commands, schedule, moment, now)
+        if firing is not None and firing.is_refused:
+            refused.append(firing)
+        elif firing is not None:
             fired.append(firing)
-    return fired
+            due.append(name)
+    return fired + refused
+
+
+def next_due(commands: Commands, after: float) -> Steps[float | None]:
+    read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), f"({to_us(after)}", "+inf", "WITHSCORES", "LIMIT", 0, 1)
+    (found,) = yield Read([read])
+    return next((score / 1_000_000 for _, score in scored(found)), None)
 
 
 def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Steps[Fired | None]:
@@ -138,7 +156,14 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
         instant = timing.last_until(moment - schedule.grace - 1e-6, instant)  # what is late by the grace is not missed
         is_fired = schedule.missed == "one"
     following = timing.following(instant)
-    tasks = [schedule.make_task(f"schedule:{schedule.name}:{to_us(instant)}", instant)] if is_fired else []
+    tasks: list[Task] = []
+    pushed, error = push_args(commands, tasks), ""
+    if is_fired:
+        try:
+            made = schedule.make_task(f"schedule:{schedule.name}:{to_us(instant)}", instant)
+            pushed, tasks = push_args(commands, [made]), [made]
+        except TaskValidationError as invalid:  # of a limit that was lowered, for example
+            error = str(invalid)
     last = json.dumps([instant, moment, tasks[0].task_id]) if tasks else ""
     args = [
         *(
@@ -148,12 +173,13 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
             "" if following is None else to_us(following),
             last,
         ),
-        *push_args(commands, tasks),
+        *pushed,
     ]
     code = yield commands.call("fire", args, now, reply=new_nonce())
     if not code:
         return None
-    return Fired(schedule.name, instant, tasks[0].task_id if tasks and code == 1 else "", is_refused=code == 2)
+    task_id = tasks[0].task_id if tasks and code == 1 else ""
+    return Fired(schedule.name, instant, task_id, is_refused=code == 2, error=error)
 
 
 def _set(

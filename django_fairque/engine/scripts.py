@@ -66,7 +66,12 @@ def functions() -> str:
     files = _files().values()
     includes = {name: _lib(name) for file in files for name in file.includes}
     commands = [file.as_command(load(file.name).function) for file in files]
-    return assemble(f"fairque_{_version()}", commands, includes)
+    return assemble(library_name(), commands, includes)
+
+
+def library_name() -> str:
+    """The name of this version's library."""
+    return f"fairque_{_version()}"
 
 
 @cache

@@ -9,6 +9,7 @@ from .commands import MAX_BATCH
 from .errors import TaskValidationError
 from .lease import Lease, check_lease
 from .outcomes import Outcome
+from .shortening import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ T = TypeVar("T")
 def check_batch(size: int) -> int:
     """How many tasks are asked for; `TaskValidationError` for more than one call hands out, and for no number."""
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_BATCH:
-        raise TaskValidationError(f"a batch has 1 to {MAX_BATCH} tasks, got {size!r:.80}")
+        raise TaskValidationError(f"a batch has 1 to {MAX_BATCH} tasks, got {short(size)}")
     return size
 
 
@@ -38,7 +39,7 @@ def check_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def _check_outcome(outcome: Outcome) -> Outcome:
     if not isinstance(outcome, Outcome):
-        raise TaskValidationError(f"expected an Outcome, as Outcome.finish(lease) makes one, got {outcome!r:.80}")
+        raise TaskValidationError(f"expected an Outcome, as Outcome.finish(lease) makes one, got {short(outcome)}")
     return outcome
 
 
@@ -46,5 +47,5 @@ def _checked(some: Any, kind: type[T], what: str, check: Callable[[T], T]) -> li
     if isinstance(some, kind):
         raise TaskValidationError(f"expected a list of {what}, got a single one: put it into a list, [{what[:-1]}]")
     if isinstance(some, (str, bytes)) or not isinstance(some, Iterable):
-        raise TaskValidationError(f"expected a list of {what}, got {some!r:.80}")
+        raise TaskValidationError(f"expected a list of {what}, got {short(some)}")
     return [check(each) for each in some]

@@ -42,6 +42,7 @@ class Snapshot:
     """Of the groups."""
     normal: dict[str, dict[str, float]] = field(default_factory=dict)
     critical: dict[str, list[str]] = field(default_factory=dict)
+    scheduled: dict[str, dict[str, float]] = field(default_factory=dict)
     states: dict[str, dict[str, float]] = field(default_factory=dict)
     leases: dict[str, set[str]] = field(default_factory=dict)
     members: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -104,7 +105,7 @@ _SHAPES: dict[str, Callable[[Any], Any]] = {
 }
 _OWNERLESS = (
     *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
-    *("delivered", "events", "outbox", "probe", "shards"),
+    *("delivered", "events", "outbox", "probe", "quarantine", "shards"),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
 
@@ -114,7 +115,19 @@ _TYPES = {
         ("stats", "task", "user", "group", "worker", "xcom", "schedules", "schedules:last", "events"), "hash"
     ),
     **dict.fromkeys(
-        ("state", "ring", "throttled", "users", "groups", "grouped", "resolving", "wake", "workers", "schedules:due"),
+        (
+            "state",
+            "ring",
+            "throttled",
+            "users",
+            "groups",
+            "grouped",
+            "resolving",
+            "wake",
+            "workers",
+            "schedules:due",
+            "due",
+        ),
         "zset",
     ),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
@@ -126,7 +139,7 @@ _TYPES = {
 def type_of(name: str) -> str | None:
     """The server's word for what a key of this name holds; None for a name that is not ours."""
     if name.startswith("queue:user:"):
-        return "zset" if name.endswith(":normal") else "list"
+        return "list" if name.endswith(":critical") else "zset"
     return _TYPES.get(name) or _TYPES.get(name.partition(":")[0])
 
 
@@ -135,8 +148,10 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
     kind, _, rest = name.partition(":")
     if name.startswith("queue:user:"):
         user, _, lane = rest.removeprefix("user:").rpartition(":")
-        return ("zset", snapshot.normal, user) if lane == "normal" else ("list", snapshot.critical, user)
-    if name in ("ring", "throttled", "users", "groups", "grouped", "resolving", "mirrors"):
+        if lane == "critical":
+            return "list", snapshot.critical, user
+        return "zset", snapshot.normal if lane == "normal" else snapshot.scheduled, user
+    if name in ("ring", "throttled", "due", "users", "groups", "grouped", "resolving", "mirrors"):
         return "zset", snapshot.members, name
     places: dict[str, tuple[str, dict[str, Any]]] = {
         "task": ("hash", snapshot.tasks),

@@ -6,24 +6,28 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .commands import NEVER, Commands
 from .health import attendance
 from .histograms import Distribution, Histograms, Percentiles, distribution, percentiles, summed
 from .options import STARVING
 from .priority import Priority
 from .records import FailureType, TaskState
-from .steps import Read, Steps, read_each
+from .steps import Steps, read_each, read_together
 from .units import check_whole
+from .waiting import waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .commands import Commands
     from .shards import Shards
+    from .waiting import Waiting
 
 MINUTES = 60
+LOOKED_AT = 1
+"""Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
 INTERNAL = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
-    *("epoch", "confirmations", "spared", "given", "groups", "behind"),
+    *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn"),
 }
 """What the stats hash holds beside totals."""
 NO_TOTALS = ("depth:", "lying:", "wait:", "run:")
@@ -98,6 +102,9 @@ class QueueStats:
     waits: Distribution = field(default_factory=Distribution)
     """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
     runs: Distribution = field(default_factory=Distribution)
+    held_back_wait_seconds: float = 0.0
+    """The longest wait of a task that is held back: its user or group is paused, has its number of running tasks, or is out
+    of rate. ``oldest_wait_seconds`` is the longest wait of tasks that could start."""
     missing_shards: tuple[int, ...] = ()
     """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is told
     of the others."""
@@ -112,7 +119,7 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
     last = now // 60
     counters, sizes = (
         [record for record, *_ in found],
-        [sum(map(int, each)) for each in zip(*(f[3:] for f in found), strict=False)],
+        [sum(map(int, each)) for each in zip(*(f[1:] for f in found), strict=False)],
     )
     users, ring, resolving, *states_sizes = sizes
     wanted = range(last - minutes + 1, last + 1)
@@ -129,6 +136,7 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
     for record in records:
         hour.add(record)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
+    waiting = yield from read_together([waits(shard, LOOKED_AT) for shard in shards])
     return QueueStats(
         queue=queue.name,
         states=states,
@@ -139,7 +147,8 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
         workers=workers,
         due=sum(due),
         paused=all(float(record.get(b"paused", 0)) == 1 for record in counters),
-        oldest_wait_seconds=(yield from _oldest_wait(shards, [[*each[1], *each[2]] for each in found], now)),
+        oldest_wait_seconds=_wait_of([each.could_start for each in waiting], now),
+        held_back_wait_seconds=_wait_of([each.held_back for each in waiting], now),
         wait=percentiles(hour.wait),
         wait_by_priority={Priority(number).name: percentiles(hour.waits[number]) for number in sorted(hour.waits)},
         run=percentiles(hour.runs),
@@ -167,7 +176,7 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
 
 def _first_reads(commands: Commands) -> list[tuple[Any, ...]]:
     keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("HGETALL", keys("stats")), *_oldest_reads(commands)]
+    reads: list[tuple[Any, ...]] = [("HGETALL", keys("stats"))]
     reads += [("ZCARD", keys(name)) for name in ("users", "ring", "resolving")]
     return [*reads, *(("ZCARD", keys.state(state.value)) for state in TaskState)]
 
@@ -183,25 +192,9 @@ def _is_total(name: str) -> bool:
     return name not in INTERNAL and not name.startswith(NO_TOTALS)
 
 
-def _oldest_reads(commands: Commands) -> list[tuple[Any, ...]]:
-    """Who may have waited longest: the one that must be looked at next, and the eldest of those whose promise is broken
-    and who don't move up any more. Of lower classes beyond their promise it may be another: there is no order by age
-    alone, which would cost 95 bytes a task."""
-    queued = commands.keys.state("queued")
-    return [("ZRANGE", queued, 0, 0), ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, 1)]
-
-
-def _oldest_wait(shards: Sequence[Commands], candidates: Sequence[list[bytes]], now: int) -> Steps[float]:
-    if not any(candidates):
-        return 0.0
-    reads = [
-        ("HMGET", shard.keys.task(task_id.decode()), "ready", "created")
-        for shard, ids in zip(shards, candidates, strict=True)
-        for task_id in ids
-    ]
-    found = yield Read(reads)
-    since = min(int(ready or created or now * 1_000_000) for ready, created in found)
-    return max(0.0, now - since / 1_000_000)
+def _wait_of(waiting: Sequence[Sequence[Waiting]], now: int) -> float:
+    """Seconds that the oldest of these tasks has waited; each part begins with its oldest."""
+    return max((now - some[0].since for some in waiting if some), default=0.0)
 
 
 def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:

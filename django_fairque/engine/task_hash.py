@@ -10,7 +10,7 @@ from .errors import TaskSerializationError
 from .packing import pack, unpack
 from .priority import Priority
 from .records import TaskState
-from .units import seconds, to_us
+from .units import LAST, MAX_DURATION, seconds, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +29,7 @@ IN_US = {
     "ended_at": "ended",
     "unique_for": "unique_for",
     "debounce": "debounce",
+    "debounce_max_wait": "debounce_max_wait",
 }
 """Moments and lengths of time, each with its field."""
 TEXTS = {"name": "name", "worker": "worker", "run_id": "run", "unique_key": "unique"}
@@ -60,6 +61,8 @@ def _rare(task: Task) -> dict[str, str | bytes]:
         fields["result"] = json_payload.dumps(task.result, what="result")
     if task.delivery:
         fields["deliveries"] = str(task.delivery)
+    if task.given_back:
+        fields["returned"] = str(task.given_back)
     if task.depends_on:
         fields["parents"] = pack(task.depends_on)
     if task.on_dependency_failure != "wait":
@@ -78,7 +81,7 @@ def read(data: Mapping[str, bytes]) -> dict[str, Any]:
     trace = traces.restored(data["trace"]) if data.get("trace") else traces.NONE
     try:
         return {
-            **{name: seconds(data.get(field)) for name, field in IN_US.items()},
+            **{name: _in_seconds(data.get(field)) for name, field in IN_US.items()},
             **{name: data.get(field, b"").decode() for name, field in TEXTS.items()},
             "task_id": data["id"].decode(),
             "user_id": data["user"].decode(),
@@ -86,9 +89,10 @@ def read(data: Mapping[str, bytes]) -> dict[str, Any]:
             "state": TaskState(data.get("state", b"queued").decode()),
             "retry_count": int(data.get("retries") or 0),
             "max_retries": int(data.get("max_retries") or 0),
-            "created_at": seconds(data.get("created")) or 0.0,
+            "created_at": _in_seconds(data.get("created")) or 0.0,
             "result": json_payload.loads(data["result"], what="result") if data.get("result") else None,
             "delivery": int(data.get("deliveries") or 0),
+            "given_back": int(data.get("returned") or 0),
             "depends_on": tuple(part.decode() for part in unpack(data.get("parents", b""))),
             "on_dependency_failure": data.get("policy", b"wait").decode(),
             "promoted_from": Priority(int(data["promoted"])) if data.get("promoted") else None,
@@ -97,3 +101,10 @@ def read(data: Mapping[str, bytes]) -> dict[str, Any]:
         }
     except (KeyError, ValueError) as error:
         raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
+
+
+def _in_seconds(us: bytes | None) -> float | None:
+    found = seconds(us)
+    if found is not None and not 0 <= found <= LAST + MAX_DURATION:
+        raise ValueError(f"{us!r:.40} is no moment")
+    return found

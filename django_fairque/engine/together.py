@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .errors import BacklogFullError
+from .errors import PushRefusedError, TaskIdConflictError
 from .graphs import MAX_EDGES, MAX_GRAPH
 from .records import PushResult
 
@@ -85,19 +85,19 @@ def push_apart(
     push_singles: Callable[[Sequence[Task]], Steps[list[PushResult]]],
     push_graph: Callable[[Sequence[Task], str], Steps[list[PushResult]]],
 ) -> Steps[list[PushResult]]:
-    """Push the parts one after the other; those that a full backlog refuses are told in the results, and keep no other back."""
+    """Push the parts one after the other; the results name those that are refused, which keep no other back."""
     results: dict[int, PushResult] = {}
     for part in parts_of(tasks):
         some = [tasks[index] for index in part.indexes]
         try:
             done = yield from push_graph(some, part.run_id) if part.is_graph else push_singles(some)
-        except BacklogFullError as error:
+        except PushRefusedError as error:
             done = [each for each in error.results if isinstance(each, PushResult)]
             if part.is_joined and len(some) > 1:
                 for task in some:
                     done += yield from _alone(task, push_graph)
             elif not done:
-                done = [PushResult(task.task_id, "backlog_full") for task in some]
+                done = [PushResult(task.task_id, _status_of(error)) for task in some]
         results.update(zip(part.indexes, done, strict=True))
     return [results[index] for index in range(len(tasks))]
 
@@ -105,5 +105,10 @@ def push_apart(
 def _alone(task: Task, push_graph: Callable[[Sequence[Task], str], Steps[list[PushResult]]]) -> Steps[list[PushResult]]:
     try:
         return (yield from push_graph([task], ""))
-    except BacklogFullError:
-        return [PushResult(task.task_id, "backlog_full")]
+    except PushRefusedError as error:
+        return [PushResult(task.task_id, _status_of(error))]
+
+
+def _status_of(error: PushRefusedError) -> str:
+    """The status of each task of a graph that was refused with this error."""
+    return "id_conflict" if isinstance(error, TaskIdConflictError) else "backlog_full"

@@ -15,6 +15,7 @@ from redis import exceptions as redis_errors
 
 from . import clusters, nodes, replication
 from .calling import Calls
+from .old_libraries import adelete_unused, delete_unused
 from .patience import FAILURES, Patience
 from .scripts import Script, functions, load
 from .servers import check_server
@@ -107,7 +108,9 @@ class Transport:
         calls, keys = self._calls, clusters.declared(self.client, request)
         if patience.loads_function and calls.use_functions(patience):
             try:
-                clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", functions())
+                home = clusters.home(self.client, request)
+                home.execute_command("FUNCTION LOAD", "REPLACE", functions())
+                delete_unused(home.execute_command)
             except redis_errors.ResponseError as error:
                 calls.not_loaded(error, patience)
         elif patience.loads and not calls.use_functions(patience):
@@ -217,7 +220,9 @@ class AsyncTransport:
         calls, keys = self._calls, clusters.declared(self.client, request)
         if patience.loads_function and calls.use_functions(patience):
             try:
-                await clusters.home(self.client, request).execute_command("FUNCTION LOAD", "REPLACE", functions())
+                home = clusters.home(self.client, request)
+                await home.execute_command("FUNCTION LOAD", "REPLACE", functions())
+                await adelete_unused(home.execute_command)
             except redis_errors.ResponseError as error:
                 calls.not_loaded(error, patience)
         elif patience.loads and not calls.use_functions(patience):

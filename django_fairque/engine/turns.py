@@ -81,13 +81,15 @@ class Turns:
         """Somebody was seen to stand there, or nobody."""
         self._places[index] = place
 
-    looked = seen
+    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - a look is as good as any
+        """Who is first in its ring was looked up."""
+        self.seen(index, place)
 
-    def served(self, index: int, virtual_time: float, place: float | None, count: float) -> None:
-        """It gave ``count`` tasks, and stands at ``place`` now."""
+    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None:
+        """It gave ``given`` tasks, and stands at ``place`` now."""
         offset, is_back = self._offsets[index], self._places[index] is None
         self._places[index] = place
-        if count and (offset is None or is_back):  # what it did not use meanwhile is gone
+        if given and (offset is None or is_back):  # what it did not use meanwhile is gone
             ahead = self._virtual_time - virtual_time
             self._offsets[index] = offset = ahead if offset is None else max(offset, ahead)
         if offset is not None:

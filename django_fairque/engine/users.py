@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from . import units
 from .errors import TaskValidationError
 from .ids import check_id
 from .lately import LastHour, last_hour
 from .listing import Sizes, sizes
 from .purging import purge_user
-from .steps import AsyncRun, Read, Run, Steps
-from .units import positive_us, to_us
+from .shortening import short
+from .steps import AsyncRun, Read, Run, Steps, read_sound
+from .units import now_us, positive_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
     from .commands import Commands
     from .lookup import Note
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
-LIMITS = {"max_running": 10**6, "max_backlog": 10**9}
+LIMITS = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class UserStats:
     waited_seconds: float
     expected_seconds: float | None
     last_hour: LastHour
+    burst: int | None = None
+    """How many tasks may start at once under the rate; None without a rate."""
+    max_backlog_bytes: int | None = None
+    backlog_bytes: int = 0
+    """Bytes of the tasks that have not ended, of those that were pushed while there was a limit on them."""
     group: str | None = None
     group_weight: float = 1.0
     """Its group's, beside users and other groups; `weight` is then its own beside the other members."""
@@ -53,14 +60,14 @@ class UserStats:
     """Its group runs as many tasks as it may at once, where this user's are."""
 
 
-def parse_rate(rate: str | None) -> tuple[int, float] | None:
+def parse_rate(rate: str | None) -> tuple[int, int] | None:
     """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
     if rate is None:
         return None
     match = _RATE.match(rate) if isinstance(rate, str) else None
     if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
         raise TaskValidationError(
-            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {rate!r}"
+            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {short(rate)}"
         )
     return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
 
@@ -72,7 +79,7 @@ def change(commands: Commands, user_id: str, fields: dict[str, object], now: flo
 
 def check_weight(weight: object) -> str:
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.001 <= weight <= 1000:
-        raise TaskValidationError(f"weight must be a number from 0.001 to 1000, got {weight!r}")
+        raise TaskValidationError(f"weight must be a number from 0.001 to 1000, got {short(weight)}")
     return repr(float(weight))
 
 
@@ -84,12 +91,14 @@ def limit(what: str, value: object) -> object:
     """The value of a limit's field."""
     top = LIMITS[what]
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top):
-        raise TaskValidationError(f"{what} must be an integer from 1 to {top}, or None for no limit, got {value!r}")
+        raise TaskValidationError(
+            f"{what} must be an integer from 1 to {top}, or None for no limit, got {short(value)}"
+        )
     return "" if value is None else value
 
 
 def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Steps[None]:
-    field = {"max_running": "cap", "max_backlog": "backlog"}[what]
+    field = {"max_running": "cap", "max_backlog": "backlog", "max_backlog_bytes": "max_bytes"}[what]
     yield from change(commands, user_id, {field: limit(what, value)}, now)
 
 
@@ -103,13 +112,27 @@ def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float 
     yield from change(commands, user_id, {"sla": length}, now)
 
 
-def set_rate(commands: Commands, user_id: str, rate: str | None, now: float | None) -> Steps[None]:
+def set_rate(commands: Commands, user_id: str, rate: str | None, burst: int, now: float | None) -> Steps[None]:
     parsed = parse_rate(rate)
+    check_burst(burst)
     if parsed is None:
-        yield from change(commands, user_id, {"gap": "", "burst": ""}, now)
+        yield from change(commands, user_id, {"rate": "", "gap": "", "burst": ""}, now)
     else:
         tasks, period = parsed
-        yield from change(commands, user_id, {"burst": tasks, "gap": max(1, to_us(period / tasks))}, now)
+        gap = -(-period * 1_000_000 // tasks)  # rounded up: no window has more than the rate and the burst
+        yield from change(commands, user_id, {"rate": tasks, "gap": gap, "burst": burst}, now)
+
+
+def check_burst(burst: object) -> int:
+    top = LIMITS["burst"]
+    if isinstance(burst, bool) or not isinstance(burst, int) or not 1 <= burst <= top:
+        raise TaskValidationError(f"burst must be an integer from 1 to {top}, got {short(burst)}")
+    return burst
+
+
+def is_known(commands: Commands, user_id: str) -> Steps[bool]:
+    (count,) = yield Read([("EXISTS", commands.keys.user(user_id))])
+    return bool(count)
 
 
 def user_stats(commands: Commands, user_id: str, now: float | None = None) -> Steps[UserStats]:
@@ -122,8 +145,10 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
         return []
     reads = [("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids]
     # The engine's time, which never goes back.
-    time, clock, *records = yield Read([("TIME",), ("HGET", commands.keys.stats_of(user_ids), "clock"), *reads])
-    moment = to_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
+    time, clock, *records = yield from read_sound(
+        [("TIME",), ("HGET", commands.keys.stats_of(user_ids), "clock"), *reads]
+    )
+    moment = now_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
     found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
     return (yield from _with_groups(commands, found))
@@ -135,7 +160,7 @@ def _with_groups(commands: Commands, found: list[UserStats]) -> Steps[list[UserS
     groups = list(dict.fromkeys(filter(None, keys)))
     if not groups:
         return found
-    records = yield Read([("HMGET", key, "weight", "paused", "cap", "run") for key in groups])
+    records = yield from read_sound([("HMGET", key, "weight", "paused", "cap", "run") for key in groups])
     known = dict(zip(groups, records, strict=True))
     return [_in_group(each, *known[key]) if key else each for each, key in zip(found, keys, strict=True)]
 
@@ -143,24 +168,29 @@ def _with_groups(commands: Commands, found: list[UserStats]) -> Steps[list[UserS
 def _in_group(
     stats: UserStats, weight: bytes | None, paused: bytes | None, cap: bytes | None, running: bytes | None
 ) -> UserStats:
-    is_full = cap is not None and float(running or 0) >= float(cap)
-    return replace(stats, group_weight=float(weight or 1), group_paused=paused is not None, group_is_full=is_full)
+    is_full = cap is not None and units.number(running) >= units.number(cap)
+    return replace(
+        stats, group_weight=units.number(weight, 1.0), group_paused=paused is not None, group_is_full=is_full
+    )
 
 
 def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:
     def number(field: str) -> float:
-        return float(record.get(field.encode(), 0))
+        return units.number(record.get(field.encode()))
 
     rate = None
     if b"gap" in record:
-        rate = f"{number('burst'):.0f}/{number('burst') * number('gap') / 1e6:.0f}s"
+        rate = f"{number('rate'):.0f}/{number('rate') * number('gap') / 1e6:.0f}s"
     return UserStats(
         user_id=user_id,
         weight=number("weight") or 1.0,
         max_running=int(number("cap")) or None,
         max_backlog=int(number("backlog")) or None,
+        max_backlog_bytes=int(number("max_bytes")) or None,
+        backlog_bytes=int(number("bytes")),
         sla=number("sla") / 1_000_000 or None,
         rate=rate,
+        burst=int(number("burst")) or 1 if rate else None,
         paused=b"paused" in record,
         sizes=sizes(record),
         started=int(number("started")),
@@ -205,9 +235,17 @@ class UserQueue:
         """At most this many tasks at once; None for no limit."""
         self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
 
-    def set_rate(self, rate: str | None, *, now: float | None = None) -> None:
-        """At most so many starts per unit of time (``"100/m"``), with bursts of as many; None for no limit."""
-        self._run(set_rate(self._commands, self.user_id, rate, now))
+    def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
+        """Limit how many tasks start per unit of time.
+
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used of
+        the last one. A task starts when a worker fetches it.
+
+        Args:
+            rate: tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit.
+            burst: how many tasks may start at once after a pause, from 1 to 1,000,000. With 1 they start at equal distances.
+        """
+        self._run(set_rate(self._commands, self.user_id, rate, burst, now))
 
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Seconds within which this user's tasks are promised to start, in place of their priority's; None: those.
@@ -220,13 +258,27 @@ class UserQueue:
         """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
         self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
+    def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
+        """Refuse pushes (`BacklogFullError`) beyond this many bytes of tasks that have not ended.
+
+        A task counts with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
+
+        Args:
+            number: bytes, or None for the queue's default (``max_backlog_bytes``).
+        """
+        self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
+
     def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on.
 
-        ``note`` is called with the ids of those that were canceled, slice by slice. `ValueError` for a limit that is not a
-        whole number from 1.
+        ``note`` is called with the ids of those that were canceled, slice by slice. `TaskValidationError` for a limit that
+        is not a whole number from 1.
         """
         return self._run(purge_user(self._commands, self.user_id, limit, note, now))
+
+    def is_known(self) -> bool:
+        """Return whether the queue has a record of the user: it has tasks, had some within ``user_ttl``, or has settings."""
+        return self._run(is_known(self._commands, self.user_id))
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """The user's figures, settings and limits now."""
@@ -255,8 +307,8 @@ class AsyncUserQueue:
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
 
-    async def set_rate(self, rate: str | None, *, now: float | None = None) -> None:
-        await self._run(set_rate(self._commands, self.user_id, rate, now))
+    async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
+        await self._run(set_rate(self._commands, self.user_id, rate, burst, now))
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         await self._run(set_sla(self._commands, self.user_id, seconds, now))
@@ -264,8 +316,14 @@ class AsyncUserQueue:
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
+    async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
+        await self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
+
     async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         return await self._run(purge_user(self._commands, self.user_id, limit, note, now))
+
+    async def is_known(self) -> bool:
+        return await self._run(is_known(self._commands, self.user_id))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
         return await self._run(user_stats(self._commands, self.user_id, now))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import payload as json_payload
 from .errors import TaskValidationError
 from .ids import check_id
+from .shortening import short
 from .steps import AsyncRun, Read, Run, Steps
 from .units import positive_us, to_us
 
@@ -31,7 +32,7 @@ def push(
     length = to_us(commands.config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
     args: list[Any] = [length, MAX_KEYS, len(values)]
     for key, value in values.items():
-        what = f"value {key!r:.80}"
+        what = f"value {short(key)}"
         args += [
             check_id(key, "an xcom key"),
             json_payload.dumps(value, limit=commands.config.max_payload_bytes, what=what),
@@ -47,7 +48,7 @@ def pull(commands: Commands, namespace: str, key: str, default: Any) -> Steps[An
     name = commands.keys.xcom(check_id(namespace, "namespace"))
     (value,) = yield Read([("HGET", name, check_id(key, "an xcom key"))])
     if value is not None:
-        return json_payload.loads(value, what=f"value {key!r:.80}")
+        return json_payload.loads(value, what=f"value {short(key)}")
     if default is ABSENT:
         raise KeyError(key)
     return default

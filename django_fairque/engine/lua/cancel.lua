@@ -33,5 +33,6 @@ commit()
 resolve(sweep_limit)
 wake_if(ring_grew)
 local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', 120000)
+redis.call('SET', K.reply, reply, 'PX', reply_ttl(#reply))
+flush_stats()
 return reply

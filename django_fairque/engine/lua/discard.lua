@@ -16,6 +16,7 @@ for i = 1, size do
   if codes[i] == 1 then
     seen[id] = true -- not of an old letter: it may stand before the present one
     touch(history_key(t.id))
+    if t.waited then t.u = load_user(t.user) end
     tasks[#tasks + 1] = t
   end
 end
@@ -31,5 +32,6 @@ commit()
 resolve(sweep_limit)
 wake_if(ring_grew)
 local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', 120000)
+redis.call('SET', K.reply, reply, 'PX', reply_ttl(#reply))
+flush_stats()
 return reply

@@ -37,5 +37,10 @@ local fields = { 'id', worker, 'seen', exact(now), 'leases', #ids }
 for i = 1, 2 * tonumber(ARGV[A + 3]) do fields[6 + i] = ARGV[A + 3 + i] end
 redis.call('HSET', K.worker, unpack(fields))
 redis.call('PEXPIRE', K.worker, exact(math.ceil(ttl / 1000)))
+-- The shortest lease of those that workers have renewed lately: a longer one counts when that has not been renewed for a minute.
+if stat.lease == 0 or lease <= stat.lease or math.abs(now - stat.heartbeat) > 60e6 then
+  set_stat('lease', lease)
+  set_stat('heartbeat', now)
+end
 flush_stats()
 return { #ids, wish[1] or '', wish[2] or '0', epoch, exact(stat.token), now_text, server, unpack(revoked) }

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Lease up to `limit` tasks to a worker: the next users in the ring, each one's most urgent task.
+-- Lease tasks to a worker in up to `limit` turns: of the next users in the ring, each one's most urgent task. Of a batch task
+-- the turn gives up to its size of the user's waiting tasks of that name.
 --
 -- KEYS    base reply leases
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/take.lua; '' for none),
---         users ('*' or n and n ids), steal (the same)
+--         users ('*' or n and n ids), steal (the same); if the worker has batch tasks: their names and sizes, packed
 -- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
 --         there are no other shards; of lists as `next_place` in lib/fetch.lua says), 1 if there are new messages for other shards,
---         then 18 values per lease (`LEASE_FIELDS`)
+--         then 19 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; with groups of users 4 more for one, and for each
 --         group of a batch; the same for any number of users and groups. Of a list one more to read each user of it who can be
 --         served, and some eight to write of what it has given (lib/beside.lua)

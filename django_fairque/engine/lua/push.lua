@@ -2,7 +2,7 @@
 -- Accept tasks, each into the state it belongs to: QUEUED, SCHEDULED when its time has not come, DEFERRED while it
 -- depends on tasks that have not finished.
 --
--- A chosen id is an idempotency key while its task lives; a made-up id that is known already is this very call
+-- A chosen id is an idempotency key while its task lives, for the tasks of one user; a made-up id that is known already is this very call
 -- repeated. With a nonce the first reply is kept, so that a repeated call answers as the first one did. A graph is
 -- accepted as a whole or not at all.
 --
@@ -11,13 +11,14 @@
 --         that was accepted on another shard, which no limit refuses), n (1..2000), k forms, then n × (id, user, payload,
 --         index of its form), then k × what tasks of that form have in common, packed: name, priority, chosen id (0/1), due
 --         us or '', expires us or '', max retries, timeout us or '', sla us or '', unique key or '', unique for us or '',
---         debounce us or ''; of a graph then the number of dependencies on other shards, and for each its id
+--         debounce us or '', the most that it may put off the start (us) or ''; of a graph then the number of dependencies on other shards, and for each its id
 --         and shard; the number of tasks with dependencies, and for each its index, policy (wait cancel run), k, k ids;
 --         if some belong to a trace then their number, and for each its index and trace; if it has parts on other
 --         shards then (behind a 0 when nothing is traced) their number, and for each a message: field, body
--- REPLY   now (us), codes (one digit per task: 1 accepted, 2 duplicate, 3 backlog full), then for each duplicate
+-- REPLY   now (us), codes (one digit per task: 1 accepted, 2 duplicate, 3 backlog full, 4 the id belongs to
+--         another user's task), then for each duplicate
 --         under another id: its index, the id under which the work is known.
---         A refused graph: now, then 'missing' index id, or 'full' index, or 'cycle' ids, or 'size' id
+--         A refused graph: now, then 'missing' index id, or 'full' index, or 'conflict' index, or 'cycle' ids, or 'size' id
 -- COST    12 commands for one task, 2 a task in bulk, 5 a dependency
 -- include base ring group user lately task offered edges accept
 return { exact(now), unpack(accept(A)) }

@@ -5,19 +5,22 @@
 -- its buffer had no part in it.
 --
 -- KEYS    base workers worker leases revoked
--- ARGV    options, worker, reason, forget its record (0/1), limit (1..1000), n, then the n tokens it was running
+-- ARGV    options, worker, reason, forget its record (0/1), limit (1..1000), n, then the n tokens it was running when it died by
+--         itself, m, then m tokens that it was running when it was ended for another reason
 -- REPLY   leases given back, 1 if there may be more
 -- COST    10 commands a lease
 -- include base ring group user lately task
 local worker, reason, limit = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 3])
 local crashed = {}
 for i = 1, tonumber(ARGV[A + 4]) do crashed[tonumber(ARGV[A + 4 + i])] = true end
+local begun, at = {}, A + 5 + tonumber(ARGV[A + 4])
+for i = 1, tonumber(ARGV[at]) do begun[tonumber(ARGV[at + i])] = true end
 local ids = redis.call('SRANDMEMBER', K.leases, limit)
 local tasks = {}
 for _, id in ipairs(ids) do
   local t = read_task(id)
   if t and t.state == 'started' and t.worker == worker then
-    t.u = load_user(t.user)
+    t.u, t.has_begun = load_user(t.user), begun[t.token]
     touch_moves(t)
     tasks[#tasks + 1] = t
   else

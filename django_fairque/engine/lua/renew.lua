@@ -9,7 +9,7 @@
 local codes = {}
 for i = 1, tonumber(ARGV[A + 1]) do
   local id, token = ARGV[A + 2 * i], ARGV[A + 2 * i + 1]
-  local held = redis.call('HMGET', task_key(id), 'state', 'token')
+  local held = attempt('HMGET', task_key(id), 'state', 'token') or {}
   codes[i] = held[1] == 'started' and held[2] == token and 1 or 0
   if codes[i] == 1 then zadd(K['state:started'], now + tonumber(ARGV[A]), id) end
 end

@@ -39,6 +39,15 @@ local function mend_queue(t)
   end
 end
 
+local function mend_scheduled(t, moment)
+  if t.state == 'scheduled' then
+    redis.call('ZADD', scheduled_key(t.user), exact(moment), t.id)
+    redis.call('ZADD', K.due, 'LT', exact(moment), t.user)
+  else
+    redis.call('ZREM', scheduled_key(t.user), t.id)
+  end
+end
+
 function mend.task(id)
   local known = redis.call('EXISTS', task_key(id)) == 1
   local t = read_task(id)
@@ -55,6 +64,7 @@ function mend.task(id)
   if not t then return 1 end
   if not K['state:' .. t.state] then return 2 end
   mend_queue(t)
+  mend_scheduled(t, tonumber(redis.call('ZSCORE', K['state:' .. t.state], id)))
   if t.state == 'started' then redis.call('SADD', leases_key(t.worker), id) end
   redis.call('SETNX', payload_key(id), '') -- a lost payload can't be decoded: its task ends as poisoned
   if t.state == 'deferred' and redis.call('SCARD', blocked_key(id)) == 0 then
@@ -74,9 +84,11 @@ function mend.queue(user, id)
   local t = read_task(id)
   if t and t.user == user then
     mend_queue(t)
+    if t.state ~= 'scheduled' then redis.call('ZREM', scheduled_key(user), id) end
     return 1
   end
-  return math.min(1, redis.call('LREM', critical_key(user), 0, id) + redis.call('ZREM', normal_key(user), id))
+  return math.min(1, redis.call('LREM', critical_key(user), 0, id) + redis.call('ZREM', normal_key(user), id)
+    + redis.call('ZREM', scheduled_key(user), id))
 end
 
 function mend.lease(worker, id)
@@ -94,7 +106,7 @@ function mend.edge(blocker, waiter)
     redis.call('SADD', waiting_key(blocker), waiter)
     if (t.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', reacting_key(blocker), waiter) end
     if b then redis.call('HSET', task_key(blocker), 'waited', '1') end
-    if not is_open or (b.state == 'failed' and t.raw.policy) then zadd(K.resolving, now, blocker) end
+    if not is_open or (b.state == 'failed' and t.raw.policy) then zadd(K.resolving, stat.resolve_turn, blocker) end
     if before == 0 then count('edges', 1) end
   else
     redis.call('SREM', blocked_key(waiter), blocker)
@@ -114,7 +126,7 @@ end
 
 function mend.watchers(id)
   redis.call('HSET', task_key(id), 'watched', '1')
-  zadd(K.resolving, now, id)
+  zadd(K.resolving, stat.resolve_turn, id)
   look_at(now)
   return 1
 end
@@ -159,8 +171,8 @@ function mend.place(user)
     return redis.call('ZREM', K.ring, user)
   end
   redis.call('ZADD', K.users, 'NX', exact(is_idle(u) and now + user_ttl or NEVER), user)
-  if u.held then -- for one task's time at most: its moment may be of a clock that was ahead
-    local free = math.min(u.held, now + (u.gap or 0))
+  if u.held then -- for one task's time at most (and its debt): its moment may be of a clock that was ahead
+    local free = math.min(u.held, now + (u.gap or 0) + (u.debt or 0))
     redis.call('ZADD', K.throttled, 'LT', exact(free), user)
   else
     redis.call('ZREM', K.throttled, user)

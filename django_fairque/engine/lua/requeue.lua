@@ -17,6 +17,8 @@ for i = 1, size do
     seen[ARGV[at]] = true -- not of an old letter: it may stand before the present one
     t.u = load_user(t.user)
     if ARGV[at + 2] == '1' then t.payload = ARGV[at + 3] end
+    local limited = t.u.max_bytes or max_backlog_bytes > 0
+    if limited then t.size = (t.payload and #t.payload or redis.call('STRLEN', payload_key(t.id))) + 500 end
     touch(payload_key(t.id))
     touch_moves(t)
     tasks[#tasks + 1] = t
@@ -31,7 +33,12 @@ for _, t in ipairs(tasks) do
   t.raw.told = nil
   t.expires = nil -- its moment has passed or may pass again: whoever requeues wants it run
   -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
-  redis.call('HDEL', task_key(t.id), 'expires', 'failure', 'reason', 'ended', 'due', 'told')
+  redis.call('HDEL', task_key(t.id), 'expires', 'failure', 'reason', 'ended', 'due', 'told',
+    'immediate')
+  if t.size then
+    redis.call('HSET', t.key, 'size', exact(t.size))
+    add(t.u, 'bytes', t.size)
+  end
   to_queued(t.u, t, false, 'retries', 0, 'deliveries', 0, 'token', 0)
   zrem(K['state:failed'], t.id)
   count('lying:' .. (t.raw.failure or 'failed'), -1)
@@ -40,5 +47,6 @@ end
 commit()
 wake_if(ring_grew)
 local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', 120000)
+redis.call('SET', K.reply, reply, 'PX', reply_ttl(#reply))
+flush_stats()
 return reply

@@ -8,10 +8,10 @@
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
 --         limit (0..1000), worker, lease (us), woken (0/1; 2: it has waited since it was sent, 3: and is sent again), begin,
---         until, users, steal (as pop)
---         kind: finish fail later discard release crash poison
+--         until, users, steal, batch sizes (as pop)
+--         kind: finish fail later discard release crash poison overdue
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
---         5 canceled), then 18 values per lease
+--         5 canceled), then 19 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
 -- include base ring group user lately task deps maintain beside take fetch
 local STRIDE = 7
@@ -23,15 +23,16 @@ local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = 0, 1, 2, 3, 4, 5
 -- What the end of a run needs of its task; most tasks finish, so this is half of what `read_task` reads.
 local function read_run(id)
   local key = task_key(id)
-  local found = redis.call('HMGET', key, 'state', 'user', 'priority', 'token', 'done', 'worker', 'started', 'cost', 'ready',
-    'created', 'waited', 'beside')
-  local priority = tonumber(found[3])
+  local found = attempt('HMGET', key, 'state', 'user', 'priority', 'token', 'done', 'worker', 'started', 'cost', 'ready',
+    'created', 'waited', 'beside', 'companion', 'size')
+  if not found then return nil end
+  local priority = number(found[3])
   if not (found[1] and found[2] and priority and priority >= 1 and priority <= 6) then return nil end
   return {
-    id = id, key = key, state = found[1], user = found[2], priority = priority, token = tonumber(found[4]),
-    done = found[5], worker = found[6] or '', started = tonumber(found[7]),
-    cost = tonumber(found[8]), ready = tonumber(found[9]) or tonumber(found[10]) or now, waited = found[11],
-    is_beside = found[12] == '1',
+    id = id, key = key, state = found[1], user = found[2], priority = priority, token = number(found[4]),
+    done = found[5], worker = found[6] or '', started = number(found[7]),
+    cost = number(found[8]), ready = number(found[9]) or number(found[10]) or now, waited = found[11],
+    how = number(found[12]) or 0, is_companion = found[13] == '1', size = number(found[14]),
     u = false, index = 0, took = false, body = '',
   }
 end
@@ -60,6 +61,7 @@ for i = 1, size do
     else
       t.kind, t.delay, t.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
       given_back = given_back or kind == 'release' or kind == 'crash'
+      if kind == 'overdue' then touch(P .. 'quarantine') end
       touch_moves(t)
     end
     ended[#ended + 1] = t
@@ -71,9 +73,14 @@ if #ended > 0 then touch_minute() end
 touch_all()
 if given_back then order_returning(ended) end
 
-local function retry_later(t, retries)
+-- A task that asks for another run in less than a second is rerun at once this often in a row, then once a second, and in the
+-- end it is a dead letter: a task that does nothing else would take a worker for itself.
+local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
+
+local function retry_later(t, retries, ...)
   remember(t.id, 'failed', t.worker, t.body, t.report)
-  to_scheduled(t.u, t, now + t.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(t, RETRIED))
+  if t.is_suspect then redis.call('HSET', t.key, 'suspect', '') end -- its process outlived it
+  to_scheduled(t.u, t, now + t.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(t, RETRIED), ...)
   count('retried', 1)
   return RETRIED
 end
@@ -89,9 +96,34 @@ function handlers.fail(t)
   return DEAD
 end
 
+-- It did not end at its hard limit, and its process was killed with all that ran next to it: for a while, tasks of its name and
+-- user run alone, on all workers.
+local QUARANTINE = 600e6
+function handlers.overdue(t)
+  local key = P .. 'quarantine'
+  for _, ended in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now_text, 'LIMIT', 0, 100)) do zrem(key, ended) end
+  zadd(key, now + QUARANTINE, t.user .. '\0' .. (t.raw.name or ''))
+  set_stat('quarantine', now + QUARANTINE)
+  return handlers.fail(t)
+end
+
 function handlers.later(t)
   end_lease(t.u, t, t.took, true)
-  return retry_later(t, t.retries)
+  local before = tonumber(t.raw.immediate)
+  if t.delay >= IMMEDIATE then
+    if not before then return retry_later(t, t.retries) end
+    return retry_later(t, t.retries, 'immediate', 0)
+  end
+  local immediate = (before or 0) + 1
+  if immediate > MOST_IMMEDIATE then
+    local reason = 'Retry was raised ' .. MOST_IMMEDIATE .. ' times in a row with a delay below 1 second: ' .. t.body
+    to_dead(t.u, t, 'failed', reason, t.report, 'done', mark(t, DEAD))
+    count('failed', 1)
+    tally('failed', 1)
+    return DEAD
+  end
+  if immediate > FREE_RETRIES then t.delay = IMMEDIATE end
+  return retry_later(t, t.retries, 'immediate', exact(immediate))
 end
 
 function handlers.discard(t)
@@ -109,7 +141,7 @@ function handlers.poison(t)
 end
 
 local function give_back(t, kind)
-  local code = return_task(t.u, t, kind, t.body, t.report)
+  local code = return_task(t.u, t, kind, t.body, t.report, kind == 'released' and t.delay or nil)
   redis.call('HSET', t.key, 'done', mark(t, code))
   return code
 end

@@ -23,7 +23,7 @@ for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
 end
 for _, name in ipairs(due_members(K.users, sweep_limit)) do
   local u = load_user(name)
-  if is_idle(u) then
+  if is_idle(u) and not u.is_damaged then
     redis.call('DEL', u.key)
     zrem(K.users, name)
   else

@@ -13,9 +13,9 @@ for i = 1, tonumber(ARGV[A]) do
     news[#news + 1] = { id = mirror.id, state = state }
   end
 end
-for _, mirror in ipairs(news) do
+for i, mirror in ipairs(news) do
   redis.call('HSET', remote_key(mirror.id), 'state', mirror.state)
-  zadd(K.resolving, now, mirror.id)
+  zadd(K.resolving, stat.resolve_turn + i - 1, mirror.id) -- their users are not known here
   look_at(now)
 end
 commit()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine import pushing
 from django_fairque.engine.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
-from django_fairque.engine.graphs import check_graph
+from django_fairque.engine.graphs import check_graph, id_conflict
 from django_fairque.engine.ids import new_nonce
 from django_fairque.engine.packing import pack
 from django_fairque.engine.pushing import NOWHERE, Elsewhere
@@ -51,6 +51,8 @@ def divide(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tuple[Co
         too many tasks. TaskValidationError: what can't be kept over several shards.
     """
     check_graph(tasks)
+    for index in (yield from conflicting(shards, tasks)):
+        raise id_conflict(shards.name, tasks[index].task_id, tasks)
     places = {task.task_id: shards.of(task.user_id) for task in tasks}
     outside = [each for each in dict.fromkeys(name for task in tasks for name in task.depends_on) if each not in places]
     dependents = {name: shards.of(task.user_id) for task in reversed(tasks) for name in task.depends_on}
@@ -78,6 +80,28 @@ def divide(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tuple[Co
         for shard, part in others.items()
     }
     return home, Elsewhere(strangers, parts), mine
+
+
+def conflicting(shards: Shards, tasks: Sequence[Task]) -> Steps[set[int]]:
+    """The indexes of tasks whose chosen ids belong to tasks of other users: on other shards, or before them in this call. One
+    look, if ids were chosen.
+
+    Each shard refuses such ids by itself. Two pushes in the same moment to two shards are not noticed, nor one while a shard is
+    away.
+    """
+    from django_fairque.engine.steps import Read
+
+    chosen = {index: shards.of(task.user_id) for index, task in enumerate(tasks) if task.has_chosen_id}
+    asked = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
+    if not asked:
+        return set()
+    owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in asked])
+    found = {index for (index, _), owner in zip(asked, owners, strict=True) if owner is not None}
+    first: dict[str, str] = {}
+    for index in chosen:
+        if index not in found and first.setdefault(tasks[index].task_id, tasks[index].user_id) != tasks[index].user_id:
+            found.add(index)
+    return found
 
 
 def _except(numbers: dict[str, int], shard: Commands) -> dict[str, int]:

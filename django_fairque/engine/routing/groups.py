@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque.engine import groups
-from django_fairque.engine.ids import check_id
+from django_fairque.engine.ids import check_ids
 from django_fairque.engine.listing import Listed, Page, check_limit
-from django_fairque.engine.steps import Read, read_each
+from django_fairque.engine.steps import read_each, read_sound
 
 from .reading import user_names
 
@@ -28,8 +28,9 @@ def change(shards: Shards, group: str, fields: Mapping[str, object], now: float 
 
 def stats(shards: Shards, names: Sequence[str]) -> Steps[Listed[GroupStats]]:
     """In order, in one round trip."""
-    parts = [[("HGETALL", shard.keys.group(check_id(name, "group"))) for shard in shards] for name in names]
-    found = (yield from read_each(parts)) if parts else []
+    names = check_ids(names, "groups")
+    parts = [[("HGETALL", shard.keys.group(name)) for shard in shards] for name in names]
+    found = (yield from read_each(parts, only_sound=True)) if parts else []
     each = [groups.together(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
     return Listed(each, shards.missing)
 
@@ -38,7 +39,8 @@ def members(shards: Shards, group: str, cursor: str | None, limit: int) -> Steps
     """Of a page of the queue's users those whose record names the group, in one more round trip."""
     users = yield from user_names(shards, cursor, limit, busy_first=True)
     keys = shards.across().keys
-    found = (yield Read([("HGET", keys.user(name), "group") for name in users.items])) if users.items else []
+    reads = [("HGET", keys.user(name), "group") for name in users.items]
+    found = (yield from read_sound(reads)) if reads else []
     wanted = group.encode()
     items = [name for name, named in zip(users.items, found, strict=True) if named == wanted]
     return Page(items, users.cursor, users.missing_shards)

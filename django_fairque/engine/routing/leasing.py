@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.commands import Commands
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.lease import Lease, LeaseKey
     from django_fairque.engine.leasing import Fetch
     from django_fairque.engine.order import Order, Orders
     from django_fairque.engine.records import TaskState
@@ -125,6 +125,16 @@ def renew(shards: Shards, leases: Sequence[Lease], lease: float | None, now: flo
         answers = yield from leasing.renew(shard, [leases[index] for index in indexes], lease, now)
         renewed.update(zip(indexes, answers, strict=True))
     return [renewed[index] for index in range(len(leases))]
+
+
+def take_over(
+    shards: Shards, key: LeaseKey, worker: str, lease: float | None, now: float | None
+) -> Steps[Lease | None]:
+    for shard in shards:
+        taken = yield from leasing.take_over(shard, key, worker, lease, now)
+        if taken is not None:
+            return taken
+    return None
 
 
 def set_progress(

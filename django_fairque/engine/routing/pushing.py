@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from django_fairque.engine import delivering, pushing
-from django_fairque.engine.errors import BacklogFullError, ShardsAwayError
+from django_fairque.engine.errors import PushRefusedError, ShardsAwayError
 from django_fairque.engine.models import check_tasks
+from django_fairque.engine.records import PushResult
 from django_fairque.engine.shards import said
 from django_fairque.engine.together import push_apart
 
 from . import graphs
+from .graphs import conflicting
 from .reaching import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from django_fairque.engine.commands import Commands
     from django_fairque.engine.models import Task
-    from django_fairque.engine.records import EventCount, PushResult
+    from django_fairque.engine.records import EventCount
     from django_fairque.engine.shards import Shards
     from django_fairque.engine.steps import Steps
 
@@ -27,6 +29,8 @@ def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
     """For several shards: of one it is `pushing.push` itself, as pushes are many."""
     if task.depends_on:
         return (yield from graphs.push(shards, [task], task.run_id, now))[0]
+    if (yield from conflicting(shards, [task])):
+        return pushing.all_accepted(shards.home, [PushResult(task.task_id, "id_conflict")])[0]
     return (yield from pushing.push(shards.of(task.user_id), task, now))
 
 
@@ -42,13 +46,14 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Step
 
 
 def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
-    results: dict[int, PushResult] = {}
-    parts = _by_shard(shards, tasks)
+    conflicts = yield from conflicting(shards, tasks)
+    results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
+    parts = _by_shard(shards, tasks, conflicts)
 
     def act(shard: Commands) -> Steps[None]:
         try:
             done = yield from pushing.push_batch(shard, [tasks[index] for index in parts[shard]], now)
-        except BacklogFullError as error:
+        except PushRefusedError as error:
             done = cast("list[PushResult]", list(error.results))
         results.update(zip(parts[shard], done, strict=True))
 
@@ -104,9 +109,10 @@ def deliver(
             elsewhere=elsewhere,
         )
         return graphs.results(tasks, mine, done)
-    parts = _by_shard(shards, tasks)
+    conflicts = yield from conflicting(shards, tasks)
+    parts = _by_shard(shards, tasks, conflicts)
     parts.setdefault(shards.home, [])
-    results: dict[int, PushResult] = {}
+    results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
     for shard, indexes in parts.items():
         some = [tasks[index] for index in indexes]
         told = counts if shard is shards.home else {}
@@ -126,9 +132,11 @@ def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None)
     return known
 
 
-def _by_shard(shards: Shards, tasks: Sequence[Task]) -> dict[Commands, list[int]]:
-    """Indexes by the shard of the task's user."""
+def _by_shard(shards: Shards, tasks: Sequence[Task], without: Collection[int]) -> dict[Commands, list[int]]:
+    """Indexes by the shard of the task's user, except for these."""
     found: dict[Commands, list[int]] = {}
     for index, task in enumerate(tasks):
+        if index in without:
+            continue
         found.setdefault(shards.of(task.user_id), []).append(index)
     return found

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine import delivering, dependencies, finding, listing, lookup, maintenance, runs, users, waiting
 from django_fairque.engine import standing as standings
 from django_fairque.engine.activity import activity
-from django_fairque.engine.finding import Found, Matching
+from django_fairque.engine.finding import Found, Matching, check_search
 from django_fairque.engine.health import health
+from django_fairque.engine.ids import check_ids
 from django_fairque.engine.invariants import check_invariants as check_one
 from django_fairque.engine.listing import Listed, Page, WorkerRecord
 from django_fairque.engine.statistics import stats
+from django_fairque.engine.steps import read_together
 
 from .pages import cursor_of, place, walk
 
@@ -53,6 +55,7 @@ def is_paused(shards: Shards) -> Steps[bool]:
 
 def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
     """A shard after the other, in ``look_at`` records of all of them."""
+    check_search(search)
     at, inner = place(shards, cursor)
     tasks: list[Task] = []
     looked_at = 0
@@ -74,6 +77,7 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Step
 
 def matching(shards: Shards, search: Search) -> Steps[Matching]:
     """Each shard's part of ``look_at``."""
+    check_search(search)
     found: list[str] = []
     is_whole = True
     for shard in shards:
@@ -118,7 +122,8 @@ def view(shards: Shards, task_id: str, nodes: int) -> Steps[DependencyView]:
 
 
 def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
-    return (yield from dependencies.blockers((yield from shards.around(task_ids)), task_ids, most))
+    ids = check_ids(task_ids, "task ids")
+    return (yield from dependencies.blockers((yield from shards.around(ids)), ids, most))
 
 
 def parent_results(shards: Shards, task_id: str) -> Steps[dict[str, Any]]:
@@ -154,13 +159,12 @@ def tasks(
 
 
 def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
-    return (yield from listing.queue_sizes(shards.across(), user_ids))
+    return (yield from listing.queue_sizes(shards.across(), check_ids(user_ids, "user ids")))
 
 
 def longest_waits(shards: Shards, limit: int) -> Steps[Listed[Waiting]]:
-    found: list[Waiting] = []
-    for shard in shards:
-        found += yield from waiting.longest_waits(shard, limit)
+    each_shard = yield from read_together([waiting.longest_waits(shard, limit) for shard in shards])
+    found = [each for some in each_shard for each in some]
     return Listed(sorted(found, key=lambda each: each.since)[:limit], shards.missing)
 
 
@@ -192,7 +196,7 @@ def busy_users(shards: Shards, limit: int) -> Steps[Listed[str]]:
 
 
 def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Steps[list[UserStats]]:
-    return (yield from users.users_stats(shards.across(), user_ids, now))
+    return (yield from users.users_stats(shards.across(), check_ids(user_ids, "user ids"), now))
 
 
 def workers(shards: Shards) -> Steps[Listed[WorkerRecord]]:

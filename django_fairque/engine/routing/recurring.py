@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine import schedules
 from django_fairque.engine.ids import check_id
 from django_fairque.engine.listing import Listed
+from django_fairque.engine.lookup import server_time
 from django_fairque.engine.steps import Read
-from django_fairque.engine.units import check_whole
+from django_fairque.engine.units import check_whole, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,9 +66,18 @@ def fire_due(shards: Shards, limit: int, now: float | None) -> Steps[list[Fired]
     check_whole(limit, "limit", 1)
     fired: list[Fired] = []
     for shard in shards:
-        if len(fired) < limit:
-            fired += yield from schedules.fire_due(shard, limit - len(fired), now)
+        left = limit - sum(not each.is_refused for each in fired)
+        if left > 0:
+            fired += yield from schedules.fire_due(shard, left, now)
     return fired
+
+
+def next_due(shards: Shards, after: float | None) -> Steps[float | None]:
+    start = yield from server_time(moment(after, "after"))
+    found = []
+    for shard in shards:
+        found.append((yield from schedules.next_due(shard, start)))
+    return min((each for each in found if each is not None), default=None)
 
 
 def holder(shards: Shards, name: str) -> Steps[Commands]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.shards import Shards
     from django_fairque.engine.steps import Steps
 
-SETTINGS = ("weight", "cap", "gap", "burst", "backlog", "sla", "paused", "group")
+SETTINGS = ("weight", "cap", "rate", "gap", "burst", "backlog", "max_bytes", "sla", "paused", "group")
 """Fields of a user's record that people set."""
 SLICE = 500
 OF_GROUPS = ("weight", "cap", "paused")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine import alerts as alerting
 from django_fairque.engine import leasing, lookup, maintenance, purging, repairing, runs
 from django_fairque.engine.errors import TaskNotFoundError, TaskValidationError
+from django_fairque.engine.ids import check_id
 from django_fairque.engine.units import check_whole
 
 from .reaching import add_up, reach
@@ -53,16 +54,34 @@ def tell_worker(shards: Shards, worker: str, wish: str, now: float | None) -> St
 
 
 def release_worker(
-    shards: Shards, worker: str, crashed: Iterable[int], reason: str, forget: bool, now: float | None
+    shards: Shards,
+    worker: str,
+    crashed: Iterable[int],
+    reason: str,
+    forget: bool,
+    now: float | None,
+    begun: Iterable[int] = (),
 ) -> Steps[int]:
-    tokens, total = list(crashed), 0
-    if tokens and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
+    tokens, others, total = list(crashed), list(begun), 0
+    if (tokens or others) and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
         raise TaskValidationError(
             f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
             "call release_worker of the one that handed them out (queue.shards)"
         )
     for shard in shards:
-        total += yield from leasing.release_worker(shard, worker, tokens, reason, forget, now)
+        total += yield from leasing.release_worker(shard, worker, tokens, reason, forget, now, others)
+    return total
+
+
+def reconcile_worker(shards: Shards, worker: str, held: Iterable[int], reason: str, now: float | None) -> Steps[int]:
+    tokens, total = list(held), 0
+    if tokens and len(shards) > 1:
+        raise TaskValidationError(
+            f"held: tokens belong to one shard, and queue {shards.name!r} has {len(shards)}; "
+            "call reconcile_worker of the shard that handed them out (queue.shards)"
+        )
+    for shard in shards:
+        total += yield from leasing.reconcile_worker(shard, worker, tokens, reason, now)
     return total
 
 
@@ -146,6 +165,7 @@ def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[Commands, li
 
 
 def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float | None) -> Steps[int]:
+    check_id(run_id, "run_id")
     unknown = list[TaskNotFoundError]()
 
     def cancel(shard: Commands, _: object) -> Steps[int]:

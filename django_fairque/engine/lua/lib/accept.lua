@@ -1,6 +1,9 @@
 -- Accept tasks, each into the state it belongs to. Everything is read and decided first (`offered`, `edges`); then all of it
 -- is written.
 
+local accept -- all else here is its own: a script has room for 200 names
+do
+
 -- The traces of those tasks that belong to one.
 local function read_traces(at)
   for i = 1, tonumber(ARGV[at] or '0') do
@@ -24,6 +27,7 @@ function fields_of(item, run, state, due)
   list[2], list[4], list[6] = state, item.u.name, exact(item.ready)
   if due then put('due', exact(due)) end
   if run ~= '' then put('run', run) end
+  if item.size and state ~= 'canceled' then put('size', exact(item.size)) end
   if item.parents and #item.parents > 0 then put('parents', pack(item.parents)) end
   if item.is_blocked and item.policy ~= POLICY_WAIT then put('policy', item.policy) end
   if item.waited then put('waited', '1') end
@@ -81,17 +85,25 @@ local function write_record(item, run, state, due)
   if item.last then write_expiry(key, item.expires) end
 end
 
--- Debounce: the last payload counts and the last moment to start, and the wait starts again. One that waits for others goes
--- on waiting for those of the first call.
+-- Debounce: the last payload counts and the last moment to start, and the wait starts again, until the maximum wait since the first
+-- call is over. One that waits for others goes on waiting for those of the first call.
 local function move(item)
-  local key, due = task_key(item.moves), now + item.form.debounce
+  local key, due = task_key(item.moves), math.min(now + item.form.debounce, math.max(now, item.first_at + item.form.max_wait))
   redis.call('HSET', key, 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
   write_expiry(key, item.form.expires)
+  if item.old_size then
+    redis.call('HSET', key, 'size', exact(size_of(item)))
+    add(item.moves_of, 'bytes', size_of(item) - item.old_size)
+  end
   if item.is_deferred then
     zadd(K['state:deferred'], item.form.expires or NEVER, item.moves)
     if item.form.expires then look_at(item.form.expires) end
   else
+    local u = item.moves_of
     zadd(K['state:scheduled'], due, item.moves)
+    zadd(scheduled_key(u.name), due, item.moves)
+    u.first_due = math.min(u.first_due or due, due)
+    set(u, 'sched', u.sched) -- to be saved
   end
 end
 
@@ -113,6 +125,8 @@ local function write_item(item, run)
     write_record(item, run, 'canceled', due)
     remember(item.id, 'canceled', '', item.dropped, '')
     item.key = record_keys[item.index]
+    if item.size then add(u, 'bytes', -item.size) end
+    item.size = nil
     to_ended(item, 'canceled', result_ttl)
     count('canceled', 1)
     return item.waited
@@ -124,10 +138,8 @@ local function write_item(item, run)
     return false
   elseif due and due > now then
     write_record(item, run, 'scheduled', due)
-    zadd(K['state:scheduled'], due, item.id)
     local is_first = stat.look == 0 or due < stat.look -- an idle worker must sleep less long
-    look_at(due)
-    add(u, 'sched', 1)
+    schedule(u, item.id, due)
     return is_first
   end
   write_record(item, run, 'queued', due)
@@ -183,7 +195,7 @@ local function post_parts(at)
 end
 
 -- Arguments from `at` on as push.lua says; the reply is a list of strings. Writes nothing when it refuses.
-local function accept(at)
+function accept(at)
   local kept, run, is_graph = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] ~= '0'
   is_posted = ARGV[at + 2] == '2'
   if kept then
@@ -194,6 +206,7 @@ local function accept(at)
   if is_graph then
     for i = 1, #items do
       if codes[i] == 3 then return { 'full', tostring(i) } end
+      if codes[i] == 4 then return { 'conflict', tostring(i) } end
     end
     local refusal
     refusal, next_at = read_dependencies(next_at)
@@ -212,8 +225,8 @@ local function accept(at)
   flush()
   for _, item in ipairs(moved) do move(item) end
   local wakes = write_accepted(run)
-  for digest, stored in pairs(uniques) do
-    redis.call('SET', unique_key(digest), pack({ stored[1], stored[2] }), 'PX', exact(math.ceil(stored[3] / 1000) + 1000))
+  for key, stored in pairs(uniques) do
+    redis.call('SET', key, pack({ stored[1], stored[2] }), 'PX', exact(math.ceil(stored[3] / 1000) + 1000))
   end
   post_parts(next_at)
   if #accepted > 0 then
@@ -223,6 +236,12 @@ local function accept(at)
   commit()
   if ring_grew or wakes then redis.call('ZADD', K.wake, 0, 'ready') end
   local reply = { table.concat(codes), unpack(others) }
-  if kept then redis.call('SET', K.reply, pack(reply), 'PX', 120000) end
+  if kept then
+    local packed = pack(reply)
+    redis.call('SET', K.reply, packed, 'PX', reply_ttl(#packed))
+    flush_stats()
+  end
   return reply
+end
+
 end

@@ -5,7 +5,6 @@
 local EPOCH = 1735689600000000 -- 2025-01-01 in microseconds: a stamp counts from here
 local BAND = 1e15              -- one priority's room in a normal queue's score; a stamp fits until 2056
 local NEVER = 9e15             -- a moment that does not come (2255), still an exact integer in a double
-local HISTORY = 25             -- attempts kept per task
 local CHUNK = 1000             -- most members in one variadic command (unpack fails at 8000)
 
 -- The same table if nothing is in it, else a new one: most tables stay empty in most calls.
@@ -15,9 +14,10 @@ local function emptied(list)
 end
 
 -- The options of the queue: one argument of words, the same from call to call, so it is read when it has changed.
-local fair_by_tasks, head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog
+local fair_by_tasks, head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog, max_backlog_bytes
 local default_sla, at_risk, starves_after -- by priority; 0: it never starves; priorities 1 to 3
 local is_spread -- the queue has other shards
+local reply_ttl, least_ttl
 do
 
 local read = false
@@ -32,7 +32,7 @@ each_call(function()
   fair_by_tasks = words[1] == 'tasks'
   head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog = unpack(words, 2, 9)
   default_sla, at_risk, starves_after = { unpack(words, 10, 15) }, words[16], { unpack(words, 17, 19) }
-  is_spread = words[20] == 1
+  is_spread, max_backlog_bytes, least_ttl = words[20] == 1, words[21], words[22]
   read = options
 end)
 
@@ -46,12 +46,30 @@ local function exact(number)
   return string.format('%.17g', number)
 end
 
+-- A damaged key or number costs its user or its task, and nobody else. `attempt` makes one call on a key that belongs to one
+-- user, group or task, and returns nil if that key is of another type than the queue writes: nothing is changed then. `number`
+-- reads a number of a record: nil for a text that is none, and for one that no moment or sum reaches.
+local function attempt(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if string.sub(reply.err, 1, 9) ~= 'WRONGTYPE' then return redis.call(command, key, ...) end -- raises the error again
+  return nil
+end
+local function number(text)
+  local found = tonumber(text)
+  return found and found > -1e24 and found < 1e24 and found or nil
+end
+local function refuse_damaged(key)
+  error({ err = 'WRONGTYPE ' .. key .. ' is not of the type that the queue writes; fairque_check names such keys' })
+end
+
 local function task_key(id) return P .. 'task:' .. id end
 local function payload_key(id) return P .. 'payload:' .. id end
 local function history_key(id) return P .. 'history:' .. id end
 local function user_key(user) return P .. 'user:' .. user end
 local function normal_key(user) return P .. 'queue:user:' .. user .. ':normal' end
 local function critical_key(user) return P .. 'queue:user:' .. user .. ':critical' end
+local function scheduled_key(user) return P .. 'queue:user:' .. user .. ':scheduled' end
 local function leases_key(worker) return P .. 'leases:' .. worker end
 local function revoked_key(worker) return P .. 'revoked:' .. worker end
 local function waiting_key(id) return P .. 'deps:waiting:' .. id end
@@ -61,13 +79,15 @@ local function remote_key(id) return P .. 'remote:' .. id end
 local function watchers_key(id) return P .. 'deps:remote:' .. id end
 local function run_key(run) return P .. 'run:' .. run end
 local function delivered_key(id) return P .. 'delivered:' .. id end
-local function unique_key(digest) return P .. 'unique:' .. digest end
+local function unique_key(user, key) return P .. 'unique:' .. #user .. ':' .. user .. ':' .. key end
 
 -- The shard's counters. Those named here are read at once and written back at once; any other is added to.
 local STATS = {
-  'clock', 'token', 'stamp', 'arrival', 'vtime', 'mean', 'look', 'paused',
+  'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'place', 'active', 'mean', 'look', 'paused',
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
-  'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind',
+  'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
+  'replies', 'replies_before', 'replies_in',
+  'lease', 'heartbeat',
 }
 local stat, stat_changed, stat_added, now, now_text = {}, nil, nil, nil, nil -- `stat` is filled anew, not made anew
 
@@ -76,10 +96,20 @@ do -- the engine's time
 
 -- The server's clock was set forward, or for so long nobody has called: leases keep what was left of them. Each is spared
 -- once until it is renewed (`spared`: the end of the last one that was), so one that nobody renews lasts twice at most.
+--
+-- While a worker lives, somebody calls at least as often as it sends heartbeats, three times in a lease. So if there was a heartbeat
+-- within half a lease before the last call, and then no call for half a lease, it was the clock: a lease that is renewed has two
+-- thirds of its length left at a heartbeat's latest, and outlives any smaller step. If it was not (all workers died or were cut off at
+-- once), their tasks wait for once more what was left of their leases.
 local STEP = 120e6
+local function is_step(step)
+  if step >= STEP then return true end
+  local half = stat.lease / 2
+  return half > 0 and step >= half and stat.clock - stat.heartbeat <= half
+end
 local function spare_leases(time)
   local step = time - stat.clock
-  if stat.clock == 0 or step < STEP then return end
+  if stat.clock == 0 or not is_step(step) then return end
   local started = P .. 'state:started' -- not all commands declare it
   local first, moved = '(' .. exact(math.max(stat.clock, stat.spared)), {}
   local ends = redis.call('ZRANGEBYSCORE', started, first, '+inf', 'WITHSCORES')
@@ -118,16 +148,24 @@ local function set_back(time)
   end
   local due = redis.call('ZRANGEBYSCORE', scheduled, exact(time), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_RETRIES)
   for i = 1, #due, 2 do
-    if redis.call('HEXISTS', task_key(due[i]), 'done') == 1 then move({ due[i], due[i + 1] }, time, retries) end
+    local known = attempt('HMGET', task_key(due[i]), 'done', 'user')
+    if known and known[1] and known[2] then
+      move({ due[i], due[i + 1] }, time, retries)
+      retries[#retries + 1] = known[2]
+      redis.call('EXISTS', scheduled_key(known[2]), P .. 'due')
+    end
   end
   for i, name in ipairs(COUNTED) do
     for first = 1, #found[i], CHUNK do
       redis.call('ZADD', P .. name, unpack(found[i], first, math.min(first + CHUNK - 1, #found[i])))
     end
   end
-  for i = 1, #retries, 2 do
-    redis.call('HSET', task_key(retries[i + 1]), 'due', retries[i])
-    redis.call('ZADD', scheduled, retries[i], retries[i + 1])
+  for i = 1, #retries, 3 do
+    local moment, id, user = retries[i], retries[i + 1], retries[i + 2]
+    redis.call('HSET', task_key(id), 'due', moment)
+    redis.call('ZADD', scheduled, moment, id)
+    attempt('ZADD', scheduled_key(user), moment, id)
+    redis.call('ZADD', P .. 'due', 'LT', moment, user)
   end
   stat.spared = math.max(0, stat.spared + time - math.min(stat.clock, NEVER))
   stat.clock, stat.look = time, time
@@ -164,6 +202,25 @@ local function count(field, amount)
   end
 end
 
+do
+
+-- Replies are recorded for two minutes, or for less if they would take more memory than this: but for twice as long as a call is
+-- repeated (`least_ttl`). `replies` counts their bytes in periods of ten seconds, this one and the one before.
+local LONGEST, MOST_BYTES, PERIOD, OVERHEAD = 120e6, 32e6, 10e6, 200
+function reply_ttl(size)
+  local period = math.floor(now / PERIOD)
+  if stat.replies_in ~= period then
+    set_stat('replies_before', stat.replies_in == period - 1 and stat.replies or 0)
+    set_stat('replies_in', period)
+    set_stat('replies', 0)
+  end
+  set_stat('replies', stat.replies + size + OVERHEAD)
+  local affordable = MOST_BYTES / math.max(stat.replies, stat.replies_before) * PERIOD
+  return string.format('%d', math.max(least_ttl, math.min(LONGEST, affordable)) / 1000)
+end
+
+end
+
 -- `look` is never later than the earliest moment at which anything must be looked at.
 local function look_at(moment)
   if stat.look == 0 or moment < stat.look then set_stat('look', moment) end
@@ -171,14 +228,19 @@ end
 
 -- A derived key that moved away with its slot aborts a script at its first use: so every derived key that will
 -- be written is used once before the first write, all of them in one command.
+local touch, touch_all
+do
+
 local touched
 each_call(function() touched = emptied(touched) end)
-local function touch(key) touched[#touched + 1] = key end
-local function touch_all()
+function touch(key) touched[#touched + 1] = key end
+function touch_all()
   for first = 1, #touched, CHUNK do
     redis.call('EXISTS', unpack(touched, first, math.min(first + CHUNK - 1, #touched)))
   end
   touched = emptied(touched)
+end
+
 end
 
 -- Per-minute figures. The key is derived, so whoever will count touches it.
@@ -192,8 +254,14 @@ end
 local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
 
 -- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
+local bucket
+do
+
 local OCTAVE = 0.69314718055994531 -- ln 2: nothing can be computed while a library is loaded
-local function bucket(us) return string.format('%d', math.floor(4 * math.log(us > 1 and us or 1) / OCTAVE)) end
+function bucket(us) return string.format('%d', math.floor(4 * math.log(us > 1 and us or 1) / OCTAVE)) end
+
+end
+
 -- A duration into the minute's histogram and into the one since the first task, which is never forgotten.
 local function observe(kind, us, in_minute)
   local b = ':' .. bucket(us)
@@ -241,11 +309,19 @@ function srem(key, member)
   local list = buffer(set_removals, key)
   list[#list + 1] = member
 end
+-- Whether a key belongs to one user, group or task, and not to the whole shard or to a worker.
+local function is_of_one(key)
+  local kind = string.match(key, '^(%l+):', #P + 1)
+  return kind and kind ~= 'state' and kind ~= 'leases'
+end
 local function flush_kind(into, command)
   for _, entry in ipairs(order) do
     if entry[1] == into then
       for first = 1, #entry[3], CHUNK do
-        redis.call(command, entry[2], unpack(entry[3], first, math.min(first + CHUNK - 1, #entry[3])))
+        local last = math.min(first + CHUNK - 1, #entry[3])
+        if not attempt(command, entry[2], unpack(entry[3], first, last)) and not is_of_one(entry[2]) then
+          redis.call(command, entry[2], unpack(entry[3], first, last)) -- raises the error again
+        end
       end
     end
   end
@@ -304,12 +380,17 @@ local function unpack_list(text)
   return list
 end
 
+local alert
+do
+
 -- Something that people should hear of; workers fetch it. Nobody fetching, the eldest are dropped.
 local MOST_ALERTS = 10000
-local function alert(kind, t, detail) -- a text or a number
+function alert(kind, t, detail) -- a text or a number
   detail = type(detail) == 'number' and exact(detail) or detail
   redis.call('RPUSH', K.alerts, pack({ now_text, kind, t.id, t.user, t.raw.name or '', exact(t.priority), detail }))
   redis.call('LTRIM', K.alerts, -MOST_ALERTS, -1)
+end
+
 end
 
 -- A message for another shard: whoever works for the queue carries it there, and it stays until that is done. `field` says
@@ -326,8 +407,15 @@ local function post_once(field, body) -- it keeps the moment at which it was pos
   posted = true
 end
 
+local remember
+do
+
+local HISTORY = 25 -- attempts kept per task
+
 -- One line of a task's history; what Python's `Attempt` reads.
-local function remember(id, kind, worker, err, trace)
-  redis.call('RPUSH', history_key(id), pack({ now_text, kind, worker or '', err or '', trace or '' }))
-  redis.call('LTRIM', history_key(id), -HISTORY, -1)
+function remember(id, kind, worker, err, trace)
+  attempt('RPUSH', history_key(id), pack({ now_text, kind, worker or '', err or '', trace or '' }))
+  attempt('LTRIM', history_key(id), -HISTORY, -1)
+end
+
 end

@@ -4,6 +4,9 @@
 -- policy is not to wait out a failure are in `deps:reacting:{A}` too. A task with dependents that ends goes into
 -- `resolving`; from there its dependents are taken in slices, in the call that ended it and in later ones.
 
+local go_on, release, forget_mirror, resolve -- all else here is its own: a script has room for 200 names
+do
+
 local function remove_edge(blocker, t)
   srem(waiting_key(blocker), t.id)
   srem(reacting_key(blocker), t.id)
@@ -12,8 +15,8 @@ local function remove_edge(blocker, t)
 end
 
 -- It has left its state of waiting, and nothing blocks the task any more.
-local function go_on(t)
-  local due = tonumber(t.raw.due)
+function go_on(t)
+  local due = number(t.raw.due)
   if t.expires and t.expires <= now then
     expire(t)
   elseif due and due > now then
@@ -26,7 +29,7 @@ local function go_on(t)
 end
 
 -- DEFERRED is over.
-local function release(t)
+function release(t)
   zrem(K['state:deferred'], t.id)
   add(t.u, 'deferred', -1)
   go_on(t)
@@ -42,7 +45,7 @@ end
 -- Those dependents of an ended task that are to be told next: at most `limit`, the eldest first.
 local function dependents(source, ended, limit)
   local tasks = {}
-  for _, id in ipairs(redis.call('SRANDMEMBER', source, limit)) do
+  for _, id in ipairs(attempt('SRANDMEMBER', source, limit) or {}) do
     local t = read_task(id)
     if t and t.state == 'deferred' then
       t.u = load_user(t.user)
@@ -82,21 +85,24 @@ local function tell_shards(blocker)
   for _, shard in ipairs(blocker.watchers or {}) do post('tell:' .. shard .. ':' .. blocker.id, blocker.state) end
 end
 
-local function forget_mirror(id)
+function forget_mirror(id)
   redis.call('DEL', remote_key(id))
   zrem(K.mirrors, id)
 end
 
 local MOST_TOLD = 50 -- in one call, which takes 2 ms (measured with 100,000 dependents of one task)
 
--- Tell at most `limit` dependents; returns whether there are more.
-local function resolve(limit)
+-- Resolve at most `limit` dependents; returns whether there are more. An ended task that has dependents left takes its user's
+-- next turn for them.
+function resolve(limit)
   limit = math.min(limit, MOST_TOLD)
   while limit > 0 do
-    local id = redis.call('ZRANGE', K.resolving, 0, 0)[1]
+    local id, turn = unpack(redis.call('ZRANGE', K.resolving, 0, 0, 'WITHSCORES'))
     if not id then return false end
+    turn = tonumber(turn)
     local blocker = read_task(id) or read_mirror(id) or { id = id, state = 'canceled', raw = {} }
-    if blocker.raw.watched then blocker.watchers = redis.call('SMEMBERS', watchers_key(id)) end
+    local u = blocker.user and load_user(blocker.user)
+    if blocker.raw.watched then blocker.watchers = attempt('SMEMBERS', watchers_key(id)) or {} end
     local source
     if blocker.state == 'failed' then
       source = reacting_key(id)
@@ -107,8 +113,12 @@ local function resolve(limit)
     for _, t in ipairs(tasks) do tell(t, blocker) end
     tell_shards(blocker)
     limit = limit - math.max(1, #tasks)
+    if turn > stat.resolve_turn then set_stat('resolve_turn', turn) end
     commit() -- written, so that the next look at the sets is true
-    if not source or redis.call('EXISTS', source) == 0 then
+    if source and (attempt('SCARD', source) or 0) > 0 then
+      zadd(K.resolving, u and next_turn_to_resolve(u) or math.max(stat.resolve_turn, turn + 1), id)
+      commit()
+    else
       if source and blocker.watchers and blocker.state ~= 'failed' then redis.call('DEL', watchers_key(id)) end
       if source and blocker.shard and blocker.state ~= 'failed' then
         forget_mirror(id)
@@ -118,4 +128,6 @@ local function resolve(limit)
     end
   end
   return redis.call('ZCARD', K.resolving) > 0
+end
+
 end

@@ -15,7 +15,7 @@ local function read_dependencies(at)
       remotes[id].is_known = mirror and true
       states[id] = mirror and mirror.state or 'open'
     elseif states[id] == nil then
-      states[id] = redis.call('HGET', task_key(id), 'state') or is_posted and 'finished' -- known when it was posted
+      states[id] = attempt('HGET', task_key(id), 'state') or is_posted and 'finished' -- known when it was posted
     end
     return states[id]
   end
@@ -86,8 +86,15 @@ local function find_cycle(limit)
   return nil
 end
 
-local function touch_dependencies(run)
-  if run ~= '' then touch(run_key(run)) end
+local touch_dependencies
+do
+
+local function check_set(key)
+  if not attempt('SCARD', key) then refuse_damaged(key) end
+end
+
+function touch_dependencies(run)
+  if run ~= '' then check_set(run_key(run)) end
   for _, item in ipairs(accepted) do
     if item.before and item.before.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
       item.waited = true
@@ -96,14 +103,16 @@ local function touch_dependencies(run)
     if item.dropped then touch(history_key(item.id)) end
     if item.blockers and not item.dropped and #item.blockers > 0 then
       item.is_blocked = true
-      touch(blocked_key(item.id))
+      check_set(blocked_key(item.id))
       for _, id in ipairs(item.blockers) do
-        touch(waiting_key(id))
+        check_set(waiting_key(id))
         touch(reacting_key(id))
         if remotes[id] then touch(remote_key(id)) end
       end
     end
   end
+end
+
 end
 
 local function write_edges(item)

@@ -1,6 +1,6 @@
 -- Hand out the next tasks, as `take` decides; then all of it is written.
 
-local fetch, next_place
+local fetch, next_place, append_lease
 do
 
 do
@@ -26,9 +26,18 @@ end
 
 end
 
-local BY_LIST, IN_TURN, NOTHING = { 'beside', '1' }, { 'beside', '0' }, {}
+-- How it was handed out, as far as that is another way than the last time.
+local NOTHING = {}
+local function marks_of(t)
+  local marks = NOTHING
+  if t.how > 0 or t.raw.beside then marks = { 'beside', exact(t.how) } end
+  if t.is_companion or t.raw.companion then
+    marks = { 'companion', t.is_companion and '1' or '0', unpack(marks) }
+  end
+  return marks
+end
 
-local function append_lease(reply, t, payload, lease_end)
+function append_lease(reply, t, payload, lease_end)
   local raw, n = t.raw, #reply
   reply[n + 1], reply[n + 2], reply[n + 3] = t.id, t.token_text or raw.token, exact(t.deliveries)
   reply[n + 4], reply[n + 5], reply[n + 6] = lease_end, payload or '', t.user
@@ -36,6 +45,7 @@ local function append_lease(reply, t, payload, lease_end)
   reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(t.ready), raw.retries or '', raw.max_retries or ''
   reply[n + 13], reply[n + 14], reply[n + 15] = raw.timeout or '', raw.due or '', raw.expires or ''
   reply[n + 16], reply[n + 17], reply[n + 18] = exact(deadline_of(t)), raw.run or '', raw.trace or ''
+  reply[n + 19] = t.is_quarantined and '2' or raw.suspect or ''
 end
 
 local function payloads_of(tasks)
@@ -48,6 +58,19 @@ local function payloads_of(tasks)
   return values
 end
 
+-- Finds out which of these are of a name and user in quarantine (handlers.overdue in settle.lua). One command, if there are any.
+local function note_quarantined(tasks)
+  if stat.quarantine <= now or #tasks == 0 then return end
+  local members = {}
+  for i, t in ipairs(tasks) do members[i] = t.user .. '\0' .. (t.raw.name or '') end
+  for first = 1, #members, CHUNK do
+    local last = math.min(first + CHUNK - 1, #members)
+    for i, until_then in ipairs(redis.call('ZMSCORE', P .. 'quarantine', unpack(members, first, last))) do
+      tasks[first + i - 1].is_quarantined = until_then and tonumber(until_then) > now
+    end
+  end
+end
+
 -- The same call again (its reply was lost): the leases that it was given the first time and still has.
 local function replay(reply, stored, lease_end_text)
   local list, tasks = unpack_list(stored), {}
@@ -56,6 +79,7 @@ local function replay(reply, stored, lease_end_text)
     if t and t.state == 'started' and exact(t.token) == list[i + 1] then tasks[#tasks + 1] = t end
   end
   local payloads = payloads_of(tasks)
+  note_quarantined(tasks)
   for i, t in ipairs(tasks) do append_lease(reply, t, payloads[i], lease_end_text) end
 end
 
@@ -67,7 +91,8 @@ local function bury_expired()
   for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
 end
 
--- Appends up to `limit` leases to `reply`. ARGV from `at`: worker, lease (us), woken, begin and end (`take`), users, steal targets.
+-- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and end (`take`), users,
+-- steal targets, batch sizes.
 -- With `is_look` and a limit of 0 only what `next_place` says.
 function fetch(reply, limit, at, is_look)
   local worker, lease, said = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
@@ -75,13 +100,15 @@ function fetch(reply, limit, at, is_look)
   -- Who has waited since it sent this may have left meanwhile: nobody would run what it was handed.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   is_look = is_look and is_spread and limit == 0 and ARGV[at + 5] ~= '*'
+  local steal = at + 6 + (tonumber(ARGV[at + 5]) or 0)
+  read_batch_sizes(ARGV[steal + 1 + (tonumber(ARGV[steal]) or 0)] or '')
   if (limit > 0 or is_look) and stat.paused == 0 then take_for(limit, at + 5, ARGV[at + 3], ARGV[at + 4]) end
   local lease_end = now + lease
   local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then
     local stored
     if is_again then -- the connection that it first went over may be there yet: it must do nothing when it comes
-      stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', 120000)
+      stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', reply_ttl(0))
     else
       stored = limit > 0 and redis.call('GET', K.reply)
     end
@@ -92,6 +119,7 @@ function fetch(reply, limit, at, is_look)
   end
 
   local payloads, record = payloads_of(taken), {}
+  note_quarantined(taken)
   for _, t in ipairs(expired) do touch(history_key(t.id)) end
   if #expired > 0 then touch_minute() end
   touch_all()
@@ -101,7 +129,8 @@ function fetch(reply, limit, at, is_look)
     record[2 * i - 1], record[2 * i] = t.id, t.token_text
   end
   -- The first write: whether this nonce was served before, and if not, with what.
-  local stored = redis.call('SET', K.reply, pack(record), 'NX', 'GET', 'PX', 120000)
+  local packed = pack(record)
+  local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', reply_ttl(#packed))
   if stored then
     replay(reply, stored, lease_end_text)
     return wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
@@ -118,7 +147,7 @@ function fetch(reply, limit, at, is_look)
     zrem(K['state:queued'], t.id)
     redis.call('HSET', t.key, 'state', 'started', 'token', t.token_text, 'worker', worker,
       'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost),
-      unpack(t.is_beside and BY_LIST or t.raw.beside and IN_TURN or NOTHING))
+      unpack(marks_of(t)))
     append_lease(reply, t, payloads[i], lease_end_text)
     if deadline_of(t) < now and t.raw.told ~= 'broken' then -- a retry of it breaks no promise
       redis.call('HSET', t.key, 'told', 'broken')

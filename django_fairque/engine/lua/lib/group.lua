@@ -5,7 +5,6 @@
 
 local AS_GROUP = '\255' -- in no UTF-8 text
 
-local function group_key(group) return P .. 'group:' .. group end
 local function members_key(group) return P .. 'ring:' .. group end
 
 local groups, group_order
@@ -16,12 +15,15 @@ local function load_group(name)
   local g = groups[name]
   if g then return g end
   g = {
-    name = name, entry = AS_GROUP .. name, key = group_key(name), ring = members_key(name), floor = stat,
+    name = name, entry = AS_GROUP .. name, key = P .. 'group:' .. name, ring = members_key(name), floor = stat,
     weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
-    expected = 0, begun = 0, over = 0, beside = 0,
+    expected = 0, begun = 0, over = 0, beside = 0, companions = 0, counted = 0, early = 0, active = 0, lead = 0, place = 0,
   }
-  local flat = redis.call('HGETALL', g.key)
-  for i = 1, #flat, 2 do g[flat[i]] = tonumber(flat[i + 1]) end
+  local flat = attempt('HGETALL', g.key)
+  g.is_damaged = not flat -- as of a user
+  flat = flat or {}
+  for i = 1, #flat, 2 do g[flat[i]] = number(flat[i + 1]) or g[flat[i]] end
+  if g.weight <= 0 then g.weight = 1 end
   g.is_new = #flat == 0
   note_before(g)
   groups[name] = g
@@ -29,11 +31,15 @@ local function load_group(name)
   return g
 end
 
+local save_groups
+do
+
 local function is_needed(g)
   return g.members > 0 or g.ready > 0 or g.run > 0 or g.weight ~= 1 or g.cap or g.paused
 end
 
 local function save_group(g)
+  if g.is_damaged then return end
   local served = can_be_served(g)
   if served ~= g.was_served then count('behind', served and -1 or 1) end
   take_place(g)
@@ -55,8 +61,10 @@ local function save_group(g)
   note_before(g)
 end
 
-local function save_groups()
+function save_groups()
   for _, g in ipairs(group_order) do
     if next(g.changed) then save_group(g) end
   end
+end
+
 end

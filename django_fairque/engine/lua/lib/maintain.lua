@@ -18,10 +18,10 @@ end
 local start_due -- what lets work start: cheap to skip, because `look` says when the next of it is due
 do -- each kind of it is its own
 
--- The due tasks of a registry with their users; members without a usable task are dropped from it.
-local function due_tasks(state, limit)
+-- Those of these ids that are tasks in this state, with their users; others are dropped from its registry.
+local function tasks_of(ids, state)
   local tasks = {}
-  for _, id in ipairs(due_members(K['state:' .. state], limit)) do
+  for _, id in ipairs(ids) do
     local t = read_task(id)
     if t and t.state == state then
       t.u = load_user(t.user)
@@ -37,15 +37,54 @@ local function due_tasks(state, limit)
   return tasks
 end
 
-local function promote(limit)
+local function due_tasks(state, limit) return tasks_of(due_members(K['state:' .. state], limit), state) end
+
+-- Scheduled tasks of which `due` does not know (a version before, or damage): their users are noted.
+local function note_unknown(limit)
   for _, t in ipairs(due_tasks('scheduled', limit)) do
-    zrem(K['state:scheduled'], t.id)
-    add(t.u, 'sched', -1)
+    local due = number(t.raw.due) or now
+    zadd(scheduled_key(t.user), due, t.id)
+    t.u.first_due = math.min(t.u.first_due or due, due)
+    set(t.u, 'sched', t.u.sched) -- to be saved
+  end
+  commit()
+end
+
+-- Users with due tasks take turns: each gets an equal part of the slice. A user with more due tasks continues after the others.
+local function due_by_user(limit)
+  local users_due = due_members(K.due, limit)
+  local part, ids = math.max(1, math.floor(limit / #users_due)), {}
+  for _, name in ipairs(users_due) do
+    local key = scheduled_key(name)
+    local found = attempt('ZRANGE', key, 0, part, 'WITHSCORES') or {}
+    local size = 0
+    while size < part and found[2 * size + 1] and tonumber(found[2 * size + 2]) <= now do
+      size = size + 1
+      ids[#ids + 1] = found[2 * size - 1]
+    end
+    local next_due = tonumber(found[2 * size + 2])
+    if next_due then
+      zadd(K.due, math.max(now, next_due), name)
+    else
+      zrem(K.due, name)
+    end
+  end
+  return ids
+end
+
+local function promote(limit)
+  local due = redis.call('ZCOUNT', K['state:scheduled'], '-inf', exact(now))
+  if due == 0 then return end
+  local ids = due_by_user(limit)
+  if due > #ids then more_to_sweep = true end
+  if #ids == 0 then return note_unknown(limit) end
+  for _, t in ipairs(tasks_of(ids, 'scheduled')) do
+    unschedule(t.u, t.id)
     if t.expires and t.expires <= now then
       expire(t)
       swept.expired = swept.expired + 1
     else
-      t.ready = math.min(now, tonumber(t.raw.due) or now) -- waiting counts from when it became due
+      t.ready = math.min(now, number(t.raw.due) or now) -- waiting counts from when it became due
       to_queued(t.u, t, false)
       swept.promoted = swept.promoted + 1
     end
@@ -122,8 +161,9 @@ local function free_throttled(limit)
     local u = load_user(name)
     zrem(K.throttled, name)
     if u.held then set(u, 'held', nil) end
-    forget_step(u)
-    hold_if_out_of_tokens(u)
+    if u.debt then set(u, 'debt', nil) end
+    rate.forget_step(u)
+    rate.hold_if_out_of_tokens(u)
     swept.freed = swept.freed + 1
   end
   touch_all()

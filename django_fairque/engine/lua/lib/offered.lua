@@ -14,9 +14,22 @@ end)
 
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
 
+-- What a task counts against its user's limit on bytes: its payload, and what its record and its places take.
+local TASK_OVERHEAD = 500
+local function size_of(item) return #ARGV[item.at + 2] + TASK_OVERHEAD end
+
+local read_items -- all else here is its own: a script has room for 200 names
+do
+
+-- Whether the id is taken. If a task of another user has it, `is_conflict` is set: that is not the same work. A part of a graph was
+-- accepted with the whole, so it can't be refused any more.
 local function is_duplicate(item, some_exist)
-  if seen[item.id] then return true end
-  seen[item.id] = true
+  local user = ARGV[item.at + 1]
+  if seen[item.id] then
+    item.is_conflict = seen[item.id] ~= user and not is_posted
+    return true
+  end
+  seen[item.id] = user
   if delivered[item.id] then -- by an earlier call of deliver.lua
     item.is_repeat = true
     return true
@@ -24,9 +37,14 @@ local function is_duplicate(item, some_exist)
   if not some_exist then return false end
   touch(payload_key(item.id))
   local t = read_task(item.id)
+  if not (t or attempt('HLEN', task_key(item.id))) then refuse_damaged(task_key(item.id)) end
   if not t then return false end
   if not item.form.is_chosen then
     item.is_repeat = true
+    return true
+  end
+  if t.user ~= user then
+    item.is_conflict = not is_posted
     return true
   end
   if not is_ended(t.state) then return true end
@@ -36,13 +54,13 @@ local function is_duplicate(item, some_exist)
   return false
 end
 
+
 -- The task under which this work is known already, if its window is still open and the task was not canceled.
-local function known_as(item)
-  local digest = item.form.unique
-  if digest == '' then return nil end
-  local stored = uniques[digest]
+local function known_as(item, key)
+  if not key then return nil end
+  local stored = uniques[key]
   if not stored then
-    local value = redis.call('GET', unique_key(digest))
+    local value = redis.call('GET', key)
     stored = value and unpack_list(value)
   end
   local until_moment = stored and tonumber(stored[2])
@@ -53,8 +71,14 @@ local function known_as(item)
   if item.form.debounce then -- the last one counts, if the first has not begun
     if earlier then
       earlier.last, earlier.expires = item, item.form.expires
+      if earlier.size then
+        add(earlier.u, 'bytes', size_of(item) - earlier.size)
+        earlier.size = size_of(item)
+      end
     elseif (t.state == 'scheduled' and not t.done) or t.state == 'deferred' then
-      item.moves, item.is_deferred = stored[1], t.state == 'deferred'
+      item.moves, item.moves_of, item.is_deferred = stored[1], load_user(t.user), t.state == 'deferred'
+      item.first_at, item.old_size = t.created, t.size
+      touch(scheduled_key(t.user))
     else
       return nil
     end
@@ -62,20 +86,25 @@ local function known_as(item)
   return stored[1]
 end
 
--- The list or set that a user's task may go to: once a call, however many of the user's tasks go there.
-local function touch_lane(u, is_critical)
-  local lane = is_critical and 'touched_critical' or 'touched_normal'
+-- The list or set that a user's task may go to, which must be one before anything is written: once a call, however many of
+-- the user's tasks go there.
+local function check_lane(u, is_critical)
+  local lane = is_critical and 'checked_critical' or 'checked_normal'
   if u[lane] then return end
   u[lane] = true
-  touch(is_critical and critical_key(u.name) or normal_key(u.name))
+  local key = is_critical and critical_key(u.name) or normal_key(u.name)
+  if not attempt(is_critical and 'LLEN' or 'ZCARD', key) then refuse_damaged(key) end
 end
 
 local function decide(item, some_exist)
   local u = load_user(ARGV[item.at + 1])
   local waiting = u.ready + u.sched + u.deferred + (pending[u] or 0)
   local limit = u.backlog or (max_backlog > 0 and max_backlog)
-  if is_duplicate(item, some_exist) then return item.is_repeat and 1 or 2 end
-  local other, code = known_as(item), 1
+  local most_bytes = u.max_bytes or (max_backlog_bytes > 0 and max_backlog_bytes)
+  if most_bytes then item.size = size_of(item) end
+  if is_duplicate(item, some_exist) then return item.is_repeat and 1 or item.is_conflict and 4 or 2 end
+  local key = item.form.unique ~= '' and unique_key(u.name, item.form.unique) or nil
+  local other, code = known_as(item, key), 1
   if other then
     code = 2
     alias[item.id] = other
@@ -84,28 +113,33 @@ local function decide(item, some_exist)
     if item.moves then moved[#moved + 1] = item end
   elseif limit and waiting >= limit and not is_posted then
     return 3
+  elseif most_bytes and u.bytes + item.size > most_bytes and not is_posted then
+    return 3
   else
     item.u = u
     pending[u] = (pending[u] or 0) + 1
+    if item.size then add(u, 'bytes', item.size) end
     accepted[#accepted + 1] = item
     accepted_by_id[item.id] = item
-    touch_lane(u, item.priority == 6)
+    if u.is_damaged then refuse_damaged(u.key) end
+    check_lane(u, item.priority == 6)
+    if (item.form.due or item.form.debounce) and not u.touched_scheduled then
+      u.touched_scheduled = true
+      if not attempt('ZCARD', scheduled_key(u.name)) then refuse_damaged(scheduled_key(u.name)) end
+    end
   end
-  local digest = item.form.unique
-  if digest ~= '' then
-    touch(unique_key(digest))
+  if key then
+    touch(key)
     local window = item.form.window
-    if code == 1 or item.moves then uniques[digest] = { other or item.id, exact(now + window), window } end
+    if code == 1 or item.moves then uniques[key] = { other or item.id, exact(now + window), window } end
   end
   return code
 end
 
-local read_items
-do
-
 -- What tasks have in common, worked out once for all of them. `record` holds the fields of a new record: those that
 -- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `is_plain`:
 -- they go straight into their user's normal queue, and nothing is to be done with them but to start them.
+local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
 local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla' }
 local function read_form(text)
   local said = unpack_list(text)
@@ -122,6 +156,7 @@ local function read_form(text)
     is_plain = is_plain, record = record, size = #record, priority = tonumber(said[2]), is_chosen = said[3] == '1',
     due = tonumber(said[4]), expires = tonumber(said[5]), sla = tonumber(said[8]),
     unique = said[9], window = tonumber(said[10]) or debounce or 0, debounce = debounce,
+    max_wait = tonumber(said[12]) or debounce and MAX_WAITS * debounce,
   }
 end
 

@@ -9,6 +9,12 @@
 --   Coming back behind the virtual time, one starts at the virtual time (what it did not use is gone) and stands
 --   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
 --   Corrected to before the virtual time, one takes it back along: nobody who can be served is behind it.
+-- Newcomers are served before their tag, so their service does not move the virtual time, and an endless stream of them would
+-- starve everybody else. It is counted in the floor's `lead`: expected cost / sum of the weights of those who have work (`active`, in
+-- millionths). A newcomer is placed one expected task before virtual time + lead. The lead shrinks as the virtual time moves on.
+-- It is counted as soon as the newcomer comes (`early`: how much, until it is served), because all who wait ahead of the others are
+-- served before them. What was not used is taken off again. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service /
+-- weights, and is at least the lowest tag. Who is served at its tag moves the lowest tag, so only newcomers need counting.)
 -- What lists give is beside all that (lib/beside.lua). Who stands before its tag has come since it was served last. Where the
 -- queue has other shards, who comes back at its own tag stands a hair before it too: this shard's virtual time may lag behind
 -- theirs, and its tag with it (lib/take.lua). A list leaves it there (`hair`): it gives no turn.
@@ -24,19 +30,34 @@ end
 
 local function add(one, field, amount) set(one, field, one[field] + amount) end
 
-local function set_floor(floor, field, value)
-  if floor == stat then set_stat(field, value) else set(floor, field, value) end
-end
-
 local function ring_of(floor) return floor == stat and K.ring or floor.ring end
 
 -- Of a group `ready` is how many of its members stand in its ring, `run` how many tasks of theirs run.
 local function can_be_served(one)
-  return one.ready > 0 and not one.paused and not one.held and (not one.cap or one.run < one.cap)
+  return one.ready > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap)
+end
+
+local ring_grew -- someone can be served who could not before
+each_call(function() ring_grew = false end)
+
+local expected_cost, credit, step_at, arrive, move_up, pending, begin_at, join_ring, take_place, elapsed, account, advance, correct
+do
+
+local function set_floor(floor, field, value)
+  if floor == stat then set_stat(field, value) else set(floor, field, value) end
+end
+
+-- A weight in the floor's sum: whole numbers, so that the sum of any number of them is exact.
+local MICRO = 1e6
+local function micro(weight) return math.floor(weight * MICRO + 0.5) end
+
+function expected_cost(one)
+  if fair_by_tasks then return TASK_COST end
+  return math.floor(math.max(LEAST_COST, one.mean or (stat.mean > 0 and stat.mean) or FIRST_COST))
 end
 
 -- The same for everybody, so that newcomers keep the order in which they came.
-local function credit()
+function credit()
   if fair_by_tasks then return TASK_COST end
   return math.max(LEAST_COST, stat.mean > 0 and stat.mean or FIRST_COST)
 end
@@ -44,47 +65,92 @@ end
 -- The next place in the order of arrival: a step after the last, so that no two tags are equal and no tie is left
 -- to be broken by name. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
 -- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
-local function step_at(tag)
+function step_at(tag)
   local _, exponent = math.frexp(math.max(tag, 2 ^ 38))
   return math.ldexp(1, exponent - 50)
 end
-local function arrive(floor)
+
+function arrive(floor)
   local at = math.max(floor.arrival, floor.vtime)
   set_floor(floor, 'arrival', at + step_at(at))
   return floor.arrival
 end
 
-local ring_grew -- someone can be served who could not before
-each_call(function() ring_grew = false end)
+-- Where a newcomer stands: behind all newcomers before it.
+local function place_newcomer(floor)
+  local at = math.max(floor.place, floor.vtime + floor.lead)
+  set_floor(floor, 'place', at + step_at(at))
+  return floor.place - credit()
+end
+
+-- The virtual time moves up to `place`, if it is not there yet; the lead is what newcomers are beyond it.
+function move_up(floor, place)
+  local step = place - floor.vtime
+  if step <= 0 then return end
+  set_floor(floor, 'vtime', place)
+  if floor.lead > 0 then set_floor(floor, 'lead', math.max(0, floor.lead - step)) end
+end
+
+-- What the service of one who is served early moves the lead by.
+local function early_share(one, cost) return cost * MICRO / math.max(one.floor.active, micro(one.weight)) end
+
+local function change_lead(floor, amount) set_floor(floor, 'lead', math.max(0, floor.lead + amount)) end
+
+local function forget_early(one, floor)
+  if one.early == 0 then return end
+  change_lead(floor, -one.early)
+  set(one, 'early', 0)
+end
 
 -- What its tag holds for running tasks: what was expected of them, or what they had taken when one of them began or ended, if
 -- that was more (`over`). So nobody falls back behind where it was.
-local function pending(one) return one.expected + one.over end
+function pending(one) return one.expected + one.over end
 
 -- What it was behind is gone, and what lists have given it is forgotten with it, of its running tasks too.
-local function begin_at(one, tag)
+function begin_at(one, tag)
   set(one, 'tag', tag)
   set(one, 'beside', fair_by_tasks and 0 or -pending(one) / one.weight)
 end
 
-local function join_ring(one)
+function join_ring(one)
   local floor, position = one.floor, one.tag
   if one.tag < floor.vtime then
-    local before = one.tag
-    begin_at(one, arrive(floor))
-    -- Before anything has been served nobody is behind, so nobody is owed a credit.
-    position = floor.started > 0 and math.max(before, one.tag - credit()) or one.tag
+    local before, tag = one.tag, arrive(floor)
+    position = tag
+    if floor.started > 0 then
+      position = math.max(before, place_newcomer(floor))
+      tag = math.max(tag, position + LEAST_COST)
+      set(one, 'early', early_share(one, expected_cost(one)))
+      change_lead(floor, one.early)
+    end -- else nobody is behind, so nobody is owed a credit
+    begin_at(one, tag)
   end
   if is_spread and floor == stat then position = math.min(position, one.tag - step_at(one.tag) / 2) end
   zadd(ring_of(floor), position, one.entry)
   if floor == stat or can_be_served(floor) then ring_grew = true end
 end
 
+-- Its weight counts in its floor's sum while it has work: while it can be served, or tasks of it run. What it counts is kept with
+-- it (`counted`), so a record that something else has written is counted right again at its next change.
+local function count_weight(one, served, moved)
+  local weight = (served or one.run > 0) and micro(one.weight) or 0
+  if moved and one.counted ~= 0 then
+    set_floor(one.was_floor, 'active', math.max(0, one.was_floor.active - one.counted))
+    one.counted = 0
+  end
+  if weight ~= one.counted then
+    set_floor(one.floor, 'active', math.max(0, one.floor.active + weight - one.counted))
+    set(one, 'counted', weight)
+  end
+end
+
 -- Who is served or not, and where, after what was changed: the only place where anyone comes into a ring or leaves it.
-local function take_place(one)
+function take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.floor ~= one.was_floor
+  count_weight(one, served, moved)
   if was_served and (moved or not served) then
     if one.was_floor ~= stat then add(one.was_floor, 'ready', -1) end
+    forget_early(one, one.was_floor)
     zrem(ring_of(one.was_floor), one.entry)
   end
   if served and (moved or not was_served) then
@@ -94,24 +160,28 @@ local function take_place(one)
     if one.tag < one.floor.vtime then
       set_floor(one.floor, 'vtime', one.tag)
       set_floor(one.floor, 'arrival', one.tag)
+      set_floor(one.floor, 'place', one.tag)
     end
     zadd(ring_of(one.floor), one.tag - (one.hair or 0), one.entry)
   end
 end
 
 -- What its running tasks have taken until now, all together.
-local function elapsed(one)
+function elapsed(one)
   if fair_by_tasks then return one.expected end -- each is used up as it is handed out
-  return math.max(0, one.run * (now - EPOCH) - one.begun)
+  return math.max(0, (one.run - one.companions) * (now - EPOCH) - one.begun)
 end
 
 -- How far it has got: its tag without what its running tasks have not used yet.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
 
--- Running tasks become more or fewer; `used` is what is certain of them from now on.
-local function account(one, tasks, cost, begun, used)
+-- Running tasks become more or fewer; `used` is what is certain of them from now on. `companions` of them run in one call with
+-- another task: the time passes once.
+function account(one, tasks, cost, begun, used, companions)
   local before, has_none = pending(one), one.run + tasks <= 0
   add(one, 'run', tasks)
+  if has_none then companions = -one.companions end
+  if companions ~= 0 then add(one, 'companions', companions) end
   set(one, 'expected', has_none and 0 or math.max(0, one.expected + cost))
   set(one, 'begun', has_none and 0 or one.begun + begun) -- exact up to some 150 tasks: nothing is to be left of it
   local over = has_none and 0 or math.max(0, elapsed(one) - one.expected)
@@ -119,21 +189,32 @@ local function account(one, tasks, cost, begun, used)
   set(one, 'tag', one.tag + (used + pending(one) - before) / one.weight)
 end
 
--- One task of this cost is handed out: in its turn, or by a list to one who would not have been next.
-local function advance(one, cost, is_in_turn)
-  if is_in_turn then set_floor(one.floor, 'vtime', math.max(one.floor.vtime, reached(one))) end
-  account(one, 1, cost, now - EPOCH, 0)
-  if fair_by_tasks and not is_in_turn then add(one, 'beside', cost / one.weight) end
+-- One task of this cost is handed out: at this position in its turn, or (nil) by a list to one who would not have been next.
+-- Returns whether it was early.
+function advance(one, cost, position, is_companion)
+  local early = position and one.early > 0
+  if position then
+    move_up(one.floor, math.min(position, reached(one)))
+    if early then set(one, 'early', 0) end
+  else
+    forget_early(one, one.floor)
+  end
+  account(one, 1, cost, is_companion and 0 or now - EPOCH, 0, is_companion and 1 or 0)
+  if fair_by_tasks and not position then add(one, 'beside', cost / one.weight) end
   add(one, 'started', 1)
+  return early
 end
 
 -- One task that was handed out at that moment has ended, and this is what it really cost. What is given back has moved the
 -- virtual time, and others have begun there: who had it comes back to where they are, and not before them.
-local function correct(one, cost, moment, used, is_beside)
+function correct(one, cost, moment, used, is_beside, was_early, is_companion)
   local tag = one.tag
-  account(one, -1, -cost, EPOCH - moment, used)
+  if was_early and used ~= cost then change_lead(one.floor, early_share(one, used - cost)) end
+  account(one, -1, -cost, is_companion and 0 or EPOCH - moment, used, is_companion and -1 or 0)
   if is_beside then add(one, 'beside', (fair_by_tasks and used - cost or used) / one.weight) end
   if used == 0 and one.tag < one.floor.vtime then set(one, 'tag', math.min(tag, arrive(one.floor))) end
+end
+
 end
 
 local function reweigh(one, weight) -- what it is ahead of the virtual time was measured with the old weight

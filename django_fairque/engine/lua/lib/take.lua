@@ -8,10 +8,12 @@
 -- callers count what it gave on each.
 
 local taken, expired, dropped_ids
+local turns -- how many users' turns gave a task; a turn of a batch task takes many
+local skipped -- users whose next tasks are expired ones that this call does not bury: other users take their turns
 local met -- of each list: whether somebody `is_left` who can be served, and what each of them `got`; of all: tasks, `is_held_back`
-each_call(function() taken, expired, dropped_ids, met = {}, {}, {}, {} end)
+each_call(function() taken, expired, dropped_ids, turns, skipped, met = {}, {}, {}, 0, 0, {} end)
 
-local take_for, remove_taken -- all else here is its own: a script has room for 200 names
+local take_for, remove_taken, read_batch_sizes -- all else here is its own: a script has room for 200 names
 do
 
 local begins, until_then -- by floor: where one begins who has come since its last turn and would begin before it
@@ -19,27 +21,50 @@ local is_held_back -- by `until_then`
 local is_in_turn -- those who are next are served, and not those of a list
 local list -- `given`: what its tasks are charged; `weights` of those who share it; how much is `allowed`
 
-local take_one
+-- The tasks of which the worker runs many in one call, with how many. The same from call to call, so it is read when it has changed.
+local batch_sizes, batch_text = {}, ''
+function read_batch_sizes(text)
+  if text == batch_text then return end
+  local words = unpack_list(text)
+  batch_sizes, batch_text = {}, text
+  for i = 1, #words, 2 do batch_sizes[words[i]] = tonumber(words[i + 1]) end
+end
+
+-- Whether the call has given what it may: a turn of a batch task counts as one, so there is a bound on the tasks too.
+local MOST_TAKEN = 300
+local function is_full(limit) return turns >= limit or #taken >= math.max(limit, MOST_TAKEN) end
+
+local take_one, take_another
 do
 
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
 
--- The task of priority `p` that has waited longest and is not taken yet: id and ready time.
-local function peek(u, p)
+-- A queue that can't be read: its user leaves the ring, until the checker puts it there again.
+local function damaged(u)
+  u.is_unreadable = true
+  return {}
+end
+
+local function lane_of(u, p)
   local lane = u.lanes[p]
   if not lane then
-    lane = { at = 1, ids = {}, ready = {}, step = 1 }
+    lane = { at = 1, ids = {}, ready = {}, step = 1, out = {}, read = {} } -- `out`: taken before those that stand before it
     u.lanes[p] = lane
   end
-  if lane.at > #lane.ids then
+  return lane
+end
+
+-- The id at this place of the user's tasks of priority `p`, as they were when the call began.
+local function id_at(u, p, lane, place)
+  if place > #lane.ids then
     local first = #lane.ids
     if p == 6 then
-      for _, id in ipairs(redis.call('LRANGE', critical_key(u.name), first, first + lane.step - 1)) do
+      for _, id in ipairs(attempt('LRANGE', critical_key(u.name), first, first + lane.step - 1) or damaged(u)) do
         lane.ids[#lane.ids + 1] = id
       end
     else
-      local found = redis.call('ZRANGEBYSCORE', normal_key(u.name), exact(p * BAND), '(' .. exact((p + 1) * BAND),
-        'WITHSCORES', 'LIMIT', first, lane.step)
+      local found = attempt('ZRANGEBYSCORE', normal_key(u.name), exact(p * BAND), '(' .. exact((p + 1) * BAND),
+        'WITHSCORES', 'LIMIT', first, lane.step) or damaged(u)
       for i = 1, #found, 2 do
         lane.ids[#lane.ids + 1] = found[i]
         lane.ready[#lane.ids] = tonumber(found[i + 1]) - p * BAND + EPOCH
@@ -47,7 +72,21 @@ local function peek(u, p)
     end
     lane.step = math.min(lane.step * 4, 256)
   end
-  return lane.ids[lane.at], lane.ready[lane.at]
+  return lane.ids[place]
+end
+
+-- The task of priority `p` that has waited longest and is not taken yet: id and ready time.
+local function peek(u, p)
+  local lane = lane_of(u, p)
+  while lane.out[lane.at] do lane.at = lane.at + 1 end
+  return id_at(u, p, lane, lane.at), lane.ready[lane.at]
+end
+
+local function read_at(lane, place)
+  local t = lane.read[place]
+  if t == nil then t = read_task(lane.ids[place]) or false end
+  lane.read[place] = t
+  return t
 end
 
 -- Critical first; else the highest earned score, weight × (waited + head start) (Kleinrock 1964 with an offset).
@@ -72,38 +111,73 @@ function remove_taken(u)
   for p, lane in pairs(u.lanes) do
     local taken = lane.at - 1
     if p == 6 and taken > 0 then
-      redis.call('LPOP', critical_key(u.name), taken)
+      attempt('LPOP', critical_key(u.name), taken)
     else
       local key = normal_key(u.name)
       for i = 1, taken do zrem(key, lane.ids[i]) end
+      for i in pairs(lane.out) do
+        if i > taken then zrem(key, lane.ids[i]) end
+      end
     end
   end
   u.lanes = {}
 end
 
--- One task of this user, or nil when it has none after all (then its counters are set right).
+-- One task of this user, or nil: when it has none after all (then its counters are set right), or when it is skipped. Of one
+-- user a quarter of what a call may bury is buried, so that many users who have only expired tasks don't hold up the others.
 function take_one(u)
+  local buried = 0
   while true do
     local p = most_urgent(u)
     if not p then return nil end
     local id = peek(u, p)
-    if not id then
+    if u.is_unreadable then
+      u.is_skipped = true
+      set(u, 'tag', u.tag) -- to be saved
+      return nil
+    elseif not id then
       add_ready(u, p, -u[READY[p]])
     else
       local lane = u.lanes[p]
-      lane.at = lane.at + 1
+      local t = read_at(lane, lane.at)
+      local is_queued = t and t.state == 'queued' and t.user == u.name
+      local is_live = is_queued and not (t.expires and t.expires <= now)
+      if not is_live and (buried >= sweep_limit / 4 or #expired + #dropped_ids >= sweep_limit) then
+        u.is_skipped, skipped = true, skipped + 1
+        return nil
+      end
+      lane.at, buried = lane.at + 1, buried + 1
       add_ready(u, p, -1)
-      local t = read_task(id)
-      if not (t and t.state == 'queued' and t.user == u.name) then
-        dropped_ids[#dropped_ids + 1] = id -- an entry without its task: mended by dropping it
-      elseif t.expires and t.expires <= now then
-        t.u = u
+      if is_queued then t.u = u end
+      if is_live then return t, p end
+      if is_queued then
         expired[#expired + 1] = t
       else
-        t.u = u
-        return t
+        dropped_ids[#dropped_ids + 1] = id -- an entry without its task: it is removed
       end
-      if #expired + #dropped_ids >= sweep_limit then return nil end
+    end
+  end
+end
+
+-- Another task of this name for the batch whose search this is, or nil. Critical tasks keep their order: the search ends at the
+-- first of another name. In other lanes it goes past them, and ends after twice as many tasks as the batch has room for.
+function take_another(u, search)
+  local lane = lane_of(u, search.priority)
+  lane.step = math.max(lane.step, math.min(256, search.left))
+  while search.left > 0 do
+    local place = math.max(search.place, lane.at)
+    search.place, search.left = place + 1, search.left - 1
+    if not id_at(u, search.priority, lane, place) then return nil end
+    local t = not lane.out[place] and read_at(lane, place)
+    local is_next = t and t.raw.name == search.name and t.state == 'queued' and t.user == u.name
+      and not (t.expires and t.expires <= now)
+    if is_next then
+      if place == lane.at then lane.at = place + 1 else lane.out[place] = true end
+      add_ready(u, search.priority, -1)
+      t.u = u
+      return t
+    elseif search.priority == 6 then
+      return nil
     end
   end
 end
@@ -153,7 +227,7 @@ do
 -- More of a group's ring, in order: names, for whom nothing is read before their turn.
 local function read_line(g)
   local line = g.line
-  local found = redis.call('ZRANGE', g.ring, line.at, line.at + line.step - 1, 'WITHSCORES')
+  local found = attempt('ZRANGE', g.ring, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
   for i = 1, #found, 2 do
     line.last = tonumber(found[i + 1])
     heap_push(line.heap, line.last, found[i])
@@ -203,52 +277,71 @@ local function begin_late(one, position)
   local is_late = begin and one.tag < begin
   if is_in_turn then
     if is_late and position < one.tag then
-      if stat.vtime < begin then set_stat('vtime', begin) end
+      move_up(stat, begin)
       begin_at(one, arrive(stat))
     end
     one.hair = nil
     return
   end
-  if is_late and beside.has_come(one) then
+  if begin and (is_late or one.early > 0) and beside.has_come(one) then
     begin_at(one, begin)
     begins[one.floor] = begin + step_at(begin)
   end
   beside.served(one)
 end
 
--- One task of whoever's turn it is.
+-- `place` is where the user stood, `position` where it or its group stood in the shard's ring.
+local function hand_out(u, t, place, position, is_companion)
+  t.cost, t.how = charge(u, is_in_turn and place, is_in_turn and position, is_companion)
+  t.is_companion = is_companion
+  list.given = list.given + t.cost
+  note_wait(u, math.max(0, now - t.ready))
+  taken[#taken + 1] = t
+end
+
+-- The rest of a batch: the user's waiting tasks of the same name, as many as it may start.
+local function take_companions(u, t, priority, place, position)
+  local size = batch_sizes[t.raw.name]
+  if not size or size < 2 then return end
+  local search, last = { name = t.raw.name, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
+  while #taken < last and can_be_served(u) and (u.floor == stat or can_be_served(u.floor)) do
+    local another = take_another(u, search)
+    if not another then return end
+    hand_out(u, another, place, position, true)
+  end
+end
+
+-- One turn of the next user: a task, or a batch.
 local function take_turn()
   local one, position = heap_pop(heap)
   begin_late(one, position)
-  local u, g = one, nil
+  local u, g, place = one, nil, position
   if one.members then
-    local inner
-    u, inner = next_member(one)
-    if u then begin_late(u, inner) end
+    u, place = next_member(one)
+    if u then begin_late(u, place) end
     g = one
   end
   if not u then return end
-  local t = take_one(u)
+  local t, priority = take_one(u)
   if t then
-    t.cost, t.is_beside = charge(u, is_in_turn), not is_in_turn
-    list.given = list.given + t.cost
-    note_wait(u, math.max(0, now - t.ready))
-    taken[#taken + 1] = t
+    turns = turns + 1
+    hand_out(u, t, place, position)
+    take_companions(u, t, priority, place, position)
   else
     set(u, 'tag', u.tag) -- to be saved
   end
-  if can_be_served(u) then heap_push(g and g.line.heap or heap, u.tag, g and u.name or u) end
+  if can_be_served(u) and not u.is_skipped then heap_push(g and g.line.heap or heap, u.tag, g and u.name or u) end
   if g and can_be_served(g) then heap_push(heap, t and g.tag or position, g) end
 end
 
 -- Whoever stands up to `horizon`: beyond it others may come first who have not been read.
 function take(limit, horizon)
   horizon = math.min(horizon or math.huge, until_then)
-  while #taken < limit and heap.size > 0 and heap.position[1] <= horizon and list.given <= list.allowed
-    and #expired + #dropped_ids < sweep_limit do
+  while not is_full(limit) and heap.size > 0 and heap.position[1] <= horizon and list.given <= list.allowed
+    and skipped < sweep_limit do
     take_turn()
   end
-  is_held_back = is_held_back or (#taken < limit and heap.size > 0 and heap.position[1] > until_then)
+  is_held_back = is_held_back or skipped > 0 or (not is_full(limit) and heap.size > 0 and heap.position[1] > until_then)
 end
 
 end
@@ -262,7 +355,7 @@ end
 
 local function take_from_ring(limit)
   local first = 0
-  while #taken < limit and #expired + #dropped_ids < sweep_limit do
+  while not is_full(limit) and skipped < sweep_limit do
     local found = redis.call('ZRANGE', K.ring, first, first + limit - 1, 'WITHSCORES')
     for i = 1, #found, 2 do
       local entry, one = found[i], nil
@@ -288,8 +381,13 @@ end
 local take_from_list
 do
 
+-- A list's newcomers are next: what it serves moves no virtual time, so they would wait for ever behind others' newcomers.
+local function before_others(one, position)
+  return one.early > 0 and math.min(position, one.tag - credit(), one.floor.vtime - credit()) or position
+end
+
 local function line_up_listed(one, position)
-  if line_up(one, position) then
+  if line_up(one, before_others(one, position)) then
     beside.note(one, position)
     list.weights = list.weights + one.weight
   end
@@ -317,10 +415,11 @@ local function line_up_members(names)
       line_of(g, 1)
       g.line.is_read = true
     end
-    for n, at in ipairs(redis.call('ZMSCORE', g.ring, unpack(lines[g]))) do
+    for n, at in ipairs(attempt('ZMSCORE', g.ring, unpack(lines[g])) or {}) do
       if at then
-        heap_push(g.line.heap, tonumber(at), lines[g][n])
-        beside.note(load_user(lines[g][n]), tonumber(at))
+        local u = load_user(lines[g][n])
+        heap_push(g.line.heap, before_others(u, tonumber(at)), lines[g][n])
+        beside.note(u, tonumber(at))
       end
     end
     if is_new and positions[i] then line_up_listed(g, tonumber(positions[i])) end
@@ -369,13 +468,13 @@ local function take_from(limit, at, begin_text, until_text)
   list, until_then, is_held_back = { given = 0, weights = 0, allowed = math.huge }, math.huge, false
   if is_in_turn then
     until_then = further
-    if #taken < limit then take_from_ring(limit) end
+    if not is_full(limit) then take_from_ring(limit) end
     met[#met + 1] = { is_held_back = is_held_back, got = #taken - before }
     return
   end
-  if size == 0 or (limit > 0 and #taken >= limit) then return end
+  if size == 0 or (limit > 0 and is_full(limit)) then return end
   take_from_list(limit, at + 1, size, further)
-  met[#met + 1] = { is_left = heap.size > 0, got = list.weights > 0 and list.given / list.weights or 0 }
+  met[#met + 1] = { is_left = heap.size > 0 or skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
   heap = new_heap()
   for _, g in ipairs(group_order) do g.line = nil end
 end

@@ -5,27 +5,31 @@
 -- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name.
 local function read_task(id)
   local key = task_key(id)
-  local flat, raw = redis.call('HGETALL', key), {}
+  local flat, raw = attempt('HGETALL', key) or {}, {}
   for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
-  local priority = tonumber(raw.priority)
+  local priority = number(raw.priority)
   if not (raw.state and raw.user and priority and priority >= 1 and priority <= 6) then return nil end
-  local created = tonumber(raw.created) or now
+  local created = number(raw.created) or now
   return {
     id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
     worker = raw.worker or '', waited = raw.waited,
-    ready = tonumber(raw.ready) or created,
-    retries = tonumber(raw.retries) or 0,
-    max_retries = tonumber(raw.max_retries) or 0,
-    deliveries = tonumber(raw.deliveries) or 0,
-    token = tonumber(raw.token) or 0,
+    ready = number(raw.ready) or created,
+    retries = number(raw.retries) or 0,
+    max_retries = number(raw.max_retries) or 0,
+    deliveries = number(raw.deliveries) or 0,
+    token = number(raw.token) or 0,
     done = raw.done,
-    died = tonumber(raw.died) or 0,
-    started = tonumber(raw.started),
-    cost = tonumber(raw.cost),
-    is_beside = raw.beside == '1',
-    sla = tonumber(raw.sla),
+    died = number(raw.died) or 0,
+    started = number(raw.started),
+    cost = number(raw.cost),
+    how = number(raw.beside) or 0,
+    -- It was running when its process died.
+    is_suspect = raw.suspect == '1',
+    is_companion = raw.companion == '1', -- it runs in one call with another task
+    sla = number(raw.sla),
+    size = number(raw.size), -- of one that counts against its user's limit on bytes
     -- Of one that has begun it says nothing any more.
-    expires = not raw.started and tonumber(raw.expires) or nil,
+    expires = not raw.started and number(raw.expires) or nil,
   }
 end
 
@@ -35,10 +39,15 @@ local function read_mirror(id)
   return found[1] and { id = id, state = found[1], raw = {}, shard = found[2] }
 end
 
+local watch
+do
+
 local WATCH_AGAIN = 60e6 -- us until it is asked again whether a task on another shard has ended
-local function watch(mirror)
+function watch(mirror)
   zadd(K.mirrors, now + WATCH_AGAIN, mirror.id)
   post_once('watch:' .. mirror.shard .. ':' .. mirror.id, now_text)
+end
+
 end
 
 local function deadline_of(t) return t.ready + (t.sla or default_sla[t.priority]) end
@@ -83,8 +92,8 @@ do
 
 -- The id at this place of a user's critical list, if that one has come back as well and is elder: nil otherwise.
 local function elder_at(t, index)
-  local id = redis.call('LINDEX', critical_key(t.user), index)
-  local found = id and redis.call('HMGET', task_key(id), 'token', 'ready')
+  local id = attempt('LINDEX', critical_key(t.user), index)
+  local found = id and attempt('HMGET', task_key(id), 'token', 'ready')
   return found and found[1] and (tonumber(found[2]) or math.huge) < t.ready and id
 end
 
@@ -128,9 +137,9 @@ local function queue_up(u, t, at_front)
   look_at(moment)
   if t.priority == 6 then
     if t.behind then
-      redis.call('LINSERT', critical_key(u.name), 'AFTER', t.behind, t.id)
+      attempt('LINSERT', critical_key(u.name), 'AFTER', t.behind, t.id)
     else
-      redis.call(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
+      attempt(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
     end
   else
     zadd(normal_key(u.name), place_of(t), t.id)
@@ -146,16 +155,26 @@ end
 
 local function to_scheduled(u, t, due, ...)
   redis.call('HSET', t.key, 'state', 'scheduled', 'due', exact(due), ...)
-  zadd(K['state:scheduled'], due, t.id)
-  look_at(due)
-  add(u, 'sched', 1)
+  schedule(u, t.id, due)
+end
+
+-- Users take turns in having the dependents of their ended tasks resolved, each task of a user one turn after the one before
+-- (start-time fair queueing, as in lib/ring.lua). `resolve_turn` is the turn that was reached last, and of a user its next one.
+local function next_turn_to_resolve(u)
+  local turn = math.max(stat.resolve_turn, u.resolve_turn or 0)
+  set(u, 'resolve_turn', turn + 1)
+  return turn
 end
 
 local function to_ended(t, state, ttl, ...)
   redis.call('HSET', t.key, 'state', state, 'ended', now_text, ...)
+  if t.size then
+    redis.call('HDEL', t.key, 'size')
+    add(t.u, 'bytes', -t.size)
+  end
   zadd(K['state:' .. state], now + ttl, t.id)
   if t.waited then -- its dependents are told next (lib/deps.lua)
-    zadd(K.resolving, now, t.id)
+    zadd(K.resolving, t.u and next_turn_to_resolve(t.u) or stat.resolve_turn, t.id)
     look_at(now)
   end
 end
@@ -180,8 +199,7 @@ end
 -- Leave the state of waiting that the task is in (not STARTED, see `end_lease`).
 local function leave_waiting(u, t)
   if t.state == 'scheduled' then
-    zrem(K['state:scheduled'], t.id)
-    add(u, 'sched', -1)
+    unschedule(u, t.id)
   elseif t.state == 'deferred' then
     zrem(K['state:deferred'], t.id)
     add(u, 'deferred', -1)
@@ -194,7 +212,7 @@ local function leave_waiting(u, t)
   elseif t.state == 'queued' then
     zrem(K['state:queued'], t.id)
     if t.priority == 6 then
-      redis.call('LREM', critical_key(u.name), 1, t.id)
+      attempt('LREM', critical_key(u.name), 1, t.id)
     else
       zrem(normal_key(u.name), t.id)
     end
@@ -206,7 +224,7 @@ end
 local function end_lease(u, t, took, is_run)
   zrem(K['state:started'], t.id)
   srem(leases_key(t.worker), t.id)
-  took = took or math.max(0, now - (t.started or now))
+  took = took or (t.is_companion and 0 or math.max(0, now - (t.started or now)))
   settle_charge(u, t, took, is_run)
   note_work(u, took)
   if is_run then
@@ -229,23 +247,38 @@ local function pause_of(t)
   return math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ (t.deliveries - SUSPECT)) * (1 + t.token % 16 / 16)
 end
 
--- Back in the queue at its old place; after a pause when it was handed out often without an outcome, and a dead letter when
--- that was too often.
-function return_task(u, t, kind, reason, trace)
+-- Back in the queue at its old place; after a pause when it was handed out often without an outcome (or after `delay`), and a
+-- dead letter when that was too often.
+--
+-- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash never
+-- makes a dead letter: another task may have been its cause. From then on each crash has one cause.
+function return_task(u, t, kind, reason, trace, delay)
+  if kind ~= 'released' or t.has_begun then -- how often it was given back after it had begun
+    local times = (tonumber(t.raw.returned) or 0) + 1
+    redis.call('HSET', t.key, 'returned', exact(times))
+    if times % 10 == 0 then alert('given_back', t, times) end
+  end
   end_lease(u, t, kind == 'released' and 0 or nil, kind ~= 'released')
   count('returned:' .. kind, 1)
-  if kind ~= 'released' and t.deliveries >= max_deliveries then
+  local is_first_crash = kind == 'crashed' and not t.is_suspect
+  local is_charged = kind ~= 'released' and not is_first_crash
+  if is_charged and t.deliveries >= max_deliveries then
     remember(t.id, kind, t.worker, reason, trace)
     to_dead(u, t, 'poisoned', reason, '', 'token', 0)
     return 3
   end
   remember(t.id, kind, t.worker, reason, trace)
-  if kind ~= 'released' and t.deliveries >= SUSPECT then
+  if is_first_crash then redis.call('HSET', t.key, 'suspect', 1) end
+  if is_charged and t.deliveries >= SUSPECT then
     -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).
     to_scheduled(u, t, now + pause_of(t), 'token', 0, 'done', t.done or '0')
     return 4
   end
   local deliveries = kind == 'released' and math.max(0, t.deliveries - 1) or t.deliveries
+  if delay then
+    to_scheduled(u, t, now + delay, 'token', 0, 'deliveries', exact(deliveries), 'done', t.done or '0')
+    return 4
+  end
   to_queued(u, t, true, 'token', 0, 'deliveries', exact(deliveries))
   return 4
 end
@@ -258,19 +291,25 @@ local function return_unheard(t, kind, reason)
 end
 
 -- Use, before any write, the derived keys that ending a lease, or any other move of this task, may write.
+local touch_lease
+do
+
 local touched_worker
 each_call(function() touched_worker = nil end)
-local function touch_lease(t)
+function touch_lease(t)
   if t.worker == touched_worker then return end
   touched_worker = t.worker
   touch(leases_key(touched_worker))
 end
+
+end
 local function touch_moves(t)
   touch(history_key(t.id))
   touch(t.priority == 6 and critical_key(t.user) or normal_key(t.user))
+  touch(scheduled_key(t.user))
   if t.state == 'started' then touch_lease(t) end
   if t.state == 'deferred' then
-    t.blockers = redis.call('SMEMBERS', blocked_key(t.id))
+    t.blockers = attempt('SMEMBERS', blocked_key(t.id)) or {}
     for _, blocker in ipairs(t.blockers) do
       touch(waiting_key(blocker))
       touch(reacting_key(blocker))
