@@ -6,6 +6,7 @@ The decisions are those of the threaded worker (`lane`, `budget`, `collector`); 
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,15 @@ from django_fairque.engine.errors import ConfigurationError, TaskNotFoundError
 
 from .aio_desk import Desk
 from .budget import Budget
-from .coroutines import cancel_all
+from .coroutines import ProtectedTask, Stoppable, cancel_all, extend_others, protected
 from .herald import Herald
 from .identity import status_of, worker_info
+from .isolation import CoroutineContexts
 from .log import logger
+from .loop_monitor import LoopMonitor
 from .options import WorkerOptions, each_once
 from .places import places_of
+from .separate import warn_of_isolated
 from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
@@ -32,20 +36,74 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.models import Task
 
+    from .loop_monitor import BlockedLoop
     from .options import WorkerArguments
 
 FIND_WITHIN = 30.0
 """Seconds for looking at a task on the loop: it may have ended meanwhile, and then nothing answers any more."""
+CHECK_LOOP_SECONDS = 0.5
 CANCEL_LOOPS_AGAIN = 0.5
 CANCEL_TASKS_AGAIN = 5.0
 """Seconds after which what was canceled and has not ended is canceled again; tasks may have something to tidy up."""
+
+
+class MonitorThread(threading.Thread):
+    """Reports when a task blocks the running event loop. As the worker itself runs on that loop, it can do no more until the loop
+    goes on; then what has not begun is given back, as it may have been handed to another worker meanwhile."""
+
+    def __init__(self, desks: Sequence[Desk]) -> None:
+        super().__init__(name="fairque-loop-monitor", daemon=True)
+        self._desks = desks
+        self._ended = threading.Event()
+        self._host = threading.get_ident()
+        self._monitor = LoopMonitor(asyncio.get_running_loop(), self)
+
+    def run(self) -> None:
+        while not self._ended.wait(CHECK_LOOP_SECONDS):
+            if self._monitor.check(monotonic()):
+                self._report(self._monitor.blocked)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    @property
+    def thread_id(self) -> int:
+        return self._host
+
+    @property
+    def is_used(self) -> bool:
+        return any(desk.running for desk in self._desks)
+
+    def coroutines(self) -> Sequence[Stoppable]:
+        return [each for desk in self._desks for each in tuple(desk.coroutines)]
+
+    def give_back_waiting(self) -> None:
+        """Nothing: that would take the loop."""
+
+    def resumed(self, seconds: float, culprit: object) -> None:
+        extend_others(self.coroutines(), seconds, culprit)
+        for desk in self._desks:
+            desk.lane.give_back_waiting()
+            desk.called.set()
+
+    @staticmethod
+    def _report(blocked: BlockedLoop | None) -> None:
+        if blocked is None:
+            logger.warning("the event loop of this worker goes on")
+        else:
+            logger.error(
+                "the event loop of this worker has been blocked for %.1f s by %s; until then, nothing is fetched and no lease "
+                "is renewed. Call blocking code with asyncio.to_thread, or define the task without async. The loop's stack:\n%s",
+                *(blocked.seconds, blocked.task or "something that is no task", blocked.stack),
+            )
 
 
 class AsyncWorker:
     """Runs ``async def`` tasks on the running event loop, others in threads beside it.
 
     Takes what `Worker` takes; queues are names or `AsyncFairQueue` objects. Its leases are renewed on the same loop,
-    so a task that blocks the loop for longer than a lease loses that lease, and all others.
+    so a task that blocks the loop for longer than a lease loses that lease, and all others. The loop belongs to the program:
+    a task that lets `SystemExit` through, or stops the loop, ends the program (`Worker` and ``fairque_worker`` prevent this).
     """
 
     def __init__(
@@ -59,14 +117,21 @@ class AsyncWorker:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
         self.herald = Herald(self.options, self._find)
         self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
+        self.contexts = [
+            CoroutineContexts(close_connections=self.options.close_connections) for _ in range(self.options.slots)
+        ]
+        """Those that no task uses now."""
         self._desks: list[Desk] = []
+        self._pullers: list[ProtectedTask] = []
         self._is_stopping = False
         self._is_quiet = False
+        self._had_unknown = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
         self._loop = asyncio.get_running_loop()
+        warn_of_isolated()
         config = get_config()
         # A client of its own, which ends with it: the loop's other users keep theirs.
         client: Any = config.redis.model_copy(update={"decode_responses": False}).create_async_redis_client()
@@ -84,8 +149,10 @@ class AsyncWorker:
         places = [place for queue in queues for place in places_of(queue, self.options)]
         self._desks = [Desk(self, index, place, threads) for index, place in enumerate(places)]
         self.herald.worker(signals.worker_started)
-        helpers = [asyncio.ensure_future(each) for desk in self._desks for each in (desk.renew(), desk.sweep())]
-        pullers = [asyncio.ensure_future(desk.pull()) for desk in self._desks]
+        helpers = [protected(each) for desk in self._desks for each in (desk.renew(), desk.sweep())]
+        self._pullers = pullers = [protected(desk.pull()) for desk in self._desks]
+        monitor = MonitorThread(self._desks)
+        monitor.start()
         if self._is_stopping:
             self.stop()
         try:
@@ -95,6 +162,9 @@ class AsyncWorker:
             await cancel_all(loops, CANCEL_LOOPS_AGAIN)
             await cancel_all((task for desk in self._desks for task in desk.running), CANCEL_TASKS_AGAIN)
             threads.shutdown(wait=False)
+            monitor.end()
+            for contexts in self.contexts:
+                contexts.end()
             for desk in self._desks:
                 await desk.leave()
             self.herald.worker(signals.worker_stopped)
@@ -163,6 +233,11 @@ class AsyncWorker:
         return self._budget
 
     @property
+    def is_canceled(self) -> bool:
+        """Whether its own coroutines are canceled, as by `asyncio.run` at the end of the program, and all tasks with them."""
+        return any(puller.was_canceled for puller in self._pullers)
+
+    @property
     def has_free_slot(self) -> bool:
         """Whether it could run one more task now."""
         return sum(len(desk.running) for desk in self._desks) < self.options.slots
@@ -179,4 +254,11 @@ class AsyncWorker:
             done=self._budget.finished,
             running=sum(len(desk.running) for desk in self._desks),
             status=status_of(is_quiet=self._is_quiet, is_stopping=self._is_stopping),
+            unknown_tasks=self._unknown_tasks(),
         )
+
+    def _unknown_tasks(self) -> list[str] | None:
+        """Names of tasks that came lately and that no function is registered for; None as long as there were none."""
+        names = sorted({name for desk in self._desks for name in desk.unknown.names()})
+        self._had_unknown = self._had_unknown or bool(names)
+        return names if self._had_unknown else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,18 @@ from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.tasks.execution import aexecute, arun_batch, run_batch
 from django_fairque.tasks.stopping import TaskRevoked
 
-from . import database
-from .coroutines import Stoppable
+from . import copies, database
+from .coroutines import MAX_DISTURBANCES, Stoppable, after_fault, protected
 from .epochs import Epochs
-from .keeper import MOST_ALERTS, RECORD_TTL, pause_after
+from .isolation import run_in_new_context
+from .keeper import MOST_ALERTS, MOST_FIRED, RECORD_TTL, after_firing, has_due_schedule, pause_after
 from .lane import Lane
 from .limits import Guard, guarded
 from .log import Reporter, logger
 from .outage import Outage
-from .puller import PATIENCE
+from .puller import NEVER_RECEIVED, PATIENCE
 from .revoked import Revoked
-from .setting import all_failed, batch_of, imported, prepare_all, run_one, services, timeout_of
+from .setting import all_failed, batch_of, batch_sizes, imported, prepare_all, run_one, services, timeout_of
 from .wishes import Wishes
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from django_fairque.tasks.services import Services
 
     from .aio import AsyncWorker
+    from .isolation import CoroutineContexts
     from .lane import Call, Work
     from .places import Place
 
@@ -59,7 +62,7 @@ class Desk:
         )
         self.called = asyncio.Event()
         self.running: dict[asyncio.Task[None], Work] = {}
-        self._coroutines: set[Stoppable] = set()
+        self.coroutines: set[Stoppable] = set()
         """Those of `running`."""
         self._worker = worker
         self._options = options
@@ -78,6 +81,7 @@ class Desk:
         self._taking: asyncio.Task[None] | None = None
         """Alerts that are just fetched. Nobody else gets them, so that goes on when the worker ends."""
         self._services = self._made_services()
+        self.unknown = self._services.unknown
 
     def _made_services(self) -> Services:
         loop = asyncio.get_running_loop()
@@ -93,7 +97,7 @@ class Desk:
         try:
             await self._pull()
         finally:
-            for coroutine in self._coroutines:  # to be given back: nobody asks for its outcome any more
+            for coroutine in self.coroutines:  # to be given back: nobody asks for its outcome any more
                 coroutine.kind = coroutine.kind or TaskRevoked
 
     async def _pull(self) -> None:
@@ -110,7 +114,7 @@ class Desk:
                 continue
             seconds = lane.watch(now)
             if seconds is not None:
-                self.watcher = asyncio.ensure_future(self._watch(seconds))
+                self.watcher = protected(self._watch(seconds))
             self._worker.start_more()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.called.wait(), max(0.0005, lane.patience(now)))
@@ -128,6 +132,7 @@ class Desk:
                 lease=options.lease,
                 woken=call.woken,
                 window=call.window,
+                batches=batch_sizes() if call.fetch else None,
             )
         except FairQueueError as error:
             self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
@@ -145,12 +150,13 @@ class Desk:
         self._worker.changed()
 
     async def _recover(self) -> None:
+        lane = self.lane
+        held, lane.is_suspect = [*lane.tokens, *lane.separate], False
         try:
-            await self._patient.release_worker(self._options.worker_id, reason="the reply that handed it out was lost")
+            await self._patient.reconcile_worker(self._options.worker_id, held, reason=NEVER_RECEIVED)
         except FairQueueError as error:
+            lane.is_suspect = True
             await asyncio.sleep(self._outage.met(error))
-        else:
-            self.lane.is_suspect = False
 
     async def _watch(self, seconds: float) -> None:
         woken = False
@@ -182,19 +188,22 @@ class Desk:
 
     async def sweep(self) -> None:
         while True:
+            began = monotonic()
             try:
                 sweep = await self.queue.sweep()
                 if sweep.alerts:
-                    self._taking = asyncio.ensure_future(self._take_alerts())
+                    self._taking = protected(self._take_alerts())
                     await asyncio.shield(self._taking)
-                if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
-                    await self.queue.schedules.fire_due()
+                if has_due_schedule(sweep):
+                    fired = await self.queue.schedules.fire_due(MOST_FIRED)
+                    next_due = await self.queue.schedules.next_due(sweep.now)
+                    sweep = after_firing(sweep, self.queue.name, fired, next_due)
                 if sweep.messages:
                     await self.queue.whole.carry_messages()
             except FairQueueError as error:
                 await asyncio.sleep(self._outage.met(error))
                 continue
-            await asyncio.sleep(pause_after(sweep, self.queue.config.queue_cleanup_interval))
+            await asyncio.sleep(pause_after(sweep, self.queue.config.sweep_interval, monotonic() - began))
 
     async def _take_alerts(self) -> None:
         self._worker.herald.announce(await self.queue.take_alerts(MOST_ALERTS))
@@ -214,12 +223,14 @@ class Desk:
         """Begin what lies in the buffer, as far as slots are free."""
         while self.lane.buffer and self._worker.has_free_slot:
             work = self.lane.buffer.popleft()
-            task = asyncio.ensure_future(self._serve(work))
+            contexts = self._worker.contexts.pop()
+            task = contexts.new().run(protected, self._serve(work))
             self.running[task] = work
-            task.add_done_callback(self._ended)
+            task.add_done_callback(partial(self._ended, contexts))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, contexts: CoroutineContexts, task: asyncio.Task[None]) -> None:
         del self.running[task]
+        self._worker.contexts.append(contexts)
         self._worker.start_more()
         if self.lane.wants_notice:
             self.called.set()
@@ -232,8 +243,7 @@ class Desk:
             self.lane.outcomes.extend(map(Outcome.release, leases))
             raise
         except Exception:  # noqa: BLE001 - a fault of ours must not leave a lease without an outcome
-            logger.exception("the worker itself failed while it ran a task; the task is given back as crashed")
-            outcomes = [Outcome.crash(lease, "the worker failed while it ran this task") for lease in leases]
+            outcomes = after_fault(leases)
         self.lane.outcomes.extend(map(self._revoked.settle, outcomes))
 
     async def _outcomes(self, leases: list[Lease]) -> list[Outcome]:
@@ -254,16 +264,30 @@ class Desk:
             self._stops[runs[0].lease.key] = stop
 
     async def _on_loop(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
-        coroutine = Stoppable(partial(self._coroutine, runs), timeout, SoftTimeLimitExceeded)
-        self._coroutines.add(coroutine)
+        for disturbances in count():
+            coroutine = Stoppable(
+                partial(self._coroutine, runs),
+                timeout,
+                SoftTimeLimitExceeded,
+                [run.lease for run in runs],
+                self.lane.index,
+            )
+            outcomes = await self._attempt(coroutine, runs, started)
+            if disturbances == MAX_DISTURBANCES or not coroutine.is_to_be_repeated(outcomes):
+                break
+        return outcomes
+
+    async def _attempt(self, coroutine: Stoppable, runs: list[Run], started: float) -> list[Outcome]:
+        self.coroutines.add(coroutine)
         self._let_stop(runs, coroutine.stop)
         try:
             outcomes: list[Outcome] = await coroutine.run()
         except asyncio.CancelledError:
-            # Without a kind nobody has canceled it: the task itself has raised this.
-            return all_failed(runs, (coroutine.kind or asyncio.CancelledError)(), started)
+            # Without a kind the worker has not canceled it: the program ends, or the task itself has raised this.
+            kind = TaskRevoked if self._worker.is_canceled else asyncio.CancelledError
+            return all_failed(runs, (coroutine.kind or kind)(), started)
         finally:
-            self._coroutines.discard(coroutine)
+            self.coroutines.discard(coroutine)
         return outcomes
 
     async def _coroutine(self, runs: list[Run]) -> list[Outcome]:
@@ -276,7 +300,8 @@ class Desk:
         stop = partial(guard.interrupt, started=started)
         timer = loop.call_later(timeout, stop, SoftTimeLimitExceeded)
         self._let_stop(runs, stop)
-        work = loop.run_in_executor(self._threads, _run_in_thread, runs, guard, started, timeout)
+        close = self._options.close_connections
+        work = loop.run_in_executor(self._threads, _run_in_thread, runs, guard, started, timeout, close)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -293,12 +318,24 @@ class Desk:
                 stop(TaskRevoked)
 
 
-def _run_in_thread(runs: list[Run], guard: Guard, started: float, timeout: float) -> list[Outcome]:
-    def body() -> list[Outcome]:
-        return run_batch(runs) if runs[0].definition.options.batch else [run_one(runs[0])]
+def _run_in_thread(
+    runs: list[Run], guard: Guard, started: float, timeout: float, close_connections: bool
+) -> list[Outcome]:
+    generation = copies.generation()
 
-    database.tidy()
+    def body() -> list[Outcome]:
+        outcomes = run_batch(runs) if runs[0].definition.options.batch else [run_one(runs[0])]
+        copies.end_if_copied(generation)
+        return outcomes
+
+    database.tidy(close=close_connections)
     try:
-        return guarded(guard, started, timeout, body, lambda error: all_failed(runs, error, started))
+        return guarded(
+            guard,
+            started,
+            timeout,
+            partial(run_in_new_context, body),
+            lambda error: all_failed(runs, error, started),
+        )
     finally:
-        database.tidy()
+        database.tidy(close=close_connections)

@@ -6,6 +6,12 @@ came round. Times are `time.monotonic()`, which is one clock for all processes o
 
 A slot's turn is written last when it begins and first when it ends, so a reader that finds the same odd turn before
 and after has read one consistent record.
+
+The supervisor gives back leases of a child that does not respond (`stalls`), and the child may respond again at any
+moment. So that it starts none of them, each lane has a fence number. The supervisor raises the fence, waits until what
+the child wrote before is visible, reads which tokens have begun, and gives back all others. The child writes the token
+of a task first and then compares the fence number with the one under which the lease was received; if they differ, the
+task does not start.
 """
 
 from __future__ import annotations
@@ -28,8 +34,14 @@ if TYPE_CHECKING:
 
 SLOT_BYTES = 32_768
 """Room for a batch of 900 tasks with generated ids; of those beyond it nothing is known when the child dies."""
+BEGUN_PER_SLOT = 4096
+"""Tokens of tasks that each slot has begun last. Must exceed the number of tasks that one slot can end before their outcomes
+are reported, which the size of a fetch bounds (`budget.LARGEST_FETCH`); a power of two."""
+LANE_BITS = 16
+"""A token of that ring is shifted left by this, and its lane is in these bits."""
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
+_TIMEOUT = struct.Struct("<d")
 _ENTRY = struct.Struct("<qHH")
 
 
@@ -49,6 +61,25 @@ class Running:
     @property
     def keys(self) -> list[LeaseKey]:
         return [LeaseKey(name, token) for token, _, name in self.tasks]
+
+
+class Fence:
+    """The fence of one lane, as the child sees it. Two numbers, both 0 for a worker without a supervisor."""
+
+    __slots__ = ("_lane", "_lowered", "_raised")
+
+    def __init__(self, raised: Sequence[int] = (0,), lowered: Sequence[int] = (0,), lane: int = 0) -> None:
+        self._raised, self._lowered, self._lane = raised, lowered, lane
+
+    @property
+    def number(self) -> int:
+        """Grows each time the supervisor raises the fence."""
+        return self._raised[self._lane]
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether the leases behind it have been given back, so that new ones may be fetched."""
+        return self._lowered[self._lane] == self._raised[self._lane]
 
 
 class Board:
@@ -80,21 +111,31 @@ class Board:
     @staticmethod
     def size(slots: int, lanes: int) -> int:
         """Bytes."""
-        return 8 + 8 * lanes + (8 + SLOT_BYTES) * slots
+        return 16 + 24 * lanes + (8 + SLOT_BYTES + 8 * BEGUN_PER_SLOT) * slots
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Board, (self._memory, self.slots, self.lanes)
 
     def _attach(self) -> None:
-        view, polled, turns = (
-            memoryview(self._memory).cast("B"),
-            8 + 8 * self.lanes,
-            self.size(0, self.lanes) + 8 * self.slots,
-        )
-        self._done = view[:8].cast("q")
-        self._polled = view[8:polled].cast("d")
-        self._turns = view[polled:turns].cast("q")
-        self._records = [view[turns + i * SLOT_BYTES : turns + (i + 1) * SLOT_BYTES] for i in range(self.slots)]
+        view, at = memoryview(self._memory).cast("B"), 0
+
+        def take(size: int) -> memoryview:
+            nonlocal at
+            at += size
+            return view[at - size : at]
+
+        self._done = take(8).cast("q")
+        self._ticked = take(8).cast("d")
+        self._polled = take(8 * self.lanes).cast("d")
+        self.fences = take(8 * self.lanes).cast("q")
+        """Per lane the fence's number, which grows each time the supervisor raises it."""
+        self._lowered = take(8 * self.lanes).cast("q")
+        self._turns = take(8 * self.slots).cast("q")
+        self._begun = [take(8 * BEGUN_PER_SLOT).cast("q") for _ in range(self.slots)]
+        self._records = [take(SLOT_BYTES) for _ in range(self.slots)]
+        self._next = [0] * self.slots
+        """Where each slot writes the next token, in the child."""
+        self._is_ending = False
 
     # --- the child's side ---
 
@@ -104,6 +145,8 @@ class Board:
         record = self._records[slot]
         _ONE.pack_into(record, 0, started, timeout, lane, 1, lease.token, lease.retry_count & 0xFFFF, len(name))
         record[_ONE.size : _ONE.size + len(name)] = name
+        self._begun[slot][self._next[slot]] = lease.token << LANE_BITS | lane
+        self._next[slot] = (self._next[slot] + 1) % BEGUN_PER_SLOT
         self._turns[slot] += 1
 
     def begin_batch(self, slot: int, lane: int, leases: Sequence[Lease], started: float, timeout: float) -> None:
@@ -117,14 +160,36 @@ class Board:
             record[at + _ENTRY.size : end] = name
             at, count = end, count + 1
         _RECORD.pack_into(record, 0, started, timeout, lane, count)
+        begun = self._begun[slot]
+        for lease in leases:
+            begun[self._next[slot]] = lease.token << LANE_BITS | lane
+            self._next[slot] = (self._next[slot] + 1) % BEGUN_PER_SLOT
         self._turns[slot] += 1
 
     def end(self, slot: int) -> None:
         self._turns[slot] += 1
 
+    def extend(self, slot: int, seconds: float) -> None:
+        """Move the time limit of the slot's task. By its thread, or one that it waits for."""
+        (timeout,) = _TIMEOUT.unpack_from(self._records[slot], 8)
+        _TIMEOUT.pack_into(self._records[slot], 8, timeout + seconds)
+        self._turns[slot] += 2
+
     def polled(self, lane: int) -> None:
         """The loop of this queue came round: it has the server's answer, or no question to ask."""
         self._polled[lane] = time.monotonic()
+
+    def tick(self) -> None:
+        """The process responds: written 2 to 20 times a second."""
+        self._ticked[0] = math.inf if self._is_ending else time.monotonic()
+
+    def end_ticking(self) -> None:
+        """The process ends; from here on it is not expected to respond."""
+        self._is_ending = True
+        self._ticked[0] = math.inf
+
+    def fence(self, lane: int) -> Fence:
+        return Fence(self.fences, self._lowered, lane)
 
     def count(self, tasks: int) -> None:
         self._done[0] += tasks
@@ -135,6 +200,29 @@ class Board:
     def done(self) -> int:
         """Tasks whose outcomes were sent."""
         return self._done[0]
+
+    @property
+    def ticked(self) -> float:
+        """When the process last showed that it responds; 0 before it has begun, infinite when it ends."""
+        return self._ticked[0]
+
+    def polled_at(self, lane: int) -> float:
+        """When the loop of this queue last came round; 0 before that."""
+        return self._polled[lane]
+
+    def raise_fence(self, lane: int) -> int:
+        """No lease that the child has received until now starts from here on, except those that have begun."""
+        self.fences[lane] += 1
+        return self.fences[lane]
+
+    def lower_fence(self, lane: int, number: int) -> None:
+        """What was behind the fence of this number has been given back: the child may fetch again."""
+        self._lowered[lane] = number
+
+    def begun(self, lane: int) -> set[int]:
+        """Tokens of the tasks that have begun last, among them all whose outcomes are not reported."""
+        mask = (1 << LANE_BITS) - 1
+        return {entry >> LANE_BITS for ring in self._begun for entry in ring.tolist() if entry and entry & mask == lane}
 
     def last_poll(self, but: Sequence[int] = ()) -> float:
         """When the queue that is furthest behind came round, of all but these lanes; 0 before all have."""

@@ -110,7 +110,7 @@ class Budget:
 
     @property
     def is_idle(self) -> bool:
-        return not any(lane.held for lane in self.lanes)
+        return not any(lane.held or lane.separate for lane in self.lanes)
 
     @property
     def is_drained(self) -> bool:

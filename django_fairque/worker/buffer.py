@@ -50,12 +50,14 @@ class Buffer:
             leases = [lease for lease in leases if lease.user_id in waiting]
         self.works.extend(leases)
 
-    def add_batches(self, now: float, *, all_of_them: bool) -> None:
+    def add_batches(self, now: float, *, all_of_them: bool) -> list[list[Lease]]:
         """Those that are full or have waited long enough."""
-        if self.batches.size:
-            batches = self.batches.take(now, all_of_them=all_of_them)
-            self._note(sum(map(len, batches)), now)
-            self.works.extend(batches)
+        if not self.batches.size:
+            return []
+        batches = self.batches.take(now, all_of_them=all_of_them)
+        self._note(sum(map(len, batches)), now)
+        self.works.extend(batches)
+        return batches
 
     def _note(self, count: int, now: float) -> None:
         if count:

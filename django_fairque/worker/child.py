@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import loading
+from . import copies, loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +25,14 @@ SWITCH_INTERVAL = 0.001
 """Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
 server waits longer for its turn than for the server."""
 
-READY, RETIRING, UNFIT, DONE = "ready", "retiring", "unfit", "done"
-"""What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(DONE,)`` when all that
-is left is to exit. It is told ``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``, ``("revoked", lane, leases)`` and
-``("news", alerts and endings)``."""
+READY, RETIRING, UNFIT, DONE, BLOCKED, UNKNOWN = "ready", "retiring", "unfit", "done", "blocked", "unknown"
+SEPARATE = "separate"
+"""What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(BLOCKED, loop)`` with the
+`BlockedLoop`, or None when its event loop goes on, ``(UNKNOWN, names)`` of tasks that it does not know, ``(DONE,)`` when all
+that is left is to exit, ``(SEPARATE, *task)`` for a task that it has fetched and that must run in a process of its own
+(`separate.SeparateTask`). It is told ``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``,
+``("revoked", lane, leases)``, ``("news", alerts and endings)``, ``("separate_ended", lane, token)`` when such a task has ended
+or was given back, and ``("run", *task)`` if it is the process for one."""
 
 UNUSABLE = 3
 """Exit code of a child that could not begin, and said why."""
@@ -47,7 +52,9 @@ def live(
 ) -> None:
     """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
     die_with(parent)
+    copies.end_with_this_process()
     ignore_the_terminal()
+    register_dump()
     sys.setswitchinterval(SWITCH_INTERVAL)
     core = _made(options, board, line, load)
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
@@ -59,9 +66,15 @@ def live(
     _say(line, DONE)
 
 
+def register_dump() -> None:
+    """Write the stacks of all threads to standard error at SIGUSR1."""
+    with contextlib.suppress(Exception):  # there is no standard error
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
 def ignore_the_terminal() -> None:
     """Ctrl-C, or its end, reaches the whole group; the supervisor decides."""
-    for each in (signal.SIGINT, signal.SIGHUP):
+    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(each, signal.SIG_IGN)
 
 
@@ -81,6 +94,9 @@ def _made(options: WorkerOptions, board: Board, line: Connection, load: Callable
             lambda reason: _say(line, RETIRING, reason),
             lambda: _say(line, UNFIT),
             patience_of(options, queues),
+            lambda blocked: _say(line, BLOCKED, blocked),
+            lambda task: _say(line, SEPARATE, *task),
+            lambda names: _say(line, UNKNOWN, names),
         )
     except Exception:
         import logging
@@ -92,6 +108,8 @@ def _made(options: WorkerOptions, board: Board, line: Connection, load: Callable
 
 def _listen(line: Connection, core: Core) -> None:
     """Do as the supervisor says. When it is gone nobody keeps the leases: end at once."""
+    from .separate import SeparateTask
+
     while True:
         try:
             message: tuple[Any, ...] = line.recv()
@@ -103,14 +121,23 @@ def _listen(line: Connection, core: Core) -> None:
             core.be_quiet(is_quiet=message[1])
         elif message[0] == "suspect":
             core.suspect(message[1])
+        elif message[0] == "run":
+            task = SeparateTask(*message[1:])
+            threading.Thread(target=core.run_one, args=(task,), name="fairque-run", daemon=True).start()
+        elif message[0] == "separate_ended":
+            core.separate_ended(*message[1:])
         elif message[0] == "news":
             core.herald.announce(message[1])
         else:
             core.revoke(*message[1:])
 
 
-def _say(line: Connection, *message: str) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more: `_listen` sees to that
+_saying = threading.Lock()
+"""Several threads have something to say."""
+
+
+def _say(line: Connection, *message: object) -> None:
+    with _saying, contextlib.suppress(OSError):  # nobody listens any more: `_listen` sees to that
         line.send(message)
 
 

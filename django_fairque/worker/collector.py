@@ -66,9 +66,9 @@ class Collector:
         return min((batch.due for batch in self._batches.values()), default=math.inf)
 
     @property
-    def wanted(self) -> int:
-        """How many more would fill all batches."""
-        return sum(batch.limit - len(batch.leases) for batch in self._batches.values())
+    def unfinished(self) -> int:
+        """How many batches are not full yet."""
+        return len(self._batches)
 
     def _close(self, name: str) -> None:
         self._ready.append(self._batches.pop(name).leases)

@@ -77,7 +77,6 @@ class Courier:
             logger.warning("the outbox of database %r can't be relayed for now: %s", alias, error)
 
     def _run(self) -> None:
-        database.join()
         pause = 0.0
         try:
             while not self._ended.wait(pause * random.uniform(1.0, 2.0)):  # noqa: S311 - spreads looks, hides nothing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextvars import ContextVar
 from typing import Any
 
 from django.db import close_old_connections, connections, reset_queries
@@ -21,56 +22,77 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_open_elsewhere: set[int] = set()
-_slots: set[int] = set()
+
+
+class ThreadConnections:
+    """The connections of a thread in which the synchronous code of coroutines runs.
+
+    Args:
+        close: close them after each task.
+    """
+
+    def __init__(self, *, close: bool) -> None:
+        self.are_open = False
+        """Whether there may be any. For the event loop, which can't look into that thread."""
+        self._close = close
+
+    def tidy(self) -> None:
+        """Call this in that thread."""
+        tidy(close=self._close)
+        self.are_open = _here.opened
+
+
+thread_connections: ContextVar[ThreadConnections | None] = ContextVar("fairque_thread_connections", default=None)
+"""Set in the contexts of coroutines, which `sync_to_async` takes along to the thread."""
 
 
 def _opened(**_: Any) -> None:
     _here.opened = True
-    ident = threading.get_ident()
-    if ident not in _slots:
-        _open_elsewhere.add(ident)
+    of_coroutines = thread_connections.get()
+    if of_coroutines is not None:
+        of_coroutines.are_open = True
 
 
 connection_created.connect(_opened, dispatch_uid="django_fairque.worker")
 
 
-def join() -> None:
-    """This thread runs tasks and tidies up after itself."""
-    _slots.add(threading.get_ident())
-
-
 def leave() -> None:
     """This thread ends, and its connections with it."""
-    _slots.discard(threading.get_ident())
     for connection in connections.all(initialized_only=True):
         connection.close()
         if connection.connection is not None:  # Django never closes a SQLite database in memory: tests have those
             connection.connection.close()
 
 
-def tidy() -> None:
-    """Close what this thread should not go on using; 0.1 µs when it has no connection."""
+def tidy(*, close: bool = False) -> None:
+    """Close the connections that this thread should not go on using, or all of them; 0.1 µs when it has none."""
     if _here.opened:
-        _tidy()
+        _tidy(close=close)
 
 
-def _tidy() -> None:
+def _tidy(*, close: bool) -> None:
     reset_queries()
-    close_old_connections()
-    alive = False
+    if not close:
+        close_old_connections()
+    is_one_open = False
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
             logger.warning("a task left a transaction of database %r open; it is rolled back", connection.alias)
-            connection.close()
-            del connections[connection.alias]
+        if close or connection.in_atomic_block:
+            _discard(connection)
         else:
-            alive = alive or connection.connection is not None
-    _here.opened = alive
-    if not alive:
-        _open_elsewhere.discard(threading.get_ident())
+            is_one_open = is_one_open or connection.connection is not None
+    _here.opened = is_one_open
 
 
-def is_open_elsewhere() -> bool:
-    """Whether a thread that only coroutines use (through `sync_to_async`) has a connection."""
-    return bool(_open_elsewhere)
+def _discard(connection: Any) -> None:
+    """Close the connection and forget the object, with all that a task has changed of both."""
+    try:
+        if connection.vendor == "postgresql" and connection.connection is not None and connection.pool:
+            connection.connection.close()  # or the pool would keep it, with its session variables
+        connection.close()
+        if connection.vendor == "sqlite" and connection.connection is not None:
+            connection.connection.close()  # in memory: Django never closes those
+    except Exception as error:  # noqa: BLE001 - the server may be gone; the task has its outcome all the same
+        logger.warning("a connection to database %r could not be closed properly: %s", connection.alias, error)
+    del connections[connection.alias]

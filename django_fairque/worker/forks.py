@@ -133,7 +133,8 @@ class ForkServer:
         try:
             os.ftruncate(memory, Board.size(options.slots, self._lanes))
             board = Board.in_file(os.dup(memory), options.slots, self._lanes)
-            socket.send_fds(self._line, [json.dumps(options.worker_id).encode()], [memory, line.fileno()])
+            message = json.dumps([options.worker_id, options.one_task]).encode()
+            socket.send_fds(self._line, [message], [memory, line.fileno()])
         except OSError as error:
             self.is_gone = True
             raise ForkServerGoneError from error

@@ -5,7 +5,8 @@ as a child is (`multiprocessing`'s spawn, with its path, arguments and environme
 requests. A forked child returns from `serve` and goes on as a spawned one, to
 the end of the interpreter, so that exit handlers run. It ends with its supervisor, and its children with it.
 
-Messages are JSON, one a packet. The supervisor sends a worker's id, with the files of its board and of its line; it is
+Messages are JSON, one a packet. The supervisor sends a worker's id and whether it is for one task, with the files of its board
+and of its line; it is
 told ``["ready", threads, connections]`` once (what speaks against forking), ``["forked", pid]`` with a file that stands
 for the process, ``["ended", pid, code]``.
 """
@@ -23,7 +24,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ class Birth:
     """What a forked child is to be."""
 
     worker_id: str
+    one_task: bool
     board: int
     line: int
 
@@ -73,8 +75,8 @@ def main(
     if birth is None:
         return
     multiprocessing.current_process().name = birth.worker_id
-    board = Board.in_file(birth.board, options.slots, lanes)
-    child.live(replace(options, worker_id=birth.worker_id), board, Connection(birth.line), parent)
+    own = options.for_child(birth.worker_id, one_task=birth.one_task)
+    child.live(own, Board.in_file(birth.board, own.slots, lanes), Connection(birth.line), parent)
 
 
 def _load(options: WorkerOptions, load: Callable[[WorkerOptions], None]) -> None:
@@ -157,7 +159,7 @@ class _Server:
                     return None
                 if not message:
                     return None
-                birth = Birth(json.loads(message), *files)
+                birth = Birth(*json.loads(message), *files)
                 if self._fork(birth):
                     return birth
 

@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from django_fairque import signals
 
-from . import database, endings
+from . import database, endings, isolation
 from .endings import Ending, Find
 from .log import logger
 from .sending import send
@@ -36,6 +36,7 @@ ALERTS: dict[str, Signal] = {
     "at_risk": signals.sla_at_risk,
     "violated": signals.sla_violated,
     "promoted": signals.task_promoted,
+    "given_back": signals.task_given_back,
     "emptied": signals.data_lost,
     "went_back": signals.data_lost,
 }
@@ -106,7 +107,6 @@ class Herald:
             self._changed.notify()
 
     def _run(self) -> None:
-        database.join()
         try:
             while True:
                 with self._changed:
@@ -118,7 +118,7 @@ class Herald:
                         self._thread = None
                         return
                 for one in some:
-                    attempt("a piece of news", one)
+                    attempt("a piece of news", isolation.run_in_new_context, one)
                     database.tidy()
         finally:
             database.leave()
@@ -155,9 +155,9 @@ def tell(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> 
             logger.warning("queue %s: %s", alert.queue, alert)
     alerts = [alert for alert in alerts if not _is_end(alert)]
     for alert in alerts:
-        send(ALERTS[alert.kind], alert.name or alert.queue, alert=alert)
+        isolation.run_in_new_context(partial(send, ALERTS[alert.kind], alert.name or alert.queue, alert=alert))
         if call is not None:
-            attempt(f"the alert handler {handler}", call, alert)
+            attempt(f"the alert handler {handler}", isolation.run_in_new_context, partial(call, alert))
     if email and alerts:
         attempt(f"the e-mail to {', '.join(email)}", _mail, alerts, email)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import socket
@@ -9,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf.version import version
+from django_fairque.engine.listing import UNKNOWN_TASKS
 
 from .memory import resident_mb
 from .options import names
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from .options import WorkerOptions
 
 _started = time.time()
+
+MAX_UNKNOWN = 20
+"""Names of tasks that a worker does not know, in its record."""
 
 
 def status_of(*, is_quiet: bool, is_stopping: bool) -> str:
@@ -33,8 +38,13 @@ def worker_info(
     status: str,
     pid: int | None = None,
     started: float | None = None,
+    unknown_tasks: Sequence[str] | None = None,
+    blocked_by: str | None = None,
 ) -> dict[str, str]:
     """The fields of its heartbeat; all text. ``status`` is working, quiet or stopping."""
+    # An empty list or text replaces one that was sent before: what is not sent stays in the record.
+    blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
+    unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS: json.dumps(unknown_tasks[:MAX_UNKNOWN])}
     return {
         "host": socket.gethostname(),
         "pid": str(pid or os.getpid()),
@@ -50,6 +60,8 @@ def worker_info(
         "memory_mb": f"{resident_mb(pid):.0f}",
         "python": platform.python_version(),
         "version": version(),
+        **unknown,
+        **blocked,
     }
 
 

@@ -26,13 +26,14 @@ from .log import logger
 from .wishes import Wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from django_fairque.engine.alerts import Alert
     from django_fairque.engine.lease import LeaseKey
     from django_fairque.engine.maintenance import Sweep
     from django_fairque.engine.outcomes import Outcome
     from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.schedule import Fired
 
     from .board import Running
     from .endings import Ending
@@ -48,6 +49,8 @@ RECORD_TTL = 60.0
 
 MOST_ALERTS = 100
 """Fetched at once."""
+MOST_FIRED = 100
+"""Schedules fired between two sweeps."""
 
 
 @dataclass
@@ -81,8 +84,25 @@ class Return:
     worker_id: str
     reason: str
     crashed: list[int] = field(default_factory=list)
+    begun: list[int] = field(default_factory=list)
+    """What it was running, if it was ended for another reason."""
     outcomes: list[Outcome] = field(default_factory=list)
     """Of its tasks that ended with it in another way; sent first."""
+    is_gone: bool = True
+    """The worker is dead. If not, only the outcomes are sent."""
+
+
+@dataclass
+class Reconciliation:
+    """All leases of a worker on one queue or shard except those that have begun, to be given back while it lives."""
+
+    queue: str
+    worker_id: str
+    reason: str
+    begun: Collection[int]
+    """Tokens."""
+    on_done: Callable[[int], object]
+    """Called with the number of leases that were given back."""
 
 
 class Keeper(threading.Thread):
@@ -108,7 +128,7 @@ class Keeper(threading.Thread):
         self._can_tell = can_tell
         self._changed = threading.Condition()
         self._members: dict[str, Member] = {}
-        self._returns: deque[Return] = deque()
+        self._returns: deque[Return | Reconciliation] = deque()
         self._sweep_due = dict.fromkeys(self._queues, 0.0)
         self._epochs = Epochs()
         self._not_before = dict.fromkeys(self._queues, 0.0)
@@ -135,7 +155,14 @@ class Keeper(threading.Thread):
         with self._changed:
             self._members.pop(worker_id, None)
 
-    def give_back(self, returns: Sequence[Return]) -> None:
+    def renew_now(self, worker_id: str) -> None:
+        """Send a heartbeat as soon as possible: what the worker reports has changed."""
+        with self._changed:
+            if member := self._members.get(worker_id):
+                member.due = dict.fromkeys(self._queues, 0.0)
+                self._changed.notify()
+
+    def give_back(self, returns: Sequence[Return | Reconciliation]) -> None:
         with self._changed:
             self._returns.extend(returns)
             self._changed.notify()
@@ -208,6 +235,8 @@ class Keeper(threading.Thread):
         due, label, member = min(renewals, key=itemgetter(0), default=(math.inf, "", None))
         back = next((each for each in self._returns if self._not_before[each.queue] <= now), None)
         if back is not None and due > now - OVERDUE:
+            if isinstance(back, Reconciliation):
+                return (back.queue, partial(self._reconcile, back)), now
             return (back.queue, partial(self._give_back, back)), now
         sweeps = {name: max(at, self._not_before[name]) for name, at in self._sweep_due.items()}
         queue = min(sweeps, key=sweeps.__getitem__)
@@ -223,10 +252,17 @@ class Keeper(threading.Thread):
             if ended := list(endings.of_outcomes(queue.name, some, settled.statuses)):
                 self._on_news(ended)
             del job.outcomes[:500]
-        count = queue.release_worker(job.worker_id, job.crashed, reason=job.reason, forget=True)
+        count = 0
+        if job.is_gone:
+            count = queue.release_worker(job.worker_id, job.crashed, begun=job.begun, reason=job.reason, forget=True)
         self._returns.remove(job)
         if count:
             logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)
+
+    def _reconcile(self, job: Reconciliation) -> None:
+        count = self._place(job.queue).reconcile_worker(job.worker_id, job.begun, reason=job.reason)
+        self._returns.remove(job)
+        job.on_done(count)
 
     def _renew(self, member: Member, name: str) -> None:
         sent = monotonic()
@@ -259,24 +295,40 @@ class Keeper(threading.Thread):
                 member.on_revoked(lane, dropped)
 
     def _sweep(self, name: str) -> None:
-        queue = self._place(name)
+        queue, began = self._place(name), monotonic()
         sweep = queue.sweep()
         if not self._can_tell():
             sweep = replace(sweep, alerts=0)  # they stay for another worker, or the next
         if sweep.alerts:
             self._on_news(queue.take_alerts(MOST_ALERTS))
-        if sweep.schedule_at is not None and sweep.schedule_at <= sweep.now:
-            queue.schedules.fire_due()
+        if has_due_schedule(sweep):
+            fired = queue.schedules.fire_due(MOST_FIRED)
+            sweep = after_firing(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
         if sweep.messages:
             queue.whole.carry_messages()
-        self._sweep_due[name] = monotonic() + pause_after(sweep, queue.config.queue_cleanup_interval)
+        now = monotonic()
+        self._sweep_due[name] = now + pause_after(sweep, queue.config.sweep_interval, now - began)
 
 
-def pause_after(sweep: Sweep, interval: float) -> float:
-    """Seconds until the next sweep: none when there is more to do, at most until the next schedule is due."""
+def has_due_schedule(sweep: Sweep) -> bool:
+    return sweep.schedule_at is not None and sweep.schedule_at <= sweep.now
+
+
+def after_firing(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: float | None) -> Sweep:
+    """What remains to be done after schedules were fired; ``next_due`` is when the next one was due after the sweep."""
+    for each in fired:
+        if each.error:
+            logger.warning("queue %s: schedule %s did not push its task: %s", queue, each.name, each.error)
+    is_full = sum(not each.is_refused for each in fired) >= MOST_FIRED
+    return replace(sweep, more=sweep.more or is_full, schedule_at=next_due)
+
+
+def pause_after(sweep: Sweep, interval: float, elapsed: float) -> float:
+    """Seconds until the next sweep, ``elapsed`` seconds after the last one began: 0 if there is more to do; never later than
+    the next schedule is due."""
     if sweep.more or sweep.alerts > MOST_ALERTS:
         return 0.0
     pause = interval * random.uniform(0.5, 1.5)  # noqa: S311 - not all workers at once
     if sweep.schedule_at is not None and sweep.schedule_at > sweep.now:
-        pause = min(pause, sweep.schedule_at - sweep.now)
+        pause = min(pause, max(0.0, sweep.schedule_at - sweep.now - elapsed))
     return pause

@@ -22,6 +22,7 @@ from django_fairque.engine.order import Order
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.turns import NO_WINDOW, Turns, Window
 
+from .board import Fence
 from .buffer import Buffer, Work
 from .pace import Pace
 from .places import Turn
@@ -49,6 +50,8 @@ MANY = 60
 """Outcomes for which a second call is made."""
 LEAST_LOOK = 0.005
 """Seconds between looks for what is due: the server may have more of it than it starts in one call."""
+FENCE_POLL = 0.02
+"""Seconds between looks at a raised fence."""
 FIRST_PAUSE = 0.005
 LONGEST_PAUSE = 0.25
 """Seconds between looks of a worker for some users only, while there is work for others only."""
@@ -73,6 +76,8 @@ class Call:
     """It lies behind a wait for work (`Lane.ask_ahead`)."""
     window: Window = NO_WINDOW
     """Where its shard stands among those of its queue."""
+    fence: int = 0
+    """The number of the lane's fence when it was planned; if that has changed, the leases of its reply do not start."""
 
 
 class Lane:
@@ -82,6 +87,9 @@ class Lane:
         batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
         selective: the worker serves some users only.
         place: which shard of a queue this is for.
+        fetches: whether it asks for tasks; else it has those that it is given (`adopt`).
+        divert: whether a lease was passed on to another process, which runs its task.
+        fence: raised by the supervisor while it gives back leases of this lane.
     """
 
     def __init__(
@@ -93,19 +101,31 @@ class Lane:
         batch_of: Callable[[str], tuple[int, float] | None] = lambda _: None,
         selective: bool = False,
         place: Turn | None = None,
+        fetches: bool = True,
+        divert: Callable[[Lane, Lease], bool] | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.index = index
+        self._fence = fence or Fence()
+        self.fence = self._fence.number
+        """The fence's number when the leases in the buffer were received. Slots read it before they take one, and compare it
+        with the fence when they have announced the start."""
         self._buffer = Buffer(batch_of)
         self.buffer: deque[Work] = self._buffer.works
         self.outcomes: list[Outcome] = []
         self.held = 0
+        self.separate: dict[int, bool] = {}
+        """Tokens of leases that were passed on and have not ended, and whether each takes a slot of this worker."""
+        self.tokens: set[int] = set()
+        """Of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
         self.dry = False
         """The last fetch got less than it asked for: asking again before something changes is pointless."""
         self.stopping = False
         self.is_quiet = False
         """It fetches nothing and keeps nothing that has not begun, until it is told otherwise."""
         self.is_suspect = False
-        """A fetch may have handed out leases of which nothing is known here; nothing is fetched until that is mended."""
+        """The server may have recorded leases for this worker of which nothing is known here; nothing is fetched until
+        they are given back."""
         self.is_away = False
         """Its last call failed: nothing is kept free for it."""
         self.place = place or Turn(Order([Turns(1)]), 0)
@@ -114,9 +134,13 @@ class Lane:
         self._budget = budget
         self._poll = poll
         self._selective = selective
+        self._fetches = fetches
+        self._divert = divert
         self._since = 0.0
         self._outcome_since: float | None = None
         self._news: list[bool] = []
+        self._companions: set[int] = set()
+        """Tokens of leases whose batch has another lease: that one stands for the slot. Until they are reported."""
         self._watching = False
         self.ahead: Call | None = None
         """The call that lies behind the wait for work (`ask_ahead`)."""
@@ -138,11 +162,11 @@ class Lane:
     @property
     def is_hungry(self) -> bool:
         """Whether it would fetch if it were given room, and could."""
-        return not (self.dry or self.stopping or self.is_quiet or self.is_away)
+        return self._fetches and not (self.dry or self.stopping or self.is_quiet or self.is_away)
 
     def comes_first(self, now: float) -> bool:
         """Whether others of its queue must wait for it: not if its server does not answer."""
-        if not self.is_hungry or self.is_suspect:
+        if not self.is_hungry or self.is_suspect or self._is_fenced:
             return False
         return all(now - call.made_at < OUT_OF_TURN for call in self._flying if call.fetch)
 
@@ -166,13 +190,18 @@ class Lane:
 
     @property
     def is_lost(self) -> bool:
-        """Nothing is held here, and what the server thinks that is held must be given back before anything is fetched."""
-        return self.is_suspect and not self.held and not self._flying and self.ahead is None
+        """Whether leases that are not held here must be given back now. What is held is known: no call is on its way."""
+        return self.is_suspect and not self._flying and self.ahead is None
 
     @property
     def in_hand(self) -> int:
-        """Leases that occupy a slot or will: not those that are done, nor those waiting for the rest of a batch."""
-        return self.held - len(self.outcomes) - self._buffer.batches.size
+        """Slots that are occupied or will be: by leases that are not done, but not by those waiting for the rest of a batch."""
+        separate = sum(self.separate.values()) if self.separate else 0
+        leases = self.held - len(self.outcomes) - self._buffer.batches.size + separate
+        if not self._companions:
+            return leases
+        done = sum(outcome.lease.token in self._companions for outcome in list(self.outcomes))
+        return leases - len(self._companions) + done
 
     def expect_more(self) -> None:
         """Something that ended here may have released tasks on other shards: what was found empty is to be looked at again."""
@@ -183,10 +212,15 @@ class Lane:
         self.is_quiet = is_quiet
         self.dry = self.dry and is_quiet  # much may have come meanwhile
 
+    def give_back_waiting(self) -> None:
+        """Give back what waits for a slot here. For the thread that calls `plan`."""
+        self._give_back()
+
     # --- what to do next ---
 
     def plan(self, now: float) -> Call | None:
         """The call that is due, or None. It is on its way until `settled` or `failed` is told of it."""
+        self._follow_fence()
         self._add_batches(now)
         if self.stopping or self.is_quiet:
             self._give_back()
@@ -208,7 +242,9 @@ class Lane:
         room = 0 if self.stopping or len(self.buffer) > self.pace.low else self._room()
         if not (outcomes or room or news or self._glances(now)):
             return None
-        call = Call(outcomes, room, bool(news), now, self._budget.events, window=self._budget.window(self))
+        call = Call(
+            outcomes, room, bool(news), now, self._budget.events, window=self._budget.window(self), fence=self.fence
+        )
         self._flying.append(call)
         return call
 
@@ -228,13 +264,15 @@ class Lane:
 
     @property
     def _waits_its_turn(self) -> bool:
-        return self.is_hungry and not self.is_suspect and not self._budget.has_its_turn(self)
+        if self.is_suspect or self._is_fenced:
+            return False
+        return self.is_hungry and not self._budget.has_its_turn(self)
 
     def patience(self, now: float) -> float:
         """Seconds until `plan` may have something to do by itself."""
         if self._flying:
             return 1.0  # whoever made the call rings
-        moments = [now + 1.0]
+        moments = [now + (FENCE_POLL if self._is_fenced else 1.0)]
         if self.outcomes:
             moments.append((self._outcome_since or now) + HOLD)
         elif self.buffer:
@@ -268,7 +306,7 @@ class Lane:
             return None
         room = self._room()
         if room:
-            self.ahead = Call(fetch=min(AHEAD, room), made_in=self._budget.events, is_ahead=True)
+            self.ahead = Call(fetch=min(AHEAD, room), made_in=self._budget.events, is_ahead=True, fence=self.fence)
         return self.ahead
 
     def not_asked(self) -> None:
@@ -310,8 +348,8 @@ class Lane:
         self._look_due = math.inf if reply.look_at is None else now + max(LEAST_LOOK, reply.look_at - reply.now)
         if leases:
             self._budget.events += 1
-            if self.stopping or self.is_quiet:
-                self.held += len(leases)
+            if self.stopping or self.is_quiet or call.fence != self._fence.number:
+                self._hold(leases)
                 self.outcomes += [Outcome.release(lease) for lease in leases]
                 return []
             self._distribute(leases, now)
@@ -329,6 +367,7 @@ class Lane:
             self.dry = False
             self.is_suspect = self.is_suspect or not is_known
         self.held += len(call.outcomes)
+        self.tokens.update(outcome.lease.token for outcome in call.outcomes)
         self._budget.finished -= sum(outcome.kind != "release" for outcome in call.outcomes)
         self.outcomes[:0] = call.outcomes
         if call.woken and not self.stopping:
@@ -344,21 +383,60 @@ class Lane:
     # --- fetching ---
 
     def _room(self) -> int:
-        if self.is_suspect or self.is_quiet:
+        if self.is_suspect or self.is_quiet or self._is_fenced or not self._fetches:
             return 0
-        missing = self._buffer.batches.wanted if self._buffer.batches.size else 0
+        missing = self._buffer.batches.unfinished  # one turn brings all that wait of a user
         asked = sum(call.fetch for call in self._flying)
         return max(0, self._budget.room(self, self.pace.ahead, missing) - asked)
 
+    def adopt(self, lease: Lease, now: float) -> None:
+        """Have a lease that was not fetched here. If it is of a batch task it is a batch by itself."""
+        self._since = now
+        self.held += 1
+        self.tokens.add(lease.token)
+        self._budget.events += 1
+        self.buffer.append(lease)
+
+    def separate_ended(self, token: int) -> None:
+        """A lease that was passed on has ended."""
+        if self.separate.pop(token, None) is not None:
+            self.dry = False
+            self._budget.events += 1
+
+    @property
+    def _is_fenced(self) -> bool:
+        return self.fence != self._fence.number
+
+    def _follow_fence(self) -> None:
+        """If the supervisor has raised the fence: give back what has not begun, and fetch nothing until it is lowered."""
+        number = self._fence.number
+        if number == self.fence:
+            return
+        if self.buffer:
+            self._give_back()
+        self.outcomes += self._buffer.give_back_batches()
+        if self._fence.is_lowered:
+            self.fence = (
+                number  # after the buffer is empty: a slot that has taken a lease before has read the old number
+            )
+            self.dry = False
+
     def _distribute(self, leases: list[Lease], now: float) -> None:
+        if self._divert is not None:
+            leases = [lease for lease in leases if not self._divert(self, lease)]
         if not self.held:
             self._since = now
-        self.held += len(leases)
+        self._hold(leases)
         self._buffer.add(leases, now)
         self._add_batches(now)
 
+    def _hold(self, leases: list[Lease]) -> None:
+        self.held += len(leases)
+        self.tokens.update(lease.token for lease in leases)
+
     def _add_batches(self, now: float) -> None:
-        self._buffer.add_batches(now, all_of_them=self.dry and self._budget.burst)
+        for batch in self._buffer.add_batches(now, all_of_them=self.dry and self._budget.burst):
+            self._companions.update(lease.token for lease in batch[1:])
 
     def _set_pause(self, for_others_only: bool, now: float) -> None:
         if for_others_only and self._selective:
@@ -375,12 +453,16 @@ class Lane:
         del self.outcomes[:count]
         self._outcome_since = now if self.outcomes else None
         self.held -= count
+        self.tokens.difference_update(outcome.lease.token for outcome in some)
         self._budget.events += count
         ran = [outcome for outcome in some if outcome.kind != "release"]
         self._budget.finished += len(ran)
         if ran:
-            self.pace.ended(ran, now - self._since)
+            companions = sum(outcome.lease.token in self._companions for outcome in ran) if self._companions else 0
+            self.pace.ended(ran, now - self._since, companions)
             self._since = now
+        if self._companions:
+            self._companions.difference_update(outcome.lease.token for outcome in some)
         return some
 
     def _give_back(self) -> None:

@@ -25,8 +25,10 @@ def load(options: WorkerOptions) -> None:
     Raises whatever the project does. It must not be repeated: logging would be set up anew, and forget its loggers.
     """
     import django
+    from django.apps import apps
 
-    django.setup()
+    if not apps.ready:  # a manage.py without `if __name__ == "__main__":` has done this
+        django.setup()
     from django_fairque.conf import set_overrides
 
     from . import log

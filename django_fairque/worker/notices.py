@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+from django_fairque.early_signals import exit_early, received
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+AT_ONCE = (signal.SIGQUIT, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU)
+"""Signals that end a process by default: they end a worker at once, which gives back what runs."""
 
 
 class Notices:
@@ -17,6 +21,8 @@ class Notices:
         os.set_blocking(self._write, False)
         self.stops = 0
         """How often the process was asked to stop."""
+        self.dumps = 0
+        """How often it was asked for the stacks of its threads."""
 
     def fileno(self) -> int:
         return self._read
@@ -25,9 +31,23 @@ class Notices:
         for each in SIGNALS:
             if signal.getsignal(each) is not signal.SIG_IGN:  # nohup wants it so
                 signal.signal(each, self._on_signal)
+        for each in AT_ONCE:
+            if signal.getsignal(each) in (signal.SIG_DFL, exit_early):
+                signal.signal(each, self._on_stop_at_once)
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, self._on_dump)
+        self.stops += len(received)
 
     def _on_signal(self, *_: object) -> None:
         self.stops += 1
+        self.wake()
+
+    def _on_stop_at_once(self, *_: object) -> None:
+        self.stops += 2
+        self.wake()
+
+    def _on_dump(self, *_: object) -> None:
+        self.dumps += 1
         self.wake()
 
     def wake(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,10 +13,11 @@ from typing_extensions import TypedDict
 
 from django_fairque.conf import get_config
 from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import InvalidOptionsError, shown
+from django_fairque.engine.options import InvalidOptionsError, Options, shown
+from django_fairque.engine.shortening import short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from django_fairque.conf.worker import WorkerConfig
     from django_fairque.engine.aio import AsyncFairQueue
@@ -80,11 +81,14 @@ class WorkerOptions:
     burst: bool = False
     max_tasks: int = 0
     max_memory_mb: int = 0
+    close_connections: bool = False
     processes: int = 1
     start_method: str = "auto"
     handler: str | None = None
     alert_handler: str | None = None
     alert_email: tuple[str, ...] = ()
+    one_task: bool = False
+    """The process runs one task, which another one has fetched, and ends."""
     overrides: dict[str, Any] = field(default_factory=dict)
     """What the command was given, for the children's own configuration."""
 
@@ -105,6 +109,7 @@ class WorkerOptions:
             "shutdown": config.graceful_shutdown_timeout,
             "max_tasks": config.max_tasks,
             "max_memory_mb": config.max_memory_mb,
+            "close_connections": config.close_database_connections,
             "processes": config.processes,
             "start_method": config.start_method,
             "handler": config.handler,
@@ -135,6 +140,12 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queues", tuple(each_once(self.queues)))
+
+    def for_child(self, worker_id: str, *, one_task: bool = False) -> WorkerOptions:
+        """Those of a process of this worker; of one for ``one_task``."""
+        if not one_task:
+            return replace(self, worker_id=worker_id)
+        return replace(self, worker_id=worker_id, one_task=True, slots=1, burst=False, max_tasks=0, max_memory_mb=0)
 
     @property
     def is_selective(self) -> bool:
@@ -176,8 +187,10 @@ def _of_argument(mistake: Mistake) -> Mistake:
 
 def _listed(value: Any, name: str, what: str) -> list[Any]:
     """The items of an argument. A text is not taken for the list of its letters."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        hint = f"; did you mean [{value!r}]?" if isinstance(value, str) else ""
+    if isinstance(value, (str, bytes, Options, Mapping)) or not isinstance(value, Iterable):
+        hint = f"; did you mean [{short(value)}]?" if isinstance(value, str) else ""
+        if isinstance(value, Options):
+            hint = '; a configuration stands in settings.FAIRQUE["WORKER"], and single options are given by name'
         raise ConfigurationError(f"{name}: expected a list of {what}; got {shown(value)}{hint}")
     return list(value)
 
@@ -190,6 +203,8 @@ def each_once(queues: Sequence[Q]) -> list[Q]:
     """
     found: dict[str, Q] = {}
     for queue in _listed(queues, "queues", "queues"):
+        if not isinstance(getattr(queue, "name", queue), str):
+            raise ConfigurationError(f"queues: expected names of queues, or queues; got {short(queue)}")
         name = queue if isinstance(queue, str) else queue.name
         first = found.setdefault(name, queue)
         if not (first is queue or first == queue):

@@ -38,14 +38,18 @@ class Pace:
         self._tasks = 0.0
         self._seconds = 0.0
 
-    def ended(self, outcomes: Sequence[Outcome], seconds: float) -> None:
-        """These tasks ended within so many seconds, in which there was always something to run."""
+    def ended(self, outcomes: Sequence[Outcome], seconds: float, companions: int = 0) -> None:
+        """These tasks ended within so many seconds, in which there was always something to run. A batch counts as one task:
+        ``companions`` of these are those that ran in one call with another one."""
+        count = len(outcomes) - companions
+        if not count:
+            return
         if seconds > 0:
             kept = math.exp(-seconds / MEMORY)
-            self._tasks = kept * self._tasks + len(outcomes)
+            self._tasks = kept * self._tasks + count
             self._seconds = kept * self._seconds + seconds
-        run = sum(outcome.took or 0.0 for outcome in outcomes) / len(outcomes)
-        self.mean_run += min(1.0, len(outcomes) / TYPICAL) * (run - self.mean_run)
+        run = sum(outcome.took or 0.0 for outcome in outcomes) / count
+        self.mean_run += min(1.0, count / TYPICAL) * (run - self.mean_run)
         # What is left of it at a call must last for the call, all slots working; more would only make newcomers wait.
         needed = 2 * self._slots * self._round_trip / max(self.mean_run, 1e-6)
         rate = self._tasks / self._seconds if self._seconds else 0.0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.units import retry_delay
-from django_fairque.tasks.errors import TaskTimeoutError
+from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
 
 from .keeper import Return
 from .log import logger, shown
+from .memory import MB, resident_mb
+from .separate import partial_lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +47,13 @@ class Police:
     def _enforce(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> None:
         if overdue := child.overdue_at(now):
             self._end_overdue(child, overdue, now)
+        elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
+            logger.error(
+                "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
+                *(shown(child.task.task_id), child.worker_id, child.memory_used / MB, child.task.max_memory / MB),
+            )
+            child.overdue = child.board.running()
+            child.kill("its task exceeded its max_memory")
         elif self._outlives_a_lease(child, now, confirmed):
             logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
             child.kill("its leases could not be renewed")
@@ -54,6 +62,9 @@ class Police:
             words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
             logger.warning("worker process %s %s", child.worker_id, words)
             child.kill("worker stopped")
+        elif child.is_held_up_at(now):
+            logger.error("restarting worker process %s: its event loop is blocked by an unknown task", child.worker_id)
+            child.kill("its event loop was blocked")
         elif self._stands_still(child, now):
             logger.error("worker process %s is replaced: its loop stands still", child.worker_id)
             child.kill("its loop stood still")
@@ -62,6 +73,15 @@ class Police:
         """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
         late = {lane for lane, at in enumerate(confirmed) if now - at > self._options.fence_after}
         return bool(late) and any(each.lane in late for each in child.board.running())
+
+    @staticmethod
+    def _exceeds_memory(child: ChildProcess, limit: int) -> bool:
+        """Whether it runs a task with a memory limit and uses more; ``memory_used`` says how much."""
+        if not limit or not child.board.running():
+            return False
+        used = resident_mb(child.pid) * MB
+        child.memory_used = used if used > limit else 0.0
+        return used > limit
 
     def _end_overdue(self, child: ChildProcess, overdue: list[Running], now: float) -> None:
         child.overdue = overdue
@@ -77,10 +97,14 @@ class Police:
         longest = self._options.poll + UNHEALTHY_AFTER + REPLACED_AFTER
         return child.is_stalled(now, longest, self._outages.lanes()) and not child.board.running()
 
-    def complaints(self, children: Iterable[ChildProcess], now: float) -> list[str]:
+    def complaints(self, children: Sequence[ChildProcess], now: float) -> list[str]:
         """Why this worker is not healthy, in sentences."""
         longest = self._options.poll + UNHEALTHY_AFTER
         return [
+            f"the event loop of process {child.worker_id} is blocked by {child.blocked_by}"
+            for child in children
+            if child.blocked_by
+        ] + [
             f"the loop of process {child.worker_id} has not come round for {longest:g} s"
             for child in children
             if child.is_ready and not child.is_leaving and child.is_stalled(now, longest, self._outages.lanes())
@@ -101,24 +125,28 @@ def returns(child: ChildProcess, queues: Sequence[FairQueue]) -> list[Return]:
             child.worker_id,
             reason,
             crashed=[token for each in running if died and each.lane == lane for token in each.tokens],
+            begun=[token for each in running if not died and each.lane == lane for token in each.tokens],
             outcomes=[
-                failure
-                for each in child.overdue
-                if each.lane == lane
-                for failure in _failures(each, queue, child.worker_id)
+                failure for each in child.overdue if each.lane == lane for failure in _failures(child, each, queue)
             ],
         )
         for lane, queue in enumerate(place for queue in queues for place in queue.shards)
     ]
 
 
-def _failures(running: Running, queue: FairQueue, worker_id: str) -> list[Outcome]:
+def _failures(child: ChildProcess, running: Running, queue: FairQueue) -> list[Outcome]:
     config = queue.config
     took = monotonic() - running.started
-    error = TaskTimeoutError(f"it ran for {took:.1f} s and did not end at its time limit of {running.timeout:g} s")
+    error: TaskTimeoutError | TaskMemoryError
+    if child.memory_used and child.task is not None:
+        limit, used = child.task.max_memory / MB, child.memory_used / MB
+        error = TaskMemoryError(f"its process used {used:.0f} MB, more than its max_memory of {limit:.0f} MB")
+    else:
+        error = TaskTimeoutError(f"it ran for {took:.1f} s and did not end at its time limit of {running.timeout:g} s")
+    make = Outcome.fail if child.memory_used else Outcome.overdue
     return [
-        Outcome.fail(
-            _lease(token, task_id, worker_id),
+        make(
+            partial_lease(token, task_id, child.worker_id),
             error,
             delay=retry_delay(
                 retries, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
@@ -127,12 +155,6 @@ def _failures(running: Running, queue: FairQueue, worker_id: str) -> list[Outcom
         )
         for token, retries, task_id in running.tasks
     ]
-
-
-def _lease(token: int, task_id: str, worker_id: str) -> Lease:
-    """What is known of the lease here, which is all that an outcome needs."""
-    known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0"}
-    return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
 
 
 def _how(exitcode: int | None) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import signal
 import time
 from collections import deque
-from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .identity import status_of, worker_info
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
     from .board import Running
     from .endings import Ending
+    from .loop_monitor import BlockedLoop
     from .nursery import Nursery
     from .options import WorkerOptions
+    from .separate import SeparateTask
 
 
 class ChildProcess:
@@ -29,21 +32,45 @@ class ChildProcess:
     used before or after.
     """
 
-    def __init__(self, nursery: Nursery, options: WorkerOptions, index: int, incarnation: int) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        options: WorkerOptions,
+        index: int,
+        incarnation: int,
+        task: SeparateTask | None = None,
+    ) -> None:
         self.index = index
-        self.worker_id = f"{options.worker_id}.{index}.{incarnation}"
-        self.options = replace(options, worker_id=self.worker_id)
+        self.task = task
+        """The one task that it is for; None if it fetches tasks."""
+        place = index if task is None else "task"
+        self.worker_id = f"{options.worker_id}.{place}.{incarnation}"
+        self.options = options.for_child(self.worker_id, one_task=task is not None)
         self.board, self._process, self.line = nursery.begin(self.options)
         self._unsaid: deque[tuple[object, ...]] = deque()
+        if task is not None:
+            self.tell("run", *task)
         self.is_ready = False
         self.is_quiet = False
         """It was told to fetch nothing."""
         self.is_leaving = False
         """It was told to stop, or stops by itself; another has or will have its place."""
+        self.is_done = False
+        """It has settled everything; all that is left for it is to exit."""
         self.deadline: float | None = None
         """When it will be killed if it has not ended."""
         self.killed_for = ""
         self.overdue: list[Running] = []
+        """What ran beyond its hard limit, or used more memory than its task may."""
+        self.memory_used = 0.0
+        """Bytes, if that is more than its task may use."""
+        self.blocked: BlockedLoop | None = None
+        """Its event loop, as long as it is blocked."""
+        self.blocked_by: str | None = None
+        """The task that blocks it, empty when none does any more; None as long as none has."""
+        self.unknown_tasks: list[str] | None = None
+        """Names of tasks that its supervisor's processes were handed lately and do not know: they all have the same code. None as
+        long as there were none."""
         self.started = time.time()
         self.started_at = monotonic()
 
@@ -62,9 +89,21 @@ class ChildProcess:
         return self._process.exitcode
 
     def overdue_at(self, now: float) -> list[Running]:
-        """What runs beyond its hard limit."""
+        """What runs beyond its hard limit. Not coroutines that can't go on because another one blocks their event loop."""
+        return [running for running in self._late(now) if not self._is_held_up(running)]
+
+    def is_held_up_at(self, now: float) -> bool:
+        """Whether its event loop is blocked by something that has no hard limit, for longer than the limit of a coroutine."""
+        if self.blocked is None or self.blocked.culprit is not None:
+            return False
+        return any(self._is_held_up(running) for running in self._late(now))
+
+    def _late(self, now: float) -> list[Running]:
         grace = self.options.grace
         return [running for running in self.board.running() if now > running.started + running.timeout + grace]
+
+    def _is_held_up(self, running: Running) -> bool:
+        return self.blocked is not None and (running.lane, running.tokens[0]) in self.blocked.others
 
     def is_stalled(self, now: float, longest: float, away: Sequence[int] = ()) -> bool:
         """Whether one of its loops has not come round for ``longest`` seconds; not of lanes that have no server now."""
@@ -79,9 +118,16 @@ class ChildProcess:
             status=status_of(is_quiet=self.is_quiet, is_stopping=self.is_leaving),
             pid=self.pid,
             started=self.started,
+            unknown_tasks=self.unknown_tasks,
+            blocked_by=self.blocked_by,
         )
 
-    def messages(self) -> Iterator[tuple[str, ...]]:
+    def set_blocked(self, blocked: BlockedLoop | None) -> None:
+        """Its event loop is blocked, or goes on."""
+        self.blocked = blocked
+        self.blocked_by = "" if blocked is None else blocked.task or "an unknown task"
+
+    def messages(self) -> Iterator[tuple[Any, ...]]:
         """What it has said."""
         with contextlib.suppress(EOFError, OSError):
             while self.line.poll():
@@ -125,6 +171,12 @@ class ChildProcess:
             self.tell("stop")
         self.deadline = deadline
         self.flush()
+
+    def dump_stacks(self) -> None:
+        """Have it write the stacks of its threads to its standard error, even if C code keeps its interpreter."""
+        if self.is_ready and self.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGUSR1)
 
     def kill(self, reason: str) -> None:
         """End it at once. Returns when it can do no more harm."""

@@ -12,13 +12,14 @@ from django_fairque.engine.errors import FairQueueError, ServerRefusedError
 from django_fairque.engine.leasing import Fetch
 
 from .lane import MANY
-from .log import logger
+from .log import logger, shown
+from .setting import batch_sizes
 from .watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.lease import Lease, LeaseKey
     from django_fairque.engine.outcomes import Settled
     from django_fairque.engine.queue import FairQueue
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds for which one settle call is repeated as it is. The server keeps the reply of a call for two minutes: as
 long, a repetition gets the very leases whose first reply was lost."""
+
+NEVER_RECEIVED = "the worker never received it"
+"""Written to the history of a task whose lease was in a lost reply."""
 
 LET_BEGIN = 0.0002
 """Seconds in which slots of a worker that had nothing to do begin, before it wakes more threads: those take the interpreter, and
@@ -137,11 +141,36 @@ class Puller(threading.Thread):
                 lease=options.lease,
                 woken=call.woken,
                 window=call.window,
+                batches=batch_sizes() if call.fetch else None,
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
             self.failed(call, error)
             return
         self.take(call, reply)
+
+    def take_over(self, key: LeaseKey) -> bool:
+        """Begin the task of a lease that another process has fetched; False if that can't be done any more."""
+        options = self._options
+        try:
+            lease = self.queue.take_over(key, options.worker_id, lease=options.lease)
+        except FairQueueError as error:
+            logger.warning("task %s could not be taken over: %s", shown(key.task_id), error)
+            return False
+        if lease is None:
+            return False
+        with self._turn:
+            self.lane.adopt(lease, monotonic())
+        self._crew.wake(self.lane)
+        self._clock.begin()
+        self.bell.ring()
+        return True
+
+    def separate_ended(self, token: int) -> None:
+        """A task that runs in a process of its own has ended there."""
+        with self._turn:
+            self.lane.separate_ended(token)
+        self.bell.ring()
+        self._on_change()
 
     def failed(self, call: Call, error: Exception) -> None:
         """What was said is unsaid, what was asked for may have been handed out."""
@@ -216,7 +245,9 @@ class Puller(threading.Thread):
             call = self.lane.ask_ahead(now)
         if call is None:
             return
-        fetch = Fetch(call.fetch, options.worker_id, options.users, options.steal, options.lease)
+        fetch = Fetch(
+            *(call.fetch, options.worker_id, options.users, options.steal, options.lease), batches=batch_sizes()
+        )
         if not self._watcher.ask(fetch):
             with self._turn:
                 self.lane.not_asked()
@@ -228,13 +259,24 @@ class Puller(threading.Thread):
         self.lane.expect_more()
 
     def _recover(self) -> None:
-        """A fetch was lost with its reply for good: give back whatever the server thinks this worker has."""
+        """Give back the leases that the server has recorded for this worker and that it does not hold.
+
+        A reply was lost for good, or another server answers now.
+        """
+        lane = self.lane
+        with self._turn:
+            held, lane.is_suspect = [*lane.tokens, *lane.separate], False
         try:
-            self.queue.release_worker(self._options.worker_id, reason="the reply that handed it out was lost")
+            count = self.queue.reconcile_worker(self._options.worker_id, held, reason=NEVER_RECEIVED)
         except FairQueueError as error:
+            lane.is_suspect = True
             time.sleep(self._outage.met(error))
         else:
-            self.lane.is_suspect = False
+            self._outage.over()
+            if count:
+                logger.info(
+                    "queue %s: %d tasks that this worker never received are ready again", self.queue.label, count
+                )
 
 
 class Second(threading.Thread):

@@ -9,6 +9,7 @@ from django_fairque.conf import get_config
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.shortening import short
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import execute, failed, prepare
 from django_fairque.tasks.services import Services
@@ -91,6 +92,11 @@ def batch_of(name: str) -> tuple[int, float] | None:
     return definition.options.batch, definition.options.batch_wait
 
 
+def batch_sizes() -> dict[str, int]:
+    """How many tasks of each batch task run in one call, by name."""
+    return registry.batch_sizes()
+
+
 def imported(path: str | None) -> Callable[[Any], Any] | None:
     """The handler of bare payloads that the configuration names."""
     if path is None:
@@ -100,7 +106,9 @@ def imported(path: str | None) -> Callable[[Any], Any] | None:
     try:
         handler = import_string(path)
     except ImportError as error:
-        raise ConfigurationError(f"handler: expected the dotted path of a callable, got {path!r}: {error}") from error
+        raise ConfigurationError(
+            f"handler: expected the dotted path of a callable, got {short(path)}: {error}"
+        ) from error
     if not callable(handler):
         raise ConfigurationError(f"handler: expected a callable, {path!r} is a {type(handler).__name__}")
     found: Callable[[Any], Any] = handler

@@ -11,22 +11,22 @@ import _thread
 import threading
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.outcomes import Outcome
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.tasks.execution import aexecute, arun_batch, failed, prepare, run_batch
 from django_fairque.tasks.stopping import TaskRevoked
 
-from . import database
+from . import copies, database
 from .bell import Parking
-from .coroutines import EventLoop, Interrupted, Job
+from .coroutines import MAX_DISTURBANCES, EventLoop, EventLoopLostError, Interrupted, Job, after_fault
+from .isolation import CoroutineContexts, TaskContexts
 from .limits import Guard, guarded
-from .log import logger
 from .setting import all_failed, is_revoked, prepare_all, run_one, timeout_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
     from django_fairque.engine.lease import Lease, LeaseKey
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     from .bell import Bell
     from .board import Board
     from .lane import Lane, Work
+    from .loop_monitor import BlockedLoop
     from .revoked import Revoked
+
+W = TypeVar("W")
+R = TypeVar("R")
 
 SHORT_RUN = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
@@ -60,10 +64,19 @@ class Desk:
 class Crew:
     """All slots of a worker."""
 
-    def __init__(self, desks: Sequence[Desk], slots: int, board: Board) -> None:
+    def __init__(
+        self,
+        desks: Sequence[Desk],
+        slots: int,
+        board: Board,
+        on_blocked: Callable[[BlockedLoop | None], object] = lambda _: None,
+        *,
+        close_connections: bool,
+    ) -> None:
         self.desks = desks
         self.board = board
-        self.loop = EventLoop()
+        self.close_connections = close_connections
+        self.loop = EventLoop(on_blocked)
         self.parking = Parking()
         self.ended = False
         self.slots = [Slot(index, self) for index in range(slots)]
@@ -105,17 +118,22 @@ class Slot(threading.Thread):
         super().__init__(name=f"fairque-slot-{index}", daemon=True)
         self.index = index
         self.guard = Guard()
+        self._contexts = TaskContexts()
+        self._coroutine_contexts = CoroutineContexts(close_connections=crew.close_connections)
         self._crew = crew
         self._board = crew.board
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
         self._desk: Desk | None = None
         self._work: Work | None = None
-        self._job: Job | None = None
+        self._interrupt: Callable[[type[BaseException]], object] | None = None
+        """Interrupts the coroutine that it waits for."""
         self._turn = index
+        self._generation = copies.generation()
+        self._fence = 0
+        """The lane's fence number before the work was taken."""
 
     def run(self) -> None:
-        database.join()
         try:
             while True:
                 desk = self._take()
@@ -124,6 +142,7 @@ class Slot(threading.Thread):
                 self._serve(desk)
         finally:
             database.leave()
+            self._coroutine_contexts.end()
 
     def _take(self) -> Desk | None:
         """Take work from the next desk that has some; None when there will be none any more."""
@@ -132,6 +151,7 @@ class Slot(threading.Thread):
             for _ in desks:
                 self._turn += 1
                 self._desk = desk = desks[self._turn % len(desks)]
+                self._fence = desk.lane.fence
                 try:
                     self._work = desk.lane.buffer.popleft()
                 except IndexError:
@@ -149,10 +169,8 @@ class Slot(threading.Thread):
                 lane.outcomes.extend(map(desk.revoked.settle, self._batch(desk, work)))
             else:
                 lane.outcomes.append(desk.revoked.settle(self._one(desk, work)))
-        except Exception:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
-            logger.exception("the worker itself failed while it ran a task; the task is given back as crashed")
-            leases = work if isinstance(work, list) else [work]
-            lane.outcomes.extend(Outcome.crash(lease, "the worker failed while it ran this task") for lease in leases)
+        except BaseException:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
+            lane.outcomes.extend(after_fault(work if isinstance(work, list) else [work]))
         self._work = None
         bell = desk.bell if desk.bell.asleep else desk.second
         if bell.asleep and lane.wants_notice:
@@ -166,23 +184,35 @@ class Slot(threading.Thread):
             return run
         started, timeout = monotonic(), timeout_of(run)
         self._board.begin(self.index, desk.lane.index, lease, started, timeout)
-        if run.definition.is_async:
-            (outcome,) = self._await([run], started, timeout)
-        else:
-            outcome = self._execute(run, started, timeout)
-        self._board.end(self.index)
+        if self._board.fences[desk.lane.index] != self._fence:
+            self._board.end(self.index)
+            return Outcome.release(lease)
+        try:
+            if run.definition.is_async:
+                (outcome,) = self._await(desk, [run], started, timeout)
+            else:
+                outcome = self._execute(run, started, timeout)
+        finally:
+            self._board.end(self.index)
         return outcome
 
     def _execute(self, run: Run, started: float, timeout: float) -> Outcome:
-        database.tidy()
+        close = self._crew.close_connections
+        database.tidy(close=close)
         outcome = guarded(
             self.guard,
             started,
             timeout,
-            partial(run_one, run),
+            partial(self._unless_copied, run_one, run),
             lambda error: failed(run, error, monotonic() - started),
         )
-        database.tidy()
+        database.tidy(close=close)
+        return outcome
+
+    def _unless_copied(self, run: Callable[[W], R], what: W) -> R:
+        """Run it in a new context; if it has forked, the copy of this process ends here."""
+        outcome = self._contexts.run(partial(run, what))
+        copies.end_if_copied(self._generation)
         return outcome
 
     # --- a batch ---
@@ -193,48 +223,88 @@ class Slot(threading.Thread):
             return outcomes
         started, timeout = monotonic(), max(map(timeout_of, runs))
         self._board.begin_batch(self.index, desk.lane.index, [run.lease for run in runs], started, timeout)
-        if runs[0].definition.is_async:
-            outcomes += self._await(runs, started, timeout)
-        else:
-            outcomes += self._execute_batch(runs, started, timeout)
-        self._board.end(self.index)
+        if self._board.fences[desk.lane.index] != self._fence:
+            self._board.end(self.index)
+            return [*outcomes, *(Outcome.release(run.lease) for run in runs)]
+        try:
+            if runs[0].definition.is_async:
+                outcomes += self._await(desk, runs, started, timeout)
+            else:
+                outcomes += self._execute_batch(runs, started, timeout)
+        finally:
+            self._board.end(self.index)
         return outcomes
 
     def _execute_batch(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
-        database.tidy()
+        close = self._crew.close_connections
+        database.tidy(close=close)
         outcomes = guarded(
-            self.guard, started, timeout, partial(run_batch, runs), lambda error: all_failed(runs, error, started)
+            self.guard,
+            started,
+            timeout,
+            partial(self._unless_copied, run_batch, runs),
+            lambda error: all_failed(runs, error, started),
         )
-        database.tidy()
+        database.tidy(close=close)
         return outcomes
 
     # --- coroutines ---
 
-    def _await(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
-        is_batch = bool(runs[0].definition.options.batch)
+    def _await(self, desk: Desk, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
+        """Wait for the coroutine's end. Start it again if another task canceled what it waited for, or the event loop broke:
+        that must not cost it a retry."""
+        loop, is_lost, disturbances = self._crew.loop, False, 0
+        while True:
+            job = self._job(desk, runs, timeout)
+            try:
+                # The loop runs the coroutine in a copy of the context in which it is submitted.
+                submit = partial(loop.submit_alone if is_lost else loop.submit, job)
+                self._interrupt = self._coroutine_contexts.new().run(submit)
+                if self._is_revoked(runs):
+                    self._interrupt(TaskRevoked)
+                outcomes: list[Outcome] = job.wait()
+            except Interrupted as stopped:
+                outcomes = all_failed(runs, stopped.kind(), started)
+            except EventLoopLostError:
+                if is_lost:  # it ran alone, so it is the one that breaks loops
+                    return all_failed(runs, RuntimeError("the task broke the event loop that it ran on"), started)
+                is_lost = job.has_begun
+                started = self._begin_again(desk, runs, timeout)
+                continue
+            finally:
+                self._interrupt = None
+            if disturbances == MAX_DISTURBANCES or not job.is_to_be_repeated(outcomes):
+                return outcomes
+            disturbances += 1
+            started = self._begin_again(desk, runs, timeout)
 
+    def _job(self, desk: Desk, runs: list[Run], timeout: float) -> Job:
         async def begin() -> Any:
-            return await arun_batch(runs) if is_batch else [await aexecute(runs[0])]
+            return await arun_batch(runs) if runs[0].definition.options.batch else [await aexecute(runs[0])]
 
-        self._job = job = self._crew.loop.submit(begin, timeout, on_timeout=SoftTimeLimitExceeded)
-        if not is_batch and is_revoked(runs[0]):
-            self._crew.loop.interrupt(job, TaskRevoked)
-        try:
-            outcomes: list[Outcome] = job.wait()
-        except Interrupted as stopped:
-            return all_failed(runs, stopped.kind(), started)
-        finally:
-            self._job = None
-        return outcomes
+        leases = [run.lease for run in runs]
+        return Job(
+            begin, timeout, SoftTimeLimitExceeded, leases, desk.lane.index, partial(self._board.extend, self.index)
+        )
+
+    def _is_revoked(self, runs: list[Run]) -> bool:
+        return not runs[0].definition.options.batch and is_revoked(runs[0])
+
+    def _begin_again(self, desk: Desk, runs: list[Run], timeout: float) -> float:
+        """Let the time limits begin anew; returns when (`time.monotonic()`)."""
+        started = monotonic()
+        self._board.end(self.index)
+        self._board.begin_batch(self.index, desk.lane.index, [run.lease for run in runs], started, timeout)
+        return started
 
     def revoke(self, desk: Desk, leases: AbstractSet[LeaseKey]) -> None:
         """Interrupt what runs if it is one of these. A batch goes on: its other tasks are still wanted."""
         # In this order: what is interrupted is the work that is looked at, or has ended; never the next one.
-        started, job = self.guard.started, self._job
+        started, interrupt = self.guard.started, self._interrupt
         work = self._work
         if work is None or isinstance(work, list) or self._desk is not desk or work.key not in leases:
             return
-        if job is not None:
-            self._crew.loop.interrupt(job, TaskRevoked)
+        if interrupt is not None:
+            interrupt(TaskRevoked)
         else:
             self.guard.interrupt(TaskRevoked, started=started)

@@ -7,10 +7,12 @@ had, ends what must not go on (`policing`), and stops them gracefully.
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import platform
 from collections import deque
+from contextlib import suppress
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -18,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.conf import get_config, get_queue
 from django_fairque.conf.version import version
 from django_fairque.engine.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
+from django_fairque.engine.outcomes import Outcome
 
-from .child import DONE, READY, RETIRING, UNFIT
+from .child import BLOCKED, DONE, READY, RETIRING, SEPARATE, UNFIT, UNKNOWN
 from .declared import AT_ONCE, Declared
 from .forks import ForkServerGoneError
 from .health import HealthFile
 from .herald import MOST_WAITING
 from .identity import figures_of
-from .keeper import Keeper, Member
+from .keeper import Keeper, Member, Return
 from .loading import let_go
-from .log import logger
+from .log import logger, shown
 from .notices import Notices
 from .nursery import Nursery
 from .options import names
@@ -35,6 +38,8 @@ from .outage import Outages, patience_of
 from .policing import Police, returns
 from .process import ChildProcess
 from .reload import Reloader
+from .separate import RETURN_SECONDS, Request, SeparateTask, SeparateTasks
+from .stalls import StallWatch
 from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
@@ -93,14 +98,20 @@ class Supervisor:
         self._reloader = Reloader(self._notices.wake) if reload else None
         self._members: dict[str, Member] = {}
         self._children: list[ChildProcess] = []
+        self._separate = SeparateTasks(options.processes * options.slots)
+        labels = [place.label for queue in self._queues for place in queue.shards]
+        self._stalls = StallWatch(labels, self._keeper.give_back, self._separate.waiting_tokens)
         self._vacant = dict.fromkeys(range(options.processes), 0.0)
         """Per place without a child: when to fill it."""
+        self._unknown: dict[str, list[str]] = {}
+        """Per process, the names of tasks that it was handed lately and does not know."""
         self._incarnation = 0
         self._failures = 0
         self._unfit = 0
         """Children in a row that could run no task."""
         self._was_ready = False
         self._stops_seen = 0
+        self._dumps_seen = 0
         self._is_quiet = False
         self._gave_up = False
         self.figures = figures_of([], options.slots, is_healthy=False)
@@ -144,6 +155,7 @@ class Supervisor:
 
     def _turn(self) -> None:
         self._fill_places()
+        self._start_separate_tasks()
         waitable: list[Any] = [self._notices, *self._nursery.waitable, *(child.sentinel for child in self._children)]
         wait([*waitable, *(child.line for child in self._children)], TICK)
         self._notices.clear()
@@ -163,6 +175,7 @@ class Supervisor:
         if self._reloader is not None and self._reloader.take() and not self.is_stopping:
             self._replace_all("the code has changed")
         self._police.enforce(self._children, {key: member.confirmed_at() for key, member in self._members.items()})
+        self._stalls.watch(self._children, monotonic(), self._outages.lanes())
         self._pass_news_on()
         for child in self._children:
             child.flush()
@@ -177,26 +190,42 @@ class Supervisor:
             if message[0] == READY:
                 child.is_ready = self._was_ready = True
                 self._failures = 0
+            elif message[0] == SEPARATE:
+                self._separate_task(child, SeparateTask(*message[1:]))
             elif message[0] in (RETIRING, UNFIT) and not child.is_leaving:
                 child.is_leaving = True
                 self._unfit = self._unfit + 1 if message[0] == UNFIT else 0
                 if not self.is_stopping:
                     self._vacant[child.index] = _pause_after(self._unfit)
+            elif message[0] == BLOCKED:
+                child.set_blocked(message[1])
+                self._keeper.renew_now(child.worker_id)
+            elif message[0] == UNKNOWN:
+                self._take_unknown(child, message[1])
             elif message[0] == DONE:
                 self._let_go(child)
 
     def _pass_news_on(self) -> None:
         """To one that stays. Who leaves may have ended before it hears of them, so only if no other will come."""
-        ready = (child for child in self._children if child.is_ready)
+        ready = (child for child in self._children if child.is_ready and child.task is None)
         child = next((child for child in ready if self.is_stopping or not child.is_leaving), None)
         if self._news and child is not None:
             child.announce([self._news.popleft() for _ in range(len(self._news))])
 
+    def _take_unknown(self, child: ChildProcess, names: list[str]) -> None:
+        """Have it reported at once for all processes: they have the same code, and only one was handed such a task."""
+        self._unknown[child.worker_id] = names
+        together = sorted({name for each in self._unknown.values() for name in each})
+        for each in self._children:
+            if not each.is_leaving:
+                each.unknown_tasks = together
+                self._keeper.renew_now(each.worker_id)
+
     def _let_go(self, child: ChildProcess) -> None:
         """It has settled everything. Who was told to stop by someone else is replaced."""
-        if not (child.is_leaving or self.is_stopping or self.options.burst):
+        if not (child.is_leaving or self.is_stopping or self.options.burst or child.task is not None):
             self._vacant[child.index] = 0.0
-        child.is_leaving = True
+        child.is_leaving = child.is_done = True
         child.deadline = min(child.deadline or math.inf, monotonic() + EXIT_WITHIN)
 
     def _hear(self, wish: str) -> None:
@@ -213,15 +242,24 @@ class Supervisor:
                 self._notices.stops = max(1, self._notices.stops)
                 continue
             self._is_quiet = wish == BE_QUIET
+            self._give_back_waiting()
             for child in self._children:
                 child.be_quiet(is_quiet=self._is_quiet)
 
     def _follow_signals(self) -> None:
+        if self._notices.dumps != self._dumps_seen:
+            self._dumps_seen = self._notices.dumps
+            logger.info("worker %s: the stacks of all threads follow on standard error", self.options.worker_id)
+            with suppress(Exception):  # there is no standard error
+                faulthandler.dump_traceback(all_threads=True)
+            for child in self._children:
+                child.dump_stacks()
         if self._notices.stops == self._stops_seen:
             return
         first = self._stops_seen == 0
         self._stops_seen = self._notices.stops
         self._vacant.clear()
+        self._give_back_waiting()
         if first and self._stops_seen == 1:
             running = sum(len(each.tasks) for child in self._children for each in child.board.running())
             logger.info(
@@ -244,7 +282,8 @@ class Supervisor:
         for child in self._children:
             if not child.is_leaving:
                 child.leave(monotonic() + self.options.shutdown)
-                self._vacant[child.index] = 0.0
+                if child.task is None:
+                    self._vacant[child.index] = 0.0
         self._nursery.renew()
         self._failures = self._unfit = 0
 
@@ -263,22 +302,84 @@ class Supervisor:
             del self._vacant[index]
             if self._is_quiet:
                 child.be_quiet(is_quiet=True)
-            member = Member(child.worker_id, child.info, child.revoke, child.board.running, child.suspect)
-            self._children.append(child)
-            self._members[child.worker_id] = member
-            self._keeper.add(member)
+            self._add(child)
+
+    def _add(self, child: ChildProcess) -> None:
+        """Keep its leases from now on."""
+        member = Member(child.worker_id, child.info, child.revoke, child.board.running, child.suspect)
+        self._children.append(child)
+        self._members[child.worker_id] = member
+        self._keeper.add(member)
+
+    # --- tasks that run in a process of their own ---
+
+    def _separate_task(self, child: ChildProcess, task: SeparateTask) -> None:
+        """A child has fetched a task that must run in a process of its own."""
+        request = Request(child.worker_id, task)
+        if self.is_stopping or self._is_quiet:
+            self._give_back_request(request, 0.0)
+            return
+        delay = self._separate.add(request, monotonic())
+        if delay is not None:
+            self._give_back_request(request, delay)
+
+    def _start_separate_tasks(self) -> None:
+        while (request := self._separate.next()) is not None and self._nursery.is_ready():
+            self._incarnation += 1
+            try:
+                child = ChildProcess(self._nursery, self.options, -1, self._incarnation, request.task)
+            except ForkServerGoneError:  # `Nursery.tend` starts another one
+                return
+            if request.task.why:
+                logger.warning(
+                    "task %s runs alone in process %s: %s",
+                    *(shown(request.task.task_id), child.worker_id, request.task.why),
+                )
+            self._separate.begin(request, child.worker_id)
+            self._add(child)
+
+    def _give_back_waiting(self) -> None:
+        for request in self._separate.drain():
+            self._give_back_request(request, 0.0)
+
+    def _give_back_request(self, request: Request, delay: float) -> None:
+        """Return a lease that no process has taken over, and tell the process that fetched it."""
+        task = request.task
+        label = [place.label for queue in self._queues for place in queue.shards][task.lane]
+        outcome = Outcome.release(task.lease(request.fetched_by), delay=delay or None)
+        self._keeper.give_back([Return(label, request.fetched_by, "", outcomes=[outcome], is_gone=False)])
+        self._tell_end(request)
+
+    def _tell_end(self, request: Request) -> None:
+        for child in self._children:
+            if child.worker_id == request.fetched_by:
+                child.tell("separate_ended", request.task.lane, request.task.token)
+
+    def _end_separate_task(self, child: ChildProcess) -> None:
+        """The process of one task has ended. If it did not say that it has settled everything, it may not have taken its lease
+        over: that is returned as well. If it has, that changes nothing, because the lease is no longer current.
+        """
+        request = self._separate.end(child.worker_id)
+        if child.is_done:
+            self._tell_end(request)
+        else:
+            self._give_back_request(request, RETURN_SECONDS)
 
     def _bury(self, child: ChildProcess) -> None:
         """It has ended: give back what it had at once, then see to its place."""
         self._children.remove(child)
         self._keeper.remove(child.worker_id)
         del self._members[child.worker_id]
+        self._unknown.pop(child.worker_id, None)
         self._keeper.give_back(returns(child, self._queues))
+        self._separate.forget(child.worker_id)
+        if child.task is not None:
+            self._end_separate_task(child)
         code, by_itself = child.exitcode, not child.killed_for
         done = child.is_leaving or (code == 0 and self.options.burst)
         if by_itself and code != 0:
             logger.error("worker process %s died (exit code %s)", child.worker_id, code)
-        if not (done or self.is_stopping):
+        if not (done or self.is_stopping or child.task is not None):
             due = 0.0 if child.is_ready or child.killed_for else self._after_failing()
             if not self.is_stopping:
                 self._vacant[child.index] = due
@@ -323,13 +424,17 @@ class Supervisor:
     def _tell_health(self) -> None:
         now = monotonic()
         reasons = self._police.complaints(self._children, now)
-        pause = min(self.options.renew_every, *(1.5 * queue.config.queue_cleanup_interval for queue in self._queues))
+        pause = min(self.options.renew_every, *(1.5 * queue.config.sweep_interval for queue in self._queues))
         pause += self._keeper.longest_silence(get_config().redis.socket_timeout)
         if now - self._keeper.beat > pause + QUIET or self._outages.is_on:
             reasons.insert(0, "the server does not answer")
-        if not self.is_stopping and not any(child.is_ready for child in self._children):
+        if not self.is_stopping and not any(child.is_ready and child.task is None for child in self._children):
             reasons.append("no worker process is ready")
-        processes = [{"ready": child.is_ready, "leaving": child.is_leaving, **child.info()} for child in self._children]
+        processes = [
+            {"ready": child.is_ready, "leaving": child.is_leaving, **child.info()}
+            for child in self._children
+            if child.task is None
+        ]
         self.figures = figures_of(processes, self.options.slots, is_healthy=not reasons)
         self._health.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
 

@@ -14,6 +14,7 @@ from .identity import status_of, worker_info
 from .keeper import Keeper, Member
 from .log import logger
 from .options import WorkerOptions, each_once, names
+from .separate import warn_of_isolated
 from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Worker:
             self.options,
             self.queues,
             Board.private(self.options.slots, sum(len(queue.shards) for queue in self.queues)),
+            on_blocked=lambda _: self._keeper.renew_now(self.options.worker_id),
+            on_unknown=lambda _: self._keeper.renew_now(self.options.worker_id),
         )
         self._keeper = Keeper(self.queues, self.options, self._core.outages, self._core.herald.announce, self._follow)
         self._deadline: float | None = None
@@ -65,6 +68,7 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
         logger.debug("worker %s serves users %s", self.options.worker_id, names(self.options.users))
+        warn_of_isolated()
         self._keeper.start()
         self._keeper.add(
             Member(self.options.worker_id, self._info, self._core.revoke, self._core.board.running, self._core.suspect)
@@ -107,7 +111,14 @@ class Worker:
     def _info(self) -> dict[str, str]:
         core = self._core
         status = status_of(is_quiet=core.is_quiet, is_stopping=core.is_stopping)
-        return worker_info(self.options, done=core.budget.finished, running=len(core.board.running()), status=status)
+        return worker_info(
+            self.options,
+            done=core.budget.finished,
+            running=len(core.board.running()),
+            status=status,
+            unknown_tasks=core.unknown_tasks,
+            blocked_by=core.blocked_by,
+        )
 
 
 def _give_back_all(queue: FairQueue, worker_id: str) -> None:

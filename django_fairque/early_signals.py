@@ -1,0 +1,34 @@
+"""Stop signals that reach a worker before it has begun: while Django loads the project.
+
+There is nothing to give back yet, so the process exits with 0, as a worker does that was stopped later. Installed when Django
+imports this app. A signal that arrives before (the interpreter starts, Django is imported) ends the process with the signal.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import threading
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+COMMAND = "fairque_worker"
+
+received: list[int] = []
+"""Signals that were received; a handler's `SystemExit` can be lost, for example in a destructor."""
+
+
+def install() -> None:
+    """Take the signals if this process was started as a worker, and nobody else has taken them."""
+    if sys.argv[1:2] != [COMMAND] or multiprocessing.parent_process() is not None:
+        return
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for each in SIGNALS:
+        if signal.getsignal(each) is signal.SIG_DFL:
+            signal.signal(each, exit_early)
+
+
+def exit_early(number: int, _: object) -> None:
+    received.append(number)
+    raise SystemExit(0)

@@ -1,0 +1,102 @@
+"""Copies of a process that runs tasks: a task that calls `os.fork()` makes one.
+
+A copy must not outlive the worker, and must not go on as a worker: it has a copy of the buffer, and would run tasks a second
+time. Programs that a task starts (`subprocess`) are not copies; nothing here ends them.
+
+The kernel can kill a process with its parent (`PR_SET_PDEATHSIG`), but means the thread that made it, which may end before.
+So each copy has the read end of a pipe whose write end only the worker process has open, and asks for SIGKILL when that is
+closed (`F_SETSIG`). It comes whatever the copy is doing. Linux only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+F_SETSIG = 10
+"""Which signal is sent for a file with `O_ASYNC`; Python's `fcntl` has no name for it."""
+
+
+class _State:
+    generation = 0
+    """Grows in each copy."""
+    ends: tuple[int, int] | None = None
+    """Of the pipe: read, write (-1 in copies)."""
+    loop: AbstractEventLoop | None = None
+    """The event loop that ran in the thread which is making a copy."""
+
+
+def generation() -> int:
+    """How many forks this process is away from the first one."""
+    return _State.generation
+
+
+def end_if_copied(made_in: int) -> None:
+    """End this process if it is a copy of the one in which the caller was made (`generation`): a task has forked, and its
+    function has returned in the copy too."""
+    if made_in != _State.generation:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+
+def end_with_this_process() -> None:
+    """Let copies of this process, and their copies, end when it ends."""
+    if sys.platform == "linux":
+        _State.ends = os.pipe()
+
+
+def _before() -> None:
+    with suppress(Exception):
+        _State.loop = asyncio.get_running_loop()
+
+
+def _after_in_parent() -> None:
+    _State.loop = None
+
+
+def _after_in_child() -> None:
+    _State.generation += 1
+    loop, _State.loop = _State.loop, None
+    if loop is not None:
+        _end_loop(loop)
+    if _State.ends is not None:
+        read, write = _State.ends
+        with suppress(OSError):
+            if write >= 0:
+                os.close(write)
+            _State.ends = read, -1
+            _die_with_writer(read)
+
+
+def _end_loop(loop: AbstractEventLoop) -> None:
+    """The coroutine that has forked goes on until it waits; then the copy ends, before another coroutine goes on in it."""
+    ready = getattr(loop, "_ready", None)
+    if ready is not None:
+        ready.clear()
+    with suppress(Exception):
+        loop.call_soon(os._exit, 0)
+
+
+def _die_with_writer(read: int) -> None:
+    own = os.open(f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK)  # its settings are not those of other processes
+    fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
+    watch = select.poll()
+    watch.register(own, 0)
+    if watch.poll(0):  # it has been closed before
+        os._exit(1)
+
+
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
