@@ -6,6 +6,10 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
+from django_fairque.early_signals import install
+
+install()  # as early as possible: the project's own modules may take seconds
+
 
 class DjangoFairqueConfig(AppConfig):
     """Registers the system checks; finds the modules ``tasks`` and ``events`` of all installed apps. Asks no server anything."""

@@ -13,6 +13,8 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
 
+from django_fairque.engine.shortening import short
+
 from .conf import get_config
 from .engine.errors import ConfigurationError
 from .engine.trace import read
@@ -115,7 +117,7 @@ def own_callable(path: str) -> Callable[[HttpRequest], object]:
         found: Callable[[HttpRequest], object] = import_string(path)
     except ImportError as error:
         raise ConfigurationError(
-            f"REQUEST_USER: expected the dotted path of a callable, got {path!r}: {error}"
+            f"REQUEST_USER: expected the dotted path of a callable, got {short(path)}: {error}"
         ) from error
     if not callable(found) or iscoroutinefunction(found):
         kind = "a coroutine function" if callable(found) else f"a {type(found).__name__}"

@@ -16,6 +16,7 @@ signal               when, and where it is sent                                 
 ``sla_at_risk``      it must start soon to keep its promise                                  ``alert``
 ``sla_violated``     it started later than promised                                          ``alert``
 ``task_promoted``    it waited so long that it moved up a class                              ``alert``
+``task_given_back``  it was given back for the 10th, 20th, ... time after it had begun            ``alert``
 ``data_lost``        a worker noticed that the server came back empty, or without its last changes    ``alert``
 ``worker_started``   a worker process can take tasks                                         ``worker_id``, ``queues``
 ``worker_stopped``   it has settled everything and ends                                      ``worker_id``, ``queues``
@@ -43,6 +44,7 @@ __all__ = [
     "task_dead",
     "task_failed",
     "task_finished",
+    "task_given_back",
     "task_promoted",
     "task_pushed",
     "task_retried",
@@ -97,5 +99,6 @@ data_lost = NamedSignal()
 sla_at_risk = NamedSignal()
 sla_violated = NamedSignal()
 task_promoted = NamedSignal()
+task_given_back = NamedSignal()
 worker_started = NamedSignal()
 worker_stopped = NamedSignal()

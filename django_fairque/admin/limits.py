@@ -61,6 +61,13 @@ class LimitsForm(SettingsForm):
     rate = forms.CharField(
         label=_("Rate"), required=False, max_length=40, help_text=_("starts per unit of time, such as 100/m or 5/10s")
     )
+    burst = forms.IntegerField(
+        label=_("Burst"),
+        required=False,
+        min_value=1,
+        max_value=LIMITS["burst"],
+        help_text=_("with a rate: how many may start at once; 1 if empty"),
+    )
     max_backlog = forms.IntegerField(
         label=_("Backlog"),
         required=False,
@@ -92,14 +99,21 @@ class LimitsForm(SettingsForm):
         if not self.is_valid():
             raise InvalidForm(self)
         now = user.stats()
-        changes = {name: value for name, value in self.cleaned_data.items() if value != getattr(now, name)}
+        values = dict(self.cleaned_data)
+        values["burst"] = (values["burst"] or 1) if values["rate"] else None
+        changes = {name: value for name, value in values.items() if value != getattr(now, name)}
+        if "rate" in changes:
+            changes.pop("burst", None)  # set with it
         if not changes:
             return []
         return [self._set(user, name, value) for name, value in sorted(changes.items(), key=_doubtful_first)]
 
     def _set(self, user: UserQueue, name: str, value: Any) -> str:
         try:
-            getattr(user, f"set_{name}")(value)
+            if name in ("rate", "burst"):  # one setting of two values
+                user.set_rate(self.cleaned_data["rate"], burst=self.cleaned_data["burst"] or 1)
+            else:
+                getattr(user, f"set_{name}")(value)
         except TaskValidationError as error:
             self.add_error(name, str(error))
             raise InvalidForm(self) from None

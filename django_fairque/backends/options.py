@@ -9,6 +9,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from django_fairque.engine.options import nearest
+from django_fairque.engine.shortening import short
 
 from .compat import AnyTask, InvalidTaskBackend
 
@@ -66,16 +67,16 @@ def _wrong_user(options: Mapping[str, Any]) -> list[str]:
         return []
     wanted = "USER must be a callable of (task, args, kwargs), or its dotted path"
     if not isinstance(value, str):
-        return [f"{wanted}; got {value!r:.100}"]
+        return [f"{wanted}; got {short(value)}"]
     try:
         found = import_string(value)
     except ImportError as error:
         return [f"{wanted}; {value!r} can't be imported ({error})"]
-    return [] if callable(found) else [f"{wanted}; {value!r} is {found!r:.100}"]
+    return [] if callable(found) else [f"{wanted}; {value!r} is {short(found)}"]
 
 
 def _wrong_retries(options: Mapping[str, Any]) -> list[str]:
     value = options.get("MAX_RETRIES", 0)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
-        return [f"MAX_RETRIES must be an integer from 0 to 1000, got {value!r:.100}"]
+        return [f"MAX_RETRIES must be an integer from 0 to 1000, got {short(value)}"]
     return []

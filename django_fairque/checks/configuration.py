@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from django.core import mail
+from pydantic import TypeAdapter
 
 from .messages import error, warning
 
@@ -44,7 +45,7 @@ def check_configuration(**_: Any) -> list[CheckMessage]:
     except InvalidOptionsError as invalid:
         mistakes = [_error(mistake) for mistake in invalid.mistakes if not _is_fine_in_tests(mistake)]
         return [*mistakes, *_overlooked_variables()]
-    return [*_overlooked_variables()]
+    return [*_overlooked_variables(), *_reduced_intervals()]
 
 
 def _error(mistake: Mistake) -> CheckMessage:
@@ -67,3 +68,19 @@ def _overlooked_variables() -> Iterator[CheckMessage]:
             f"the environment variable {name} is not read",
             f"Did you mean {meant}? Two underscores part the levels.",
         )
+
+
+def _reduced_intervals() -> Iterator[CheckMessage]:
+    """Sweep intervals above the largest one, which was used instead."""
+    from django_fairque.conf.sources import written_entries
+    from django_fairque.engine.options import LONGEST_SWEEP_INTERVAL, Number
+
+    for path, entry in written_entries().items():
+        if path[:1] in (("queue",), ("queues",)) and path[-1] == "sweep_interval":
+            seconds: float = TypeAdapter(Number).validate_python(entry.value)
+            if seconds > LONGEST_SWEEP_INTERVAL:
+                yield warning(
+                    "fairque.W015",
+                    f"{entry.key} is {seconds:g} seconds and is reduced to {LONGEST_SWEEP_INTERVAL:g}",
+                    f"Set SWEEP_INTERVAL to at most {LONGEST_SWEEP_INTERVAL:g}, or leave it out.",
+                )

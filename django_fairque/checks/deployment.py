@@ -10,20 +10,26 @@ from django.conf import settings
 from .messages import configured, error, resolved, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from django.core.checks import CheckMessage
 
-    from django_fairque.conf import RedisConfig
+    from django_fairque.conf import RedisConfig, WorkerConfig
 
 
 def check_deployment(**_: Any) -> list[CheckMessage]:
-    """A connection that others can read or pose for, tasks that anybody can make, a server that is meant for development."""
+    """A connection that others can read or pose for, tasks that anybody can make, a server that is meant for development, kept
+    connections to databases."""
     config = configured()
     if config is None:
         return []
     redis = resolved(config.redis)
-    return [*_encryption(redis), *_signing(config.signing), *_embedded(redis)]
+    return [
+        *_encryption(redis),
+        *_signing(config.signing),
+        *_embedded(redis),
+        *_kept_connections((config.worker, *config.workers.values())),
+    ]
 
 
 def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
@@ -59,6 +65,22 @@ def _embedded(redis: RedisConfig) -> Iterator[CheckMessage]:
             f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach",
             "Name a server of its own in REDIS. Silence this number where one machine is all there is.",
         )
+
+
+def _kept_connections(workers: Sequence[WorkerConfig]) -> Iterator[CheckMessage]:
+    """Session variables pass from task to task in a connection that is kept. SQLite has hardly any that matter."""
+    if all(each.close_database_connections for each in workers):
+        return
+    databases: dict[str, dict[str, Any]] = settings.DATABASES
+    for alias, database in databases.items():
+        keeps = database.get("CONN_MAX_AGE", 0) != 0 or database.get("OPTIONS", {}).get("pool")
+        if keeps and not database.get("ENGINE", "").endswith("sqlite3"):
+            yield warning(
+                "fairque.W011",
+                f"tasks of different users share connections to the database {alias!r}, and with them session variables "
+                "(SET, SET ROLE) that a task does not reset: CONN_MAX_AGE or a pool keeps connections",
+                "Set CLOSE_DATABASE_CONNECTIONS to true in WORKER. Silence this number if no task changes its session.",
+            )
 
 
 def _is_here(host: str) -> bool:

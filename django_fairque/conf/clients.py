@@ -117,7 +117,11 @@ def _place(config: RedisConfig, package: str) -> dict[str, Any]:
 
         from .sources import embedded_directory
 
-        return connection_pool_kwargs(embedded_directory(str(config.url)), asynchronous=package == ASYNC)
+        return connection_pool_kwargs(
+            embedded_directory(str(config.url)),
+            asynchronous=package == ASYNC,
+            answer_timeout=config.socket_connect_timeout,
+        )
     if config.socket_path:
         return {"connection_class": connection.UnixDomainSocketConnection, "path": config.socket_path}
     kind = connection.SSLConnection if config.ssl else connection.Connection

@@ -23,13 +23,18 @@ class LateCluster(RedisCluster):
         self._asking = threading.RLock()
         self._is_asking = False
 
+    @property
+    def knows_nodes(self) -> bool:
+        """Whether one of them has answered."""
+        return "nodes_manager" in self.__dict__
+
     def __getattr__(self, name: str) -> Any:
         # Only for what is not there: before the first use nearly everything, later nothing.
         mine = self.__dict__
         if name.startswith("__") or "_asking" not in mine:
             raise AttributeError(name)
         with self._asking:
-            if not (self._is_asking or "nodes_manager" in mine):
+            if not (self._is_asking or self.knows_nodes):
                 self._is_asking = True
                 try:
                     super().__init__(**self._options)
@@ -41,5 +46,5 @@ class LateCluster(RedisCluster):
 
     def close(self) -> None:
         """Whoever has not been asked need not be told."""
-        if "nodes_manager" in self.__dict__:
+        if self.knows_nodes:
             super().close()

@@ -14,6 +14,10 @@ from .layers import Layer
 from .redis import REVEAL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import yaml
+
     from .models import FairQueueConfig
 
 
@@ -43,16 +47,54 @@ def _read(path: object) -> Any:
     if not isinstance(path, (str, os.PathLike)):
         raise _UnreadableError(f"got {shown(path)}")
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            if not (duplicates := list(_duplicate_keys(node))):
+                return loader.construct_document(node)
+        finally:
+            loader.dispose()
     except (OSError, UnicodeDecodeError) as error:
-        text = f"{path} can't be read: {getattr(error, 'strerror', None) or error}"
+        problem = f"{path} can't be read: {getattr(error, 'strerror', None) or error}"
     except yaml.YAMLError as error:
         # Not its own text, which quotes the lines around: a password may stand there.
         mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "not YAML"
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        text = f"{path} is not one: {what}{where}"
+        problem = f"{path} is not one: {what}{where}"
+    except RecursionError:
+        problem = f"{path} is nested too deeply"
+    except ValueError:  # of a date that does not exist, or of a number with thousands of digits
+        problem = f"{path} holds a date or a number that does not exist"
+    else:
+        problem = f"{path} has a key more than once: {'; '.join(duplicates)}"
     # Outside the handler, so that what it handled is not dragged along.
-    raise _UnreadableError(text)
+    raise _UnreadableError(problem)
+
+
+def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
+    """Find keys that a mapping has twice: YAML would silently take the last one."""
+    import yaml
+
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, list[int]] = {}
+            for key, value in node.value:
+                waiting += (key, value)
+                if isinstance(key, yaml.ScalarNode):
+                    lines.setdefault(key.value, []).append(key.start_mark.line + 1)
+            for name, found in lines.items():
+                if len(found) > 1:
+                    yield f"{shown(name)} in lines {', '.join(map(str, found[:-1]))} and {found[-1]}"
 
 
 def write(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django_fairque.engine.options import Mistake, shown
+from django_fairque.engine.options import Mistake, Options, QueueConfig, shown
 
 from . import urls
 from .models import FairQueueConfig, Switches
 from .redis import ADDRESSES, RedisConfig
+from .worker import WorkerConfig
 
 Path = tuple[str, ...]
 
@@ -32,6 +33,14 @@ _NESTING = {
     ("schedules", "*"),
     ("queue", "starvation"),
     ("queues", "*", "starvation"),
+}
+
+_OPTIONS_AT: dict[Path, type[Options]] = {
+    ("redis",): RedisConfig,
+    ("worker",): WorkerConfig,
+    ("workers", "*"): WorkerConfig,
+    ("queue",): QueueConfig,
+    ("queues", "*"): QueueConfig,
 }
 
 
@@ -56,6 +65,7 @@ class Layer:
         if value is None and path[:1] == ("redis",) and len(path) > 1:
             return  # what os.environ.get() found nothing for
         key = label(written)
+        path = _with_current_name(path)
         if path == ("redis",) and isinstance(value, str):
             path = ("redis", "url")
         if path == ("workers",) and isinstance(value, (list, tuple)):
@@ -103,6 +113,13 @@ class Layer:
 
 def nests(path: Path) -> bool:
     return path in _NESTING or (*path[:1], "*", *path[2:]) in _NESTING
+
+
+def _with_current_name(path: Path) -> Path:
+    """Replace an option's earlier name, so that a later source overrides it by either name."""
+    place = path[:-1]
+    kind = _OPTIONS_AT.get(place) or _OPTIONS_AT.get((*place[:1], "*", *place[2:]))
+    return (*place, kind.renamed.get(path[-1], path[-1])) if kind else path
 
 
 def _came(path: Path, value: Any) -> str:

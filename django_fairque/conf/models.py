@@ -174,7 +174,7 @@ class FairQueueConfig(Switches):
 
 
 def _not_declared(what: str, name: object, known: Mapping[str, object]) -> ConfigurationError:
-    suggestion = nearest(str(name), known)
+    suggestion = nearest(name[:200], known) if isinstance(name, str) else ""
     hint = f"; did you mean {suggestion!r}?" if suggestion else ""
     expected = f"one of {', '.join(map(repr, known))}" if known else f"none, because no {what}s are declared"
     return ConfigurationError(f"{what} {shown(name)} is not declared in {what.upper()}S: expected {expected}{hint}")
@@ -229,8 +229,7 @@ class _Builder:
             if not re.fullmatch(QUEUE_NAME, str(name)):
                 text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
                 self._mistakes.append(Mistake("value", ("queues", str(name)), text))
-            options = _over(defaults, {} if queue is None else queue)
-            made[name] = self._make(QueueConfig, ("queues", str(name)), options)
+            made[name] = self._make(QueueConfig, ("queues", str(name)), _over(defaults, {} if queue is None else queue))
         return made
 
 
@@ -238,7 +237,10 @@ def _over(defaults: QueueConfig | None, options: Any) -> Any:
     """A queue's options over those of all queues (none when those have mistakes of their own)."""
     if defaults is None or not isinstance(options, Mapping):
         return options
-    merged = {**defaults.model_dump(), **options}
+    merged = {
+        **defaults.model_dump(),
+        **{QueueConfig.renamed.get(name, name): value for name, value in options.items()},
+    }
     for field, known in (("sla", defaults.sla), ("starvation", defaults.starvation)):
         if isinstance(options.get(field), Mapping):
             merged[field] = {**known, **{str(name).upper(): value for name, value in options[field].items()}}

@@ -29,7 +29,7 @@ class _Opened:
         self._queues: dict[str, Any] = {}
 
     def queue(self, name: str) -> Any:
-        found = self._queues.get(name)
+        found = self._queues.get(name) if isinstance(name, str) else None
         if found is None:
             made = self._kind(self.client, name, self.config.queue_config(name))
             found = self._queues.setdefault(name, made)  # of two threads that come at once, both get the first one's

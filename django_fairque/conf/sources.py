@@ -15,12 +15,12 @@ from django_fairque.engine.options import InvalidOptionsError, Mistake
 from .assembly import assemble
 from .environment import environment_layer
 from .files import file_layer
-from .layers import Entry, Layer
+from .layers import Entry, Layer, laid_over
 from .models import FairQueueConfig
 from .redis import ADDRESSES, RedisConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 AnyConfig = TypeVar("AnyConfig", bound=FairQueueConfig)
 
@@ -50,11 +50,21 @@ def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: boo
     Raises:
         ConfigurationError: every mistake in them.
     """
+    layers = _layers(overrides)
+    return assemble(kind, [_default_server(layers, needs_server=needs_server), *layers], _check_cache)
+
+
+def written_entries() -> dict[tuple[str, ...], Entry]:
+    """All options that the sources give now, with their keys as they are written there."""
+    return laid_over(_layers(()))
+
+
+def _layers(overrides: Iterable[Mapping[str, Any]]) -> list[Layer]:
     layers = [settings_layer(), environment_layer(os.environ), *map(overrides_layer, overrides)]
     named = [entry for layer in layers if (entry := layer.entries.pop(("config_file",), None))]
     if named and named[-1].value is not None:
         layers.insert(1, file_layer(named[-1].value, named[-1].key))
-    return assemble(kind, [_default_server(layers, needs_server=needs_server), *layers], _check_cache)
+    return layers
 
 
 def settings_layer() -> Layer:

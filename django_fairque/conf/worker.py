@@ -90,6 +90,7 @@ class WorkerConfig(Options):
     max_memory_mb: Whole = Field(
         default=0, ge=0, le=10**9, description="a whole number of megabytes, at least 0 (0: no limit)"
     )
+    close_database_connections: bool = Field(default=False, description="true or false")
 
     def contradictions(self) -> Iterator[Mistake]:
         for name in ("assigned_users", "steal_targets"):

@@ -16,23 +16,72 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+MARKER = ".fairque-server"
+"""This file says that a directory is ours."""
+_MARKER_TEXT = b"""This directory belongs to the embedded server of django_fairque.
+Before you delete it: manage.py fairque_server stop
+"""
+
+_FIRST = "start.lock"
+"""The first file that versions without a marker made in a directory."""
+_ALWAYS = {_FIRST, "server.lock", "server.json", "valkey.conf"}
+"""What such a version had made when its server ran."""
+_FILES = _ALWAYS | {"data", ".gitignore", "server.log", "server.log.1", "server.pid", "s.sock", "valkey-server"}
+_FILES |= {f"{name}.new" for name in _FILES}
+
+
 class PrivateDirectory:
     """An open directory of ours (0700) and the way to the files in it (0600).
 
-    Files are opened relative to its descriptor and links are never followed. What is wider than it should be is
-    tightened; what belongs to somebody else, or is a link, is refused with a `ConfigurationError`.
+    A directory that exists is used only if it is empty or was made by us: nothing is written to another one, and its
+    permissions stay as they are. Files are opened relative to its descriptor and links are never followed. Permissions
+    that are wider than they should be are tightened; what belongs to somebody else, or is a link, is refused with a
+    `ConfigurationError`.
+
+    Parameters
+    ----------
+    is_part
+        The directory needs no marker: it lies in one that has it, or has a name that only we use.
 
     Raises
     ------
     FileNotFoundError
-        It does not exist, and ``create`` is false.
+        It does not exist or is empty, and ``create`` is false.
     """
 
-    def __init__(self, path: Path, *, create: bool) -> None:
+    def __init__(self, path: Path, *, create: bool, is_part: bool = False) -> None:
         self.path = path
         if create:
             _make(path)
         self.fd = _open(path)
+        try:
+            if not is_part:
+                self._claim(create=create)
+            if os.fstat(self.fd).st_mode & 0o077:
+                os.fchmod(self.fd, 0o700)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def _claim(self, *, create: bool) -> None:
+        """Put the marker into a directory that is empty or was made by an earlier version; refuse any other without it."""
+        with os.scandir(self.fd) as entries:
+            names = {entry.name for entry in entries}
+        if MARKER in names:
+            return
+        if names and not names >= _ALWAYS and not (_FIRST in names and names <= _FILES):
+            some = ", ".join(map(repr, sorted(names)[:3])) + (", ..." if len(names) > 3 else "")
+            raise ConfigurationError(
+                f"{self.path} exists and holds files of something else ({some}): the embedded server uses a directory only "
+                f"if it is new or empty. Name one that does not exist yet, such as {self.path / 'fairque'}, with "
+                "embedded:///absolute/dir or --dir"
+            )
+        if create:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(MARKER, flags, 0o600, dir_fd=self.fd), "wb") as file:
+                file.write(_MARKER_TEXT)
+        elif not names:
+            raise FileNotFoundError(f"{self.path} is empty")
 
     def __enter__(self) -> Self:
         return self
@@ -132,6 +181,4 @@ def _open(path: Path) -> int:
     if found.st_uid != os.geteuid():
         os.close(fd)
         raise foreign(path, found.st_uid)
-    if found.st_mode & 0o077:
-        os.fchmod(fd, 0o700)
     return fd

@@ -48,10 +48,10 @@ def _prepare(site: Site, directory: PrivateDirectory, program: Path) -> None:
     _check_version(program, version, record.read(directory))
     # Their data is gone already. An orderly end would also remove the socket, by then the new server's.
     processes.kill(processes.orphans(directory.path), signal.SIGKILL)
-    with PrivateDirectory(directory.path / config_file.DATA, create=True):
+    with PrivateDirectory(directory.path / config_file.DATA, create=True, is_part=True):
         pass
     if site.socket.parent != directory.path:
-        with PrivateDirectory(site.socket.parent, create=True):
+        with PrivateDirectory(site.socket.parent, create=True, is_part=True):
             pass
     site.check_socket()
     site.socket.unlink(missing_ok=True)  # server.lock is ours: nobody can be listening on it

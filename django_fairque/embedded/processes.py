@@ -30,7 +30,7 @@ def holders(directory: PrivateDirectory) -> list[int]:
 def orphans(directory: Path) -> list[int]:
     """Servers that still run in this place after somebody removed the directory under them."""
     deserted = f"{directory / config_file.DATA}{_DELETED}"
-    return [pid for pid in _servers() if _link(pid, "cwd") == deserted]
+    return [pid for pid in _servers() if _link(pid, "cwd") == deserted and _was_started_with(pid, directory)]
 
 
 def in_other_mounts(pid: int) -> bool:
@@ -60,6 +60,15 @@ def _holds(pid: int, lock: os.stat_result) -> bool:
                 if os.path.samestat(fd.stat(), lock):
                     return True
     return False
+
+
+def _was_started_with(pid: int, directory: Path) -> bool:
+    """Whether the process got the configuration file of this directory, as servers do that we start."""
+    try:
+        arguments = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(directory / config_file.NAME) in arguments
 
 
 def _link(pid: int, name: str) -> str:

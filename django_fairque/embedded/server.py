@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.embedded.probe import Answer
 from django_fairque.embedded.site import Site
 from django_fairque.embedded.starting import bring_up, retire
 from django_fairque.embedded.status import ServerStatus, read_status
@@ -25,13 +24,16 @@ class EmbeddedServer:
     Parameters
     ----------
     directory
-        Owner-only; refused if it is a link or somebody else's.
+        New, empty, or made by an earlier start; its permissions become those of its owner alone. Any other existing directory, a
+        link and somebody else's are refused.
     binary
         The server to run; by default what `find_binary` finds.
     appendfsync
         "everysec": a power cut may cost the last second or two. "always": nothing, at about half the speed.
     timeout
         Seconds without any answer after which a call gives up.
+    answer_timeout
+        The same for a server that runs and does not answer, because it hangs or was suspended; ``timeout`` by default.
 
     Raises
     ------
@@ -48,8 +50,11 @@ class EmbeddedServer:
         binary: str | os.PathLike[str] | None = None,
         appendfsync: str = "everysec",
         timeout: float = 10.0,
+        answer_timeout: float | None = None,
     ) -> None:
-        self._site = Site.at(directory, binary=binary, appendfsync=appendfsync, timeout=timeout)
+        self._site = Site.at(
+            directory, binary=binary, appendfsync=appendfsync, timeout=timeout, answer_timeout=answer_timeout
+        )
 
     @property
     def directory(self) -> Path:
@@ -68,7 +73,7 @@ class EmbeddedServer:
     def start(self) -> bool:
         """As `ensure`; true if this call started the server."""
         try:
-            return self._site.ping() is not Answer.PONG and bring_up(self._site)
+            return bring_up(self._site)
         except OSError as error:
             raise self._failed("started", error) from error
 

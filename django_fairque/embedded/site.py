@@ -31,16 +31,29 @@ _SHORT = Path("/tmp")  # noqa: S108 - the directory made in it is ours alone, an
 
 @dataclass(frozen=True)
 class Site:
-    """One server's place and options. ``timeout``: seconds without any answer before giving up."""
+    """One server's place and options.
+
+    ``timeout``: seconds without any answer before giving up; ``answer_timeout``: the same while a server listens and does
+    not answer, because it hangs or was suspended.
+    """
 
     directory: Path
     socket: Path
     binary: Path | None
     appendfsync: str
     timeout: float
+    answer_timeout: float
 
     @classmethod
-    def at(cls, directory: StrPath, *, binary: StrPath | None, appendfsync: str, timeout: float) -> Site:
+    def at(
+        cls,
+        directory: StrPath,
+        *,
+        binary: StrPath | None,
+        appendfsync: str,
+        timeout: float,
+        answer_timeout: float | None = None,
+    ) -> Site:
         if sys.platform == "win32":
             raise ConfigurationError(
                 'embedded:// needs a POSIX system: set FAIRQUE["REDIS"]["URL"] to a server instead'
@@ -50,7 +63,8 @@ class Site:
         absolute = Path(directory).absolute()
         # One name for one place, whatever links lead to it. Only the last part is kept: that one may not be a link.
         real = absolute.parent.resolve() / absolute.name
-        return cls(real, _socket(real), Path(binary) if binary else None, appendfsync, timeout)
+        patience = timeout if answer_timeout is None else min(timeout, answer_timeout)
+        return cls(real, _socket(real), Path(binary) if binary else None, appendfsync, timeout, patience)
 
     def open(self, *, create: bool) -> PrivateDirectory:
         return PrivateDirectory(self.directory, create=create)

@@ -27,6 +27,8 @@ logger = logging.getLogger("django_fairque.embedded")
 ATTEMPTS = 3
 # A server lives and nobody listens: its socket file was deleted, or only a child of it is left.
 DEAF_SECONDS = 2.0
+# For one answer to PING.
+PING_SECONDS = 1.0
 # Its lock is free and nobody listens: it ended, unless it is coming up and has dropped the lock (_check_inheritance).
 GONE_SECONDS = 0.3
 
@@ -62,13 +64,15 @@ def bring_up(site: Site) -> bool:
     """Return when the server answers PONG; true if it was started here.
 
     A living server is never doubled: while anybody holds server.lock, the only ways out are its PONG, its end, or an
-    error after ``site.timeout`` seconds without an answer. One that is loading its file answers, and is waited for.
+    error after ``site.timeout`` seconds without an answer (``site.answer_timeout`` if it listens). One that is loading its
+    file answers, and is waited for.
     """
     patience = Patience(site.timeout)
+    hanging = Patience(site.answer_timeout)
     deaf = Patience(DEAF_SECONDS)
     failures = 0
     while True:
-        answer = site.ping()
+        answer = site.ping(min(PING_SECONDS, site.answer_timeout))
         if answer is Answer.PONG:
             return False
         if answer is Answer.NOBODY:
@@ -80,10 +84,12 @@ def bring_up(site: Site) -> bool:
                 raise _ended(site)
         else:
             deaf.renew()
+        if answer is not Answer.SILENT:
+            hanging.renew()
         if answer is Answer.LOADING:
             patience.renew()
-        if patience.is_over:
-            raise _silent(site)
+        if patience.is_over or hanging.is_over:
+            raise _silent(site, (patience if patience.is_over else hanging).seconds)
         patience.pause()
 
 
@@ -169,10 +175,10 @@ def _ended(site: Site) -> RedisConnectionError:
         return _failed(site, f"ended {ATTEMPTS} times before it answered", tail(directory))
 
 
-def _silent(site: Site) -> RedisConnectionError:
+def _silent(site: Site, seconds: float) -> RedisConnectionError:
     with site.open(create=True) as directory:
         pids = processes.holders(directory)
-    silence = f"gave no answer for {site.timeout:g} s"
+    silence = f"gave no answer for {seconds:g} s"
     if not pids:
         return _failed(site, f"{silence}, while another process was starting or stopping it")
     return _failed(

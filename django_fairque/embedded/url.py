@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.shortening import short
 
 SCHEME = "embedded"
 DEFAULT_NAME = ".fairque"
@@ -23,7 +24,7 @@ def directory_from_url(url: str, base: Path) -> Path:
     parts = urlsplit(url)
     if parts.scheme != SCHEME or parts.netloc or parts.path == "/" or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"expected embedded:// or embedded:///absolute/dir, got {url!r}: "
+            f"expected embedded:// or embedded:///absolute/dir, got {short(url)}: "
             "the path begins with the third slash, and nothing may follow it"
         )
     return Path(unquote(parts.path)) if parts.path else base / DEFAULT_NAME

@@ -9,6 +9,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import FileField, Model
 from django.db.models.fields.files import FieldFile
 
+from django_fairque.engine.shortening import short
+
 from .event import CREATE
 from .paths import column_at, field_of, key_of, problem_of
 
@@ -176,7 +178,7 @@ def condition(given: AnyCondition) -> Condition:
         return given
     if callable(given):
         return _Function(given)
-    raise TypeError(f"a condition is changed(…), field_is(…) or a callable of the event, got {given!r}")
+    raise TypeError(f"a condition is changed(…), field_is(…) or a callable of the event, got {short(given)}")
 
 
 def is_same(field: Field[Any, Any], left: Any, right: Any) -> bool:

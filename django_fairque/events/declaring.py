@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django_fairque.engine.shortening import short
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, changed, unknown_option
 
@@ -73,11 +74,11 @@ class Declaration:
         **fields: Any,
     ) -> None:
         if not (user is None or callable(user) or (isinstance(user, str) and user)):
-            raise TaskUsageError(f"{what}: user must be a field path or a callable of the event, got {user!r}")
+            raise TaskUsageError(f"{what}: user must be a field path or a callable of the event, got {short(user)}")
         _check(what, options)
         if not (callable(args) or isinstance(args, Iterable)):
             raise TaskUsageError(
-                f"{what}: args must be a field path, several, or a callable of the event that gives all, got {args!r:.80}"
+                f"{what}: args must be a field path, several, or a callable of the event that gives all, got {short(args)}"
             )
         self._what = what
         self._name = name
@@ -114,7 +115,7 @@ class Declaration:
     def _declare(self, task: Task, **arguments: Any) -> Task:
         if not (is_task(task) or (isinstance(task, str) and task)):
             raise TaskUsageError(
-                f"{self._what} enqueues a task: expected one (put @task below the event), got {task!r}"
+                f"{self._what} enqueues a task: expected one (put @task below the event), got {short(task)}"
             )
         rule = Rule(name="", task=task, **arguments, **self._fields)  # type: ignore[arg-type] # it is one
         rule.name = self._name or f"{self._what}:{rule.task_name}"
@@ -154,7 +155,7 @@ def on_m2m(
     """
     chosen = frozenset([actions] if isinstance(actions, str) else actions)
     if not chosen or not chosen <= set(ACTIONS):
-        raise TaskUsageError(f"on_m2m: actions must be some of {', '.join(ACTIONS)}, got {actions!r}")
+        raise TaskUsageError(f"on_m2m: actions must be some of {', '.join(ACTIONS)}, got {short(actions)}")
     return _declared(f"m2m.{field}", {M2M}, model, options, relation=field, actions=chosen)
 
 
@@ -163,7 +164,7 @@ def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOpti
     all are in ``event.arguments``. A decorated task gets no arguments by default.
     """
     if not callable(getattr(signal, "connect", None)):
-        raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {signal!r}")
+        raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {short(signal)}")
     return _declared("signal", {SIGNAL}, None, {"args": (), **options}, signal=signal, sender=sender)
 
 
@@ -176,7 +177,7 @@ def _check(what: str, options: Mapping[str, Any]) -> None:
         if name in DECLARABLE - SENDABLE:
             raise TaskUsageError(
                 f"{what}: {name} is an option of a task and not of an event: expected one of "
-                f"{', '.join(sorted(ALLOWED))}, got {name}={options[name]!r:.80}; write @task({name}=…)"
+                f"{', '.join(sorted(ALLOWED))}, got {name}={short(options[name])}; write @task({name}=…)"
             )
         if name not in ALLOWED:
             raise TaskUsageError(f"{what}: {unknown_option(name, ALLOWED)}")

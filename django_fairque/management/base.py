@@ -13,6 +13,7 @@ from django.utils import translation
 from django_fairque.conf import get_queue
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.listing import Page
+from django_fairque.engine.shortening import short
 from django_fairque.monitoring.formatting import plain
 from django_fairque.monitoring.report import missing_words
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def positive(text: str) -> int:
     """For the number of things to show or to do, as ``type`` of an argument."""
     if not (text.isdecimal() and len(text) < 10 and int(text)):
-        raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+        raise ArgumentTypeError(f"expected a whole number of at least 1, got {short(text)}")
     return int(text)
 
 
@@ -54,7 +55,7 @@ def limit_of(text: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"a limit is a whole number, or 'none' for no limit, got {text!r}") from None
+        raise ValueError(f"a limit is a whole number, or 'none' for no limit, got {short(text)}") from None
 
 
 def open_what_is_closed() -> None:

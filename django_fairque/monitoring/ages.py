@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from django_fairque.engine.shortening import short
+
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -15,5 +17,5 @@ def read_age(text: str) -> float:
     """
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]+)?)([smhd])", text)
     if match is None:
-        raise ValueError(f"expected an age such as 90s, 10m, 2h or 7d, got {text!r:.80}")
+        raise ValueError(f"expected an age such as 90s, 10m, 2h or 7d, got {short(text)}")
     return float(match[1]) * UNITS[match[2]]

@@ -88,7 +88,14 @@ FAMILIES = (
     _each("ready_tasks", "priority", lambda stats: stats.depth, "Queued tasks by priority."),
     _each("dead_letters", "type", lambda stats: stats.dead, "Dead letters that lie there now."),
     _one(
-        "gauge", "oldest_wait_seconds", lambda stats: stats.oldest_wait_seconds, "How long one has waited for a start."
+        "gauge",
+        "oldest_wait_seconds",
+        lambda stats: stats.oldest_wait_seconds,
+        "How long one that could start has waited.",
+    ),
+    _one(
+        *("gauge", "held_back_wait_seconds", lambda stats: stats.held_back_wait_seconds),
+        "How long one has waited whose user or group is paused or at a limit.",
     ),
     _one("gauge", "users", lambda stats: stats.users, "Users that have a record."),
     _one("gauge", "users_with_work", lambda stats: stats.users_ready, "Users with a task that could start now."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import ConfigurationError
 from django_fairque.engine.options import nearest
+from django_fairque.engine.shortening import short
 
 from .formatting import duration, number, share
 
@@ -82,7 +83,7 @@ class Rule:
         for name, value in (("over", self.over), ("for_seconds", self.for_seconds)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise ConfigurationError(
-                    f"{name} of the rule about {self.metric} must be a number of at least 0, got {value!r}"
+                    f"{name} of the rule about {self.metric} must be a number of at least 0, got {short(value)}"
                 )
         object.__setattr__(self, "name", self.name or self.metric)
 

@@ -43,9 +43,11 @@ def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_P
 
 def queue_lines(stats: QueueStats) -> Iterator[str]:
     paused = ", PAUSED" if stats.paused else ""
+    held = stats.held_back_wait_seconds
+    held_back = f" (held back by a pause or a limit: {duration(held)})" if held else ""
     yield (
         f"queue {stats.queue!r}{paused}: {number(stats.users_ready)} users ready of {number(stats.users)}, "
-        f"{number(stats.workers)} workers, oldest wait {duration(stats.oldest_wait_seconds)}"
+        f"{number(stats.workers)} workers, oldest wait {duration(stats.oldest_wait_seconds)}{held_back}"
     )
     if stats.missing_shards:
         yield f"! {missing_words(stats.missing_shards)}"

@@ -17,9 +17,10 @@ from .redaction import redacted_text
 from .words import word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_fairque.engine.groups import GroupStats
+    from django_fairque.engine.listing import WorkerRecord
     from django_fairque.engine.models import Task
     from django_fairque.engine.queue import FairQueue
     from django_fairque.engine.standing import Standing
@@ -34,7 +35,7 @@ _NOT_ALL = re.compile(r" and \d+ more$")
 class Reason:
     """One thing that a task waits for.
 
-    ``kind`` is one of scheduled, retry, crashed, depends, resolving, running, lost_lease, ended, dead, expired,
+    ``kind`` is one of unknown_name, scheduled, retry, crashed, depends, resolving, running, lost_lease, ended, dead, expired,
     queue_paused, user_paused, group_paused, capped, group_capped, throttled, no_worker, not_served, behind_own,
     behind_users, next: what a program can ask for.
     """
@@ -71,7 +72,8 @@ def _dead(queue: FairQueue, task: Task, _standing: Standing) -> Iterator[Reason]
 
 
 def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
-    due = task.execute_after or standing.now
+    due, alive = task.execute_after or standing.now, queue.workers()
+    yield from _unknown_name(alive, task)
     if due > standing.now:
         words = {"when": _when(due), "left": duration(due - standing.now), "attempt": task.retry_count}
         if task.delivery:
@@ -84,7 +86,7 @@ def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Rea
     else:
         words = {"when": _when(due)}
         yield Reason("scheduled", _("Its time came at %(when)s: the next round of maintenance queues it.") % words)
-    yield from _workers(queue, task)
+    yield from _workers(alive, task)
 
 
 def _deferred(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
@@ -122,11 +124,12 @@ def _started(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reaso
             "Worker %(worker)s has not renewed its lease, which ended at %(when)s: the next round of maintenance takes it back."
         )
         yield Reason("lost_lease", text % words)
-        yield from _workers(queue, task)
+        yield from _workers(queue.workers(), task)
 
 
 def _queued(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
-    found = [*_limits(task, standing), *_workers(queue, task)]
+    alive = queue.workers()
+    found = [*_unknown_name(alive, task), *_limits(task, standing), *_workers(alive, task)]
     yield from found
     ahead = standing.position or 0
     if ahead:
@@ -175,8 +178,26 @@ def _limits_of(group: GroupStats) -> Iterator[Reason]:
         yield Reason("group_capped", text % words)
 
 
-def _workers(queue: FairQueue, task: Task) -> Iterator[Reason]:
-    alive = queue.workers()
+def _unknown_name(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
+    serving = [worker for worker in alive if _serves(worker.info, task.user_id)]
+    ignorant = [worker for worker in serving if task.name in worker.unknown_tasks]
+    words = {"name": task.name, "count": len(ignorant), "all": len(serving)}
+    if ignorant and len(ignorant) == len(serving):
+        text = _(
+            "No worker knows a task named %(name)s: deploy its code, or import its module where the workers start. It is offered "
+            "to workers for ten minutes and then becomes a dead letter."
+        )
+        yield Reason("unknown_name", text % words)
+    elif ignorant:
+        text = ngettext(
+            "%(count)d of %(all)d workers does not know a task named %(name)s: it waits for one that does.",
+            "%(count)d of %(all)d workers do not know a task named %(name)s: it waits for one that does.",
+            len(ignorant),
+        )
+        yield Reason("unknown_name", text % words)
+
+
+def _workers(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
     if not alive:
         yield Reason("no_worker", _("No worker is running: start one with manage.py fairque_worker."))
     elif not any(_serves(worker.info, task.user_id) for worker in alive):

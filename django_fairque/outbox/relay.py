@@ -22,6 +22,7 @@ from django.utils import timezone
 from django_fairque.conf.queues import get_queue
 from django_fairque.engine.delivering import REMEMBERED_AFTER
 from django_fairque.engine.errors import BacklogFullError, FairQueueError, RedisConnectionError
+from django_fairque.engine.records import push_refused
 
 from . import has_outbox
 from .rows import decoded, is_graph
@@ -216,7 +217,8 @@ class _Going:
             self._remove(queue, rows, tasks, answers)
         for (row, task), result in zip(singles, results, strict=True):
             if not result.is_known and self._may_go(row):
-                self._step_aside(row, BacklogFullError(f"the backlog of user {task.user_id!r} is full", refused=[]))
+                full = BacklogFullError(f"the backlog of user {task.user_id!r} is full", refused=[])
+                self._step_aside(row, push_refused(queue, [result]) if result.status == "id_conflict" else full)
 
     def _remove(self, queue: str, rows: Sequence[OutboxEntry], tasks: list[Task], results: list[PushResult]) -> None:
         """The rows first, then what is remembered of them: whoever dies in between leaves too much, never too little."""

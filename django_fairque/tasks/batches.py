@@ -6,6 +6,8 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.shortening import short
+
 from . import lifecycle
 from .context import RunningTask, running
 from .control import Discard, Retry
@@ -40,13 +42,13 @@ class BatchResult:
     def ok(self, index: int, value: Any = None) -> None:
         """Item ``index`` is done; ``value`` (JSON) is its result."""
         if isinstance(value, BaseException):
-            raise TaskUsageError(f"BatchResult.ok: an exception is no result; use fail({index}, …), got {value!r}")
+            raise TaskUsageError(f"BatchResult.ok: an exception is no result; use fail({index}, …), got {short(value)}")
         self._say(index, value)
 
     def fail(self, index: int, error: BaseException | str) -> None:
         """Item ``index`` failed; whether it is tried again is decided as for any task."""
         if not isinstance(error, (BaseException, str)):
-            raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {error!r}")
+            raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {short(error)}")
         self._say(index, error if isinstance(error, BaseException) else RuntimeError(error))
 
     def retry(self, index: int, delay: float | timedelta | None = None, reason: str = "") -> None:
@@ -64,7 +66,7 @@ class BatchResult:
         size = len(self.outcomes)
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
             raise TaskUsageError(
-                f"BatchResult: the index of an item must be an integer from 0 to {size - 1}, got {index!r}"
+                f"BatchResult: the index of an item must be an integer from 0 to {size - 1}, got {short(index)}"
             )
         self.outcomes[index] = outcome
 

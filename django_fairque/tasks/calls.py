@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.shortening import short
 from django_fairque.engine.units import moment
 
 from .attribution import current_user_id
@@ -60,7 +61,7 @@ class Caller:
         if parameter is None or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TaskUsageError(
                 f"@task on {self.name}: user names the argument that holds the user; expected one of "
-                f"{', '.join(parameters) or 'no arguments (there are none)'}, got {options.user!r}"
+                f"{', '.join(parameters) or 'no arguments (there are none)'}, got {short(options.user)}"
             )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
@@ -113,6 +114,7 @@ class Caller:
                 unique_key="" if window is None else self._unique_key(user, bound, args),
                 unique_for=options.unique_for,
                 debounce=options.debounce,
+                debounce_max_wait=options.debounce_max_wait,
                 depends_on=options.depends_on,
                 on_dependency_failure=options.on_dependency_failure,  # type: ignore[arg-type] # checked with the options
                 max_payload_bytes=config.max_payload_bytes,

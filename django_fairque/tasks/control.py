@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.shortening import short
 from django_fairque.engine.units import duration
 
 from .errors import TaskUsageError
@@ -15,16 +16,17 @@ if TYPE_CHECKING:
 class Retry(Exception):  # noqa: N818 - an instruction, not an error
     """Not yet: run this task again in ``delay`` seconds, without using up its retry budget.
 
-    Without a delay it waits as long as after an error. Nothing limits how often a task may say so; it ends when its
-    ``expires`` has passed.
+    Without a delay it waits as long as after an error. With delays of 1 second and more a task may do this without limit; it
+    ends when its ``expires`` has passed. Of retries with shorter delays, only ten in a row are that short: further ones wait
+    1 second, and after 1,000 in a row the task becomes a dead letter.
     """
 
     def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
         if isinstance(delay, str):
             raise TaskUsageError(
-                f"the delay of Retry must be a number of seconds or a timedelta, got the text {delay!r:.80}; what is said of "
-                f"it goes by name: Retry(reason={delay!r:.80})"
+                f"the delay of Retry must be a number of seconds or a timedelta, got the text {short(delay)}; what is said of "
+                f"it goes by name: Retry(reason={short(delay)})"
             )
         self.delay = None if delay is None else duration(delay, "the delay of Retry")
         self.reason = _text(reason, "Retry")
@@ -46,5 +48,5 @@ class Discard(Exception):  # noqa: N818 - an instruction, not an error
 
 def _text(reason: object, what: str) -> str:
     if not isinstance(reason, str):
-        raise TaskUsageError(f"the reason of {what} must be text, got {reason!r}")
+        raise TaskUsageError(f"the reason of {what} must be text, got {short(reason)}")
     return reason

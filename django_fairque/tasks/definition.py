@@ -6,9 +6,11 @@ import copy
 import functools
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from django_fairque.engine.shortening import short
 
 from . import registry, sending
 from .attribution import knowing_user
@@ -18,7 +20,7 @@ from .options import DECLARABLE, SENDABLE, TaskOptions, changed
 from .queues import get_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from typing_extensions import Self, Unpack
 
@@ -151,6 +153,8 @@ class Sendable(Generic[P]):
         return self._step(self.options, args, kwargs)
 
     def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
+        if not isinstance(calls, Iterable):
+            raise TaskUsageError(f"{self.name}.enqueue_many() takes several calls in a list, got {short(calls)}")
         config = get_config().queue_config(self.options.queue)
         tasks = [self.caller.build(self.options, *self._pair(call), config) for call in calls]
         if len(tasks) > 1 and self.options.task_id is not None:
@@ -164,7 +168,7 @@ class Sendable(Generic[P]):
                 return tuple(args), dict(kwargs)
         raise TaskUsageError(
             f"{self.name}.enqueue_many() takes pairs of a sequence and a mapping, such as (('acme', 42), {{}}); "
-            f"got {call!r:.100}"
+            f"got {short(call)}"
         )
 
     def _with(self, options: TaskOptions) -> Self:
@@ -218,13 +222,14 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         backoff: base, cap and jitter of the delay between attempts, or a function of (retries so far, error).
         unique_for: seconds within which the same call for the same user is not sent twice.
         debounce: seconds to wait for a later call of the same arguments, which takes its place.
+        debounce_max_wait: seconds after the first call at which it starts at the latest; ten times ``debounce`` by default.
         batch, batch_wait: call it with a list of up to so many items, waiting so many seconds for them.
 
     Raises:
         TaskUsageError: when the module is imported: an option is wrong or does not fit the function.
     """
     if function is not None and not callable(function):
-        raise TaskUsageError(f"@task takes options by name only, got {function!r}")
+        raise TaskUsageError(f"@task takes options by name only, got {short(function)}")
 
     def declare(declared: Callable[..., Any]) -> Any:
         return _declare(declared, dict(options))
@@ -234,7 +239,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefinition:
     if not inspect.isfunction(function):
-        raise TaskUsageError(f"@task makes a task of a function, got {function!r}; write a function that calls it")
+        raise TaskUsageError(f"@task makes a task of a function, got {short(function)}; write a function that calls it")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TaskUsageError(
             f"@task on {function.__qualname__}: a generator has no result to keep; return a list instead"
@@ -243,7 +248,7 @@ def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefini
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise TaskUsageError(
             f"@task on {function.__qualname__}: name must be 1 to 200 letters, digits, '_', '.', ':' or '-', and begin with "
-            f"a letter, digit or '_'; got {name!r}"
+            f"a letter, digit or '_'; got {short(name)}"
         )
     checked = changed(TaskOptions(), options, DECLARABLE, f"@task on {name}")
     kind = BatchDefinition if checked.batch else TaskDefinition

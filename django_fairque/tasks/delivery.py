@@ -7,13 +7,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.errors import (
-    BacklogFullError,
-    DependencyCycleError,
-    TaskNotFoundError,
-    TaskValidationError,
-)
-from django_fairque.engine.records import EventCount, PushResult
+from django_fairque.engine.errors import DependencyCycleError, PushRefusedError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.records import EventCount, PushResult, push_refused
 from django_fairque.engine.together import parts_of
 
 from . import event_counts, lifecycle
@@ -88,22 +83,14 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
     if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
         sent.hear(tasks, answers := queue.deliver(tasks, counts))
         if refused := [answer.task_id for answer in answers if not answer.is_known]:
-            sent.refuse(
-                refused,
-                BacklogFullError(
-                    f"{len(refused)} of {len(answers)} tasks were refused because their user's backlog is full "
-                    f"(queue {queue.name!r})",
-                    refused=refused,
-                    results=answers,
-                ),
-            )
+            sent.refuse(refused, push_refused(queue.name, answers))
         return
     parts = deque(([tasks[index] for index in part.indexes], part.is_joined) for part in parts_of(tasks))
     while parts:
         some, is_joined = parts.popleft()
         try:
             sent.hear(some, queue.push_batch(some))
-        except BacklogFullError as error:
+        except PushRefusedError as error:
             sent.hear(some, error.results)
             sent.refuse(error.refused, error)
         except OF_A_TASK as error:

@@ -11,6 +11,7 @@
     │   └── TaskWaitTimeoutError    nor was there one in the time given (a TimeoutError as well)
     ├── TaskFailedError             it failed for good
     ├── TaskCanceledError           it was canceled, or discarded itself
+    ├── TaskMemoryError             its process used more memory than its max_memory allows
     └── TaskTimeoutError            it ran too long
         └── SoftTimeLimitExceeded   raised inside the task, so that it can clean up
 """
@@ -53,6 +54,10 @@ class TaskFailedError(FairQueueError):
 
     def __reduce__(self) -> tuple[type[TaskFailedError], tuple[str, str]]:
         return type(self), (self.task_id, self.error)
+
+
+class TaskMemoryError(FairQueueError):
+    """The task's process used more memory than ``max_memory`` allows, and was ended."""
 
 
 class TaskCanceledError(FairQueueError):

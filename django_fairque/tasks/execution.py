@@ -9,6 +9,7 @@ which knows why it did so, then asks `failed`, or releases the lease.
 from __future__ import annotations
 
 import asyncio
+import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from .definition import AnyDefinition
     from .errors import TaskNotRegisteredError
     from .services import Services
+
+logger = logging.getLogger("django_fairque.tasks")
 
 __all__ = ["Run", "aexecute", "arun_batch", "execute", "failed", "prepare", "run_batch"]
 
@@ -123,6 +126,11 @@ def _put_off(lease: Lease, name: str, services: Services) -> Outcome:
     )
     if name:
         reason = registry.not_registered(name)
+        if services.unknown.is_to_be_warned_of(name):
+            logger.warning(
+                "task %.80r of user %.80r can't run: %s. Other workers may take such tasks for %g s, then they are dead letters",
+                *(lease.task_id, lease.user_id, reason, services.unknown.grace),
+            )
     if services.unknown.may_wait(lease.task_id):
         return Outcome.retry(lease, reason, delay=services.unknown.delay, took=0.0)
     return Outcome.fail(lease, reason, delay=None, took=0.0)

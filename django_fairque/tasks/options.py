@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,11 +11,14 @@ from typing import Any, TypedDict, Union
 from django_fairque.engine.errors import TaskValidationError
 from django_fairque.engine.ids import check_id
 from django_fairque.engine.priority import Priority
+from django_fairque.engine.shortening import short
 from django_fairque.engine.units import duration, moment
 
 from .errors import TaskUsageError
 
 MAX_BATCH = 1000
+MEMORY = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
+MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
 POLICIES = ("wait", "cancel", "run")
 """Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
 
@@ -52,7 +56,10 @@ class DeclaredOptions(TypedDict, total=False):
     backoff: Backoff | OwnBackoff | None
     unique_for: Seconds | None
     debounce: Seconds | None
+    debounce_max_wait: Seconds | None
     batch_wait: Seconds
+    isolated: bool
+    max_memory: str | None
 
 
 class SendOptions(TypedDict, total=False):
@@ -70,6 +77,7 @@ class SendOptions(TypedDict, total=False):
     sla: Seconds | None
     unique_for: Seconds | None
     debounce: Seconds | None
+    debounce_max_wait: Seconds | None
     depends_on: object
     """An id or a result of `enqueue`, or several."""
     on_dependency_failure: str
@@ -96,13 +104,22 @@ class TaskOptions:
     backoff: Backoff | OwnBackoff | None = None
     unique_for: float | None = None
     debounce: float | None = None
+    debounce_max_wait: float | None = None
     batch: int = 0
     batch_wait: float = 0.0
+    isolated: bool = False
+    max_memory: int | None = None
+    """Bytes."""
     task_id: str | None = None
     depends_on: tuple[str, ...] = ()
     on_dependency_failure: str = "wait"
     on_commit: bool | None = None
     database: str | None = None
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether each run has a process of its own."""
+        return self.isolated or self.max_memory is not None
 
     @property
     def names_user(self) -> bool:
@@ -148,7 +165,7 @@ def user_id(value: object, name: str) -> str:
         value = str(value)
     if not isinstance(value, str):
         raise TaskValidationError(
-            f"{name} must be text, an integer or a UUID, got {type(value).__name__} {value!r:.100}; pass the key of the user"
+            f"{name} must be text, an integer or a UUID, got {type(value).__name__} {short(value)}; pass the key of the user"
         )
     return check_id(value, name)
 
@@ -169,10 +186,21 @@ def _contradictions(options: TaskOptions) -> list[str]:
         problems.append("unique_for keeps the first of several and debounce the last: give one, and None for the other")
     if options.debounce is not None and (options.delay is not None or options.execute_after is not None):
         problems.append("debounce is a delay itself: give no other")
+    if options.debounce_max_wait is not None and options.debounce is None:
+        problems.append("debounce_max_wait says for how long debounce may go on: give debounce as well")
+    elif options.debounce_max_wait is not None and options.debounce_max_wait < (options.debounce or 0):
+        problems.append(
+            f"debounce_max_wait ({options.debounce_max_wait:g} s) is less than debounce ({options.debounce:g} s)"
+        )
     if options.delay is not None and options.expires is not None and options.expires <= options.delay:
         problems.append(f"it would expire ({options.expires:g} s) before it may start ({options.delay:g} s)")
     if options.batch_wait and not options.batch:
         problems.append("batch_wait is how long a batch waits to be filled: give batch (its size) as well")
+    if options.is_separate and options.batch:
+        option = "isolated" if options.isolated else "max_memory"
+        problems.append(
+            f"{option} runs each task in a process of its own, and batch many in one call: give one of them"
+        )
     return problems
 
 
@@ -182,7 +210,7 @@ def _priority(value: Any, _name: str) -> Priority:
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be a non-empty string, got {value!r}")
+        raise ValueError(f"{name} must be a non-empty string, got {short(value)}")
     return value
 
 
@@ -201,7 +229,7 @@ def _delay(value: Any, name: str) -> float | None:
 def _positive(value: Any, name: str) -> float | None:
     checked = None if value is None else duration(value, name)
     if checked == 0:
-        raise ValueError(f"{name} must be more than 0 seconds, got {value!r}; leave it out for no {name}")
+        raise ValueError(f"{name} must be more than 0 seconds, got {short(value)}; leave it out for no {name}")
     return checked
 
 
@@ -212,21 +240,23 @@ def _moment(value: Any, name: str) -> Any:
 
 def _whole(value: Any, name: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}")
+        raise ValueError(f"{name} must be an integer from {least} to {most}, got {short(value)}")
     return value
 
 
 def _user(value: Any, name: str) -> Any:
     if callable(value) or (isinstance(value, str) and value):
         return value
-    raise ValueError(f"{name} must be the name of an argument or a callable of the task's arguments, got {value!r}")
+    raise ValueError(
+        f"{name} must be the name of an argument or a callable of the task's arguments, got {short(value)}"
+    )
 
 
 def _retry_on(value: Any, name: str) -> tuple[type[BaseException], ...]:
     kinds = value if isinstance(value, tuple) else (value,)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise ValueError(f"{name} must be an exception class or a tuple of them, got {kind!r}")  # noqa: TRY004
+            raise ValueError(f"{name} must be an exception class or a tuple of them, got {short(kind)}")  # noqa: TRY004
     return kinds
 
 
@@ -236,14 +266,14 @@ def _backoff(value: Any, name: str) -> Any:
     known = Backoff.__annotations__
     if not isinstance(value, Mapping):
         raise ValueError(  # noqa: TRY004
-            f"{name} must be a mapping of {', '.join(known)}, or a function of (retries, error), got {value!r}"
+            f"{name} must be a mapping of {', '.join(known)}, or a function of (retries, error), got {short(value)}"
         )
     for key in value:
         if key not in known:
             raise ValueError(f"{name}: {unknown_option(str(key), frozenset(known))}")
     checked = {key: duration(number, f"{name}[{key!r}]") for key, number in value.items()}
     if checked.get("jitter", 0) > 1:
-        raise ValueError(f"{name}['jitter'] must be a fraction from 0 to 1, got {value['jitter']!r}")
+        raise ValueError(f"{name}['jitter'] must be a fraction from 0 to 1, got {short(value['jitter'])}")
     return checked
 
 
@@ -252,7 +282,7 @@ def _dependencies(value: Any, name: str) -> tuple[str, ...]:
     several = [value] if isinstance(value, str) or hasattr(value, "id") else value
     if isinstance(several, bytes) or not isinstance(several, Iterable):
         raise ValueError(  # noqa: TRY004
-            f"{name} must be a task id, a result of enqueue(), or a sequence of these, got {value!r:.80}"
+            f"{name} must be a task id, a result of enqueue(), or a sequence of these, got {short(value)}"
         )
     return tuple(_dependency(each, name) for each in several)
 
@@ -260,21 +290,31 @@ def _dependencies(value: Any, name: str) -> tuple[str, ...]:
 def _dependency(value: Any, name: str) -> str:
     if hasattr(value, "results"):
         raise ValueError(
-            f"{name} names tasks, got the run {value!r:.80}; name those of its tasks to wait for: run[step]"
+            f"{name} names tasks, got the run {short(value)}; name those of its tasks to wait for: run[step]"
         )
     return check_id(getattr(value, "id", value), f"a task id in {name}")
 
 
 def _policy(value: Any, name: str) -> str:
     if value not in POLICIES:
-        raise ValueError(f"{name} must be one of {', '.join(POLICIES)}, got {value!r:.80}")
+        raise ValueError(f"{name} must be one of {', '.join(POLICIES)}, got {short(value)}")
     return str(value)
 
 
 def _flag(value: Any, name: str) -> bool | None:
     if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{name} must be True, False or None (as configured), got {value!r}")
+        raise ValueError(f"{name} must be True, False or None (as configured), got {short(value)}")
     return value
+
+
+def _memory(value: Any, name: str) -> int | None:
+    if value is None:
+        return None
+    found = MEMORY.fullmatch(value) if isinstance(value, str) else None
+    size = int(found[1]) * MEMORY_UNITS[found[2].upper()] if found else 0
+    if not size:
+        raise ValueError(f'{name} must be a text of a whole number and MB or GB, as "500MB", got {value!r:.80}')
+    return size
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
@@ -293,8 +333,11 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "backoff": _backoff,
     "unique_for": _positive,
     "debounce": _positive,
+    "debounce_max_wait": _positive,
     "batch": lambda value, name: _whole(value, name, 1, MAX_BATCH),
     "batch_wait": duration,
+    "isolated": lambda value, name: bool(_flag(value, name)),
+    "max_memory": _memory,
     "task_id": _chosen_id,
     "depends_on": _dependencies,
     "on_dependency_failure": _policy,

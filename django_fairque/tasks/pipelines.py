@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_fairque.engine.graphs import check_graph, cycle_error, find_cycle
 from django_fairque.engine.ids import new_task_id
+from django_fairque.engine.shortening import short
 
 from . import canceling, sending
 from .attribution import as_user, knowing_user
@@ -300,7 +301,7 @@ def _checked(what: str, given: Sequence[Pipeline | AnyDefinition]) -> Sequence[P
     pipelines = [_taken(each) for each in given]
     for each in pipelines:
         if not isinstance(each, Pipeline):
-            raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {each!r:.100}")
+            raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {short(each)}")
     if not pipelines:
         raise TaskUsageError(f"{what}() needs at least one step")
     return pipelines

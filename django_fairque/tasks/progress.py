@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.errors import StaleLeaseError
+from django_fairque.engine.shortening import short
 
 from .errors import TaskUsageError
 
@@ -102,11 +103,11 @@ _sender = _Sender()
 
 def number(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise TaskUsageError(f"progress: {what} must be a finite number, got {value!r}")
+        raise TaskUsageError(f"progress: {what} must be a finite number, got {short(value)}")
     return value
 
 
 def text(value: object) -> str:
     if not isinstance(value, str):
-        raise TaskUsageError(f"progress: the message must be text, got {value!r}")
+        raise TaskUsageError(f"progress: the message must be text, got {short(value)}")
     return value[:1000]

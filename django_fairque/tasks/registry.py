@@ -77,6 +77,11 @@ def find(name: str) -> AnyDefinition | None:
     return _tasks.get(name)
 
 
+def batch_sizes() -> dict[str, int]:
+    """The batch tasks, by name, with how many of their tasks run in one call."""
+    return {name: size for name, definition in list(_tasks.items()) if (size := definition.options.batch)}
+
+
 def names() -> list[str]:
     """Of every task that `find` knows, sorted."""
     return sorted(_tasks)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 
-from django_fairque.engine.errors import BacklogFullError
+from django_fairque.engine.errors import PushRefusedError
 from django_fairque.engine.records import EventCount, PushResult
 from django_fairque.outbox import has_outbox
 
@@ -47,7 +47,7 @@ def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         return left
     try:
         pushed = get_queue(options.queue).push_batch(tasks)
-    except BacklogFullError as error:
+    except PushRefusedError as error:
         lifecycle.pushed(options.queue, tasks, _answers(error))
         raise
     lifecycle.pushed(options.queue, tasks, pushed)
@@ -68,14 +68,14 @@ async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult
     queue = await aget_queue(options.queue)
     try:
         pushed = await queue.push_batch(tasks)
-    except BacklogFullError as error:
+    except PushRefusedError as error:
         await lifecycle.apushed(options.queue, tasks, _answers(error))
         raise
     await lifecycle.apushed(options.queue, tasks, pushed)
     return _results(options, pushed)
 
 
-def _answers(error: BacklogFullError) -> list[PushResult]:
+def _answers(error: PushRefusedError) -> list[PushResult]:
     """What the queue said of each task of a call that it refused in part, or as a whole."""
     return [answer for answer in error.results if isinstance(answer, PushResult)]
 

@@ -20,6 +20,11 @@ DELAY = 30.0
 """Seconds until it is offered again, perhaps to a worker that knows it."""
 MEMORY = 10_000
 """Most tasks remembered; when as many are known, others stay put off until there is room."""
+MAX_NAMES = 100
+"""Most names remembered, to report them."""
+NAMES_SECONDS = 3 * DELAY
+"""Seconds without a task of a name after which this process no longer reports the name: another worker runs its tasks, or
+nobody enqueues them."""
 
 
 class UnknownTasks:
@@ -38,7 +43,36 @@ class UnknownTasks:
         self._memory = memory
         self._clock = clock
         self._met: dict[str, float] = {}  # in the order of meeting: the oldest comes first
+        self._names: dict[str, tuple[float, float]] = {}
+        """When a warning about the name was logged, and when the last task of that name came."""
         self._lock = threading.Lock()
+
+    def is_to_be_warned_of(self, name: str) -> bool:
+        """Remember the name of a task that came. Whether to log a warning: once for each name and grace period."""
+        now = self._clock()
+        with self._lock:
+            warned_at = self._names.get(name, (now - self._grace, now))[0]
+            if name not in self._names and len(self._names) >= MAX_NAMES:
+                return False
+            is_due = now - warned_at >= self._grace
+            self._names[name] = (now if is_due else warned_at, now)
+            return is_due
+
+    def names(self) -> list[str]:
+        """Those of which tasks came lately, sorted."""
+        if not self._names:
+            return []
+        now = self._clock()
+        with self._lock:
+            gone = [name for name, (warned_at, _) in self._names.items() if now - warned_at >= 2 * self._grace]
+            for name in gone:
+                del self._names[name]
+            return sorted(name for name, (_, met_at) in self._names.items() if now - met_at < NAMES_SECONDS)
+
+    @property
+    def grace(self) -> float:
+        """Seconds for which a task is put off."""
+        return self._grace
 
     def may_wait(self, task_id: str) -> bool:
         """Whether to put the task off once more; False ends its grace."""

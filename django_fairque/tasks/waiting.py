@@ -15,6 +15,7 @@ from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
 from django_fairque.engine.records import EventCount
+from django_fairque.engine.shortening import short
 
 from . import delivery
 from .dropping import drop
@@ -160,7 +161,7 @@ def connection_of(alias: str) -> BaseDatabaseWrapper:
         return connections[alias]
     except ConnectionDoesNotExist:
         known = ", ".join(map(repr, connections))
-        raise TaskUsageError(f"using(database=…): expected one of {known}, got {alias!r}") from None
+        raise TaskUsageError(f"using(database=…): expected one of {known}, got {short(alias)}") from None
 
 
 def _last_hook(connection: Any) -> Waiting | None:

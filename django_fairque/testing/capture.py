@@ -87,7 +87,7 @@ class Capture:
         made = Captured(task, options.queue, hook)
         for known in self._store.alike(made.queue, task):
             if _is_the_same(known, task):
-                if task.debounce is not None and known.task.unique_key == task.unique_key:  # the last call counts
+                if task.debounce is not None and _same_key(known.task, task):  # the last call counts
                     known.task = known.task.model_copy().carrying(task.payload_bytes)
                     known.args, known.kwargs = made.args, made.kwargs
                 return known
@@ -137,8 +137,12 @@ def _is_the_same(known: Captured, task: Task) -> bool:
     The window of a `unique_for` never ends here: a test must not depend on how long it takes.
     """
     is_live = not known.state.is_ended
-    same_work = bool(task.unique_key) and known.task.unique_key == task.unique_key
+    same_work = _same_key(known.task, task)
     return (is_live and known.id == task.task_id) or (same_work and (is_live or task.unique_for is not None))
+
+
+def _same_key(known: Task, task: Task) -> bool:
+    return bool(task.unique_key) and (known.unique_key, known.user_id) == (task.unique_key, task.user_id)
 
 
 def _is_waiting(captured: Captured) -> bool:

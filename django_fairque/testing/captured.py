@@ -88,7 +88,7 @@ class Captured:
 def _likeness(queue: str, task: Task) -> list[tuple[str, str, str]]:
     """Where to look for what a queue may take for this task."""
     by_id = (queue, "id", task.task_id)
-    return [by_id, (queue, "key", task.unique_key)] if task.unique_key else [by_id]
+    return [by_id, (queue, "key", f"{task.user_id}:{task.unique_key}")] if task.unique_key else [by_id]
 
 
 def name_of(task: Any) -> str:

@@ -146,6 +146,7 @@ def lease_of(captured: Captured) -> Lease:
             to_us(now + 3600),
             task.run_id,
             task.trace.stored(),
+            "",
         ),
     ]
     values = [each if isinstance(each, bytes) else str(each).encode() for each in texts]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine import payload as json_payload
 from django_fairque.engine.ids import check_id
+from django_fairque.engine.shortening import short
 from django_fairque.engine.xcom import ABSENT
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Values:
 
     def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None) -> None:  # noqa: ARG002 - as XCom's
         kept = {
-            check_id(key, "an xcom key"): as_kept(value, limit=self._limit, what=f"value {key!r:.80}")
+            check_id(key, "an xcom key"): as_kept(value, limit=self._limit, what=f"value {short(key)}")
             for key, value in values.items()
         }
         self._values.update(kept)

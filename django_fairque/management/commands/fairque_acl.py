@@ -8,6 +8,7 @@ from django.core.management.base import CommandError
 
 from django_fairque.conf import get_config
 from django_fairque.engine.access import ROLES, rules
+from django_fairque.engine.shortening import short
 from django_fairque.management.base import PrintingCommand
 
 if TYPE_CHECKING:
@@ -53,5 +54,5 @@ class Command(PrintingCommand):
 def _name(pattern: str, role: str) -> str:
     name = pattern.replace("{role}", role)
     if not name or any(each.isspace() for each in name):
-        raise CommandError(f"--name must have no spaces, got {pattern!r}")
+        raise CommandError(f"--name must have no spaces, got {short(pattern)}")
     return name

@@ -12,6 +12,7 @@ from django_fairque.engine import payload as json_payload
 from django_fairque.engine.dlq import MOST_LOOKED_AT, SLICE
 from django_fairque.engine.dlq_filter import Filters
 from django_fairque.engine.records import FailureType
+from django_fairque.engine.shortening import short
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.ages import read_age
 from django_fairque.monitoring.formatting import plain
@@ -242,5 +243,5 @@ def _json(text: str) -> bytes:
     try:
         json_payload.loads(text.encode(), what="it")
     except ValueError as error:
-        raise ValueError(f"--payload must be JSON, got {text!r:.80}: {error}") from error
+        raise ValueError(f"--payload must be JSON, got {short(text)}: {error}") from error
     return text.encode()

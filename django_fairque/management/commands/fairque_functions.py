@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
+from django_fairque.engine.old_libraries import delete_unused
 from django_fairque.engine.patience import FAILURES, explained
 from django_fairque.engine.scripts import functions, names
 from django_fairque.management.base import PrintingCommand
@@ -22,6 +23,7 @@ class Command(PrintingCommand):
         client = get_queue().client
         try:
             client.function_load(functions(), replace=True)
+            delete_unused(client.execute_command)
         except FAILURES as error:
             raise CommandError(str(explained(error, "FUNCTION LOAD"))) from error
         self.tell(f"{len(names())} functions are loaded")

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django_fairque.engine.errors import FairQueueError
 from django_fairque.engine.instants import find_zone
 from django_fairque.engine.priority import Priority
+from django_fairque.engine.shortening import short
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.formatting import plain
 from django_fairque.tasks import registry
@@ -156,7 +157,7 @@ def _json(text: str, kind: type) -> Any:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise FairQueueError(f"expected JSON, got {text!r}: {error}") from error
+        raise FairQueueError(f"expected JSON, got {short(text)}: {error}") from error
     if not isinstance(value, kind):
-        raise FairQueueError(f"expected a JSON {'list' if kind is list else 'object'}, got {text!r}")
+        raise FairQueueError(f"expected a JSON {'list' if kind is list else 'object'}, got {short(text)}")
     return value

@@ -90,6 +90,7 @@ def _task(queue: FairQueue, task_id: str, *, redacts: bool) -> Iterator[str]:
         ("started", task.started_at and f"{_when(task.started_at)} by {task.worker}"),
         ("ended", task.ended_at and _when(task.ended_at)),
         ("retries", f"{task.retry_count} of {task.max_retries}"),
+        ("given back", f"{task.given_back} times after it had begun" if task.given_back else ""),
         ("run", task.run_id),
         ("trace", task.traceparent),
         ("payload", payload),

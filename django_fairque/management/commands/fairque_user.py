@@ -6,10 +6,13 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.shortening import short
 from django_fairque.management.base import NONE, QueueCommand, limit_of, pages
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     from django.core.management.base import CommandParser
 
     from django_fairque.engine.queue import FairQueue
@@ -32,24 +35,31 @@ class Command(QueueCommand):
             ("resume", "start them again"),
             ("purge", "cancel everything that waits"),
         ):
-            add_action(name, text).add_argument("user", help="the user's id")
+            add_user(add_action(name, text), can_create=name != "purge")
         weight = add_action("weight", "set the share: 2 is twice that of a user of weight 1")
-        weight.add_argument("user", help="the user's id")
+        add_user(weight)
         weight.add_argument("weight", type=float, help="0.001 to 1000")
         group = add_action("group", "make it a member of a group, whose members share what one user would get")
-        group.add_argument("user", help="the user's id")
+        add_user(group)
         group.add_argument("group", nargs="?", help="the group's name; without one it leaves the group that it is in")
         limit = add_action("limit", "set limits; 'none' removes one")
-        limit.add_argument("user", help="the user's id")
+        add_user(limit)
         limit.add_argument("--running", metavar="N", help="tasks at once")
         limit.add_argument("--rate", metavar="N/UNIT", help="starts per s, m, h or d, such as 100/m")
+        limit.add_argument("--burst", metavar="N", type=int, help="with --rate: how many may start at once (1)")
         limit.add_argument("--backlog", metavar="N", help="tasks that may wait")
+        limit.add_argument("--backlog-bytes", metavar="N", help="bytes that tasks that have not ended may take")
         limit.add_argument("--sla", metavar="SECONDS", help="within which tasks are promised to start, of any priority")
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["action"] == "list":
             return self._list(queue, options["group"], as_json=options["json"])
         user = queue.user(options["user"])
+        if not options.get("create") and not user.is_known():
+            raise ValueError(
+                f"queue {queue.name!r} has no user {short(user.user_id)}; nothing was changed. A user is known from its first "
+                "task on, until it has been idle for USER_TTL. To set it up before, add --create"
+            )
         if options["action"] == "purge":
             self.tell(f"{canceling.purge_user(queue, user.user_id):,} tasks of {user.user_id!r} canceled")
             return None
@@ -61,16 +71,21 @@ class Command(QueueCommand):
             return user.set_weight(options["weight"])
         if options["action"] == "group":
             return user.set_group(options["group"])
-        if all(options[name] is None for name in ("running", "rate", "backlog", "sla")):
-            raise ValueError("nothing to change: give --running, --rate, --backlog or --sla")
+        if options["burst"] is not None and options["rate"] in (None, NONE):
+            raise ValueError("--burst belongs to --rate: give both")
+        if all(options[name] is None for name in ("running", "rate", "backlog", "backlog_bytes", "sla")):
+            raise ValueError("nothing to change: give --running, --rate, --backlog, --backlog-bytes or --sla")
         if options["sla"] is not None:
             user.set_sla(None if options["sla"] == NONE else float(options["sla"]))
         if options["running"] is not None:
             user.set_max_running(limit_of(options["running"]))
         if options["rate"] is not None:
-            user.set_rate(None if options["rate"] == NONE else options["rate"])
+            burst = 1 if options["burst"] is None else options["burst"]
+            user.set_rate(None if options["rate"] == NONE else options["rate"], burst=burst)
         if options["backlog"] is not None:
             user.set_max_backlog(limit_of(options["backlog"]))
+        if options["backlog_bytes"] is not None:
+            user.set_max_backlog_bytes(limit_of(options["backlog_bytes"]))
         return None
 
     def _list(self, queue: FairQueue, group: str | None, *, as_json: bool) -> None:
@@ -94,3 +109,13 @@ class Command(QueueCommand):
             figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
             limits = (stats.max_running or "-", stats.rate or "-")
             self.tell(line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip())
+
+
+def add_user(parser: ArgumentParser, *, can_create: bool = True) -> None:
+    parser.add_argument("user", help="the user's id")
+    if can_create:
+        parser.add_argument(
+            "--create",
+            action="store_true",
+            help="also for a user of whom the queue knows nothing, as it had no task yet",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import sys
 from argparse import BooleanOptionalAction
@@ -15,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.errors import ConfigurationError, FairQueueError
 from django_fairque.engine.options import InvalidOptionsError
+from django_fairque.engine.shortening import short
 from django_fairque.management.base import open_what_is_closed
 from django_fairque.worker import log
 from django_fairque.worker.options import WorkerOptions
@@ -90,6 +92,8 @@ class Command(BaseCommand):
         super().run_from_argv(argv)
 
     def handle(self, **options: Any) -> None:
+        if is_imported_by_child():
+            return
         log.set_up()
         try:
             with (
@@ -103,11 +107,17 @@ class Command(BaseCommand):
             sys.exit(code)
 
 
+def is_imported_by_child() -> bool:
+    """Whether a process that `multiprocessing` has spawned imports its main module, which runs this command because it has no
+    ``if __name__ == "__main__":``. It must not become another worker; it goes on with what it was spawned for."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+
+
 def _check_list(name: str, typed: object) -> None:
     """Nobody to steal from may be meant; nobody to serve is what a variable that was not set looks like."""
     if not isinstance(typed, str) or typed.strip(", ") or (name == "steal" and not typed.strip()):
         return
-    raise ConfigurationError(f"--{name}: expected user ids separated by commas, or * for everyone; got {typed!r}")
+    raise ConfigurationError(f"--{name}: expected user ids separated by commas, or * for everyone; got {short(typed)}")
 
 
 def _as_typed(mistake: Mistake, options: dict[str, Any]) -> Mistake:
