@@ -1,0 +1,23 @@
+"""Tasks that end their process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.records import TaskState
+
+from .cases import Felt, case, percentile
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+@case("B0", neighbor="kills its process once", bound="1 extra start")
+def kills_its_process(world: World) -> Felt:
+    world.start_worker("--processes", "2", "--concurrency", "4", ready=2)
+    others = world.push_many("ann", "nap", 4, 0.5)
+    world.push("mallory", "dies", max_retries=0)
+    world.wait_for(others, TaskState.FINISHED)
+    waits = [task.started_at - task.created_at for task in map(world.queue.get_task, others) if task.started_at]
+    extra = world.extra_starts(others)
+    return Felt(extra, percentile(waits, 0.99), 0, within_bound=extra <= 1)

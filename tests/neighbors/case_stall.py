@@ -1,0 +1,121 @@
+"""Processes that do not respond, a server that restarts, and copies of worker processes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from django_fairque.engine.records import TaskState
+from tests.worker.conftest import eventually, is_alive, told
+from tests.worker.project.tasks import STARTED
+
+from .cases import Felt, case, percentile
+
+if TYPE_CHECKING:
+    from .world import World
+
+RETURN_SECONDS = 2.0
+"""The documented bound on the time until the server has back what a process has not begun."""
+
+
+def _leases_key(world: World, pid: int) -> bytes:
+    """The key of what is leased to this process."""
+    for key in world.redis.scan_iter("fq:{default:0}:worker:*"):
+        found: Any = world.redis.hget(key, "pid")
+        if int(found or 0) == pid:
+            return b"fq:{default:0}:leases:" + bytes(key).split(b":worker:", 1)[1]
+    raise AssertionError(f"process {pid} has no record")
+
+
+def _return_seconds(world: World, pid: int, slots: int) -> float:
+    """How long it takes until all leases of the process are of tasks that it has started, or was about to in its slots."""
+    key, began = _leases_key(world, pid), time.monotonic()
+
+    def is_back() -> bool:
+        leased: Any = world.redis.smembers(key)
+        started = {task_id for task_id, by in told(world.redis, STARTED) if by == pid}
+        return len({each.decode() for each in leased} - started) < slots
+
+    eventually(is_back)
+    return time.monotonic() - began
+
+
+@case("B4", neighbor="blocks the interpreter with a regular expression", bound="given back within 2 s; 0 extra starts")
+def regular_expression(world: World) -> Felt:
+    world.start_worker("--processes", "2", "--concurrency", "4", ready=2, FAIRQUE_WORKER__TASK_TIMEOUT_SECONDS="300")
+    others = [each for n in range(19) for each in world.push_many(f"user{n}", "nap", 8, 0.01)]
+    blocking = world.push("mallory", "backtrack", 40, priority=6)
+    eventually(lambda: blocking in world.starts())
+    (blocked,) = {pid for task_id, pid in told(world.redis, STARTED) if task_id == blocking}
+    seconds = _return_seconds(world, blocked, 4)
+    on_it = {task_id for task_id, pid in told(world.redis, STARTED) if pid == blocked}
+    free = [each for each in others if each not in on_it]
+    world.wait_for(free, TaskState.FINISHED)
+    psutil.Process(blocked).kill()
+    extra = world.extra_starts(free)
+    return Felt(extra, None, 0, extra == 0 and seconds <= RETURN_SECONDS, f"given back after {seconds:.2f} s")
+
+
+@case("B4", neighbor="its process is stopped (SIGSTOP) and goes on", bound="given back within 2 s; 0 extra starts")
+def stopped_process(world: World) -> Felt:
+    worker = world.start_worker("--processes", "2", "--concurrency", "2", ready=2)
+    others = [each for n in range(10) for each in world.push_many(f"user{n}", "nap", 40, 0.002)]
+    stopped = worker.children()[0]
+    key = _leases_key(world, stopped.pid)
+
+    def holds_more() -> bool:
+        stopped.send_signal(signal.SIGSTOP)
+        count: Any = world.redis.scard(key)
+        if count > 3:
+            return True
+        stopped.send_signal(signal.SIGCONT)
+        return False
+
+    eventually(holds_more)
+    seconds = _return_seconds(world, stopped.pid, 2)
+    stopped.send_signal(signal.SIGCONT)
+    world.wait_for(others, TaskState.FINISHED)
+    extra = world.extra_starts(others)
+    return Felt(extra, None, 0, extra == 0 and seconds <= RETURN_SECONDS, f"given back after {seconds:.2f} s")
+
+
+@case("B5", neighbor="runs a long task while the server restarts", bound="others start within 3 s of their push")
+def restarted_server(world: World) -> Felt:
+    worker = world.start_worker("--concurrency", "4", FAIRQUE_WORKER__LEASE_SECONDS="3")
+    long = world.push("mallory", "nap_local", 60)
+    eventually(lambda: world.queue.get_task(long).state is TaskState.STARTED)
+    time.sleep(1.1)  # a heartbeat, which sees that another server answers
+    world.redis.execute_command("SAVE")
+    world.server.restart()
+    eventually(lambda: "another server answers" in worker.log)
+    others = [world.push(f"user{n}", "add", 1, 2) for n in range(5)]
+    world.wait_for(others, TaskState.FINISHED)
+    tasks = map(world.queue.get_task, others)
+    wait = percentile([task.started_at - task.created_at for task in tasks if task.started_at], 0.99)
+    is_running = world.queue.get_task(long).state is TaskState.STARTED
+    return Felt(0, wait, int(not is_running), within_bound=is_running and wait <= 3.0)
+
+
+@case("B6", neighbor="makes copies of its process with os.fork()", bound="0 copies outlive the worker; 0 extra starts")
+def forks(world: World) -> Felt:
+    worker = world.start_worker("--concurrency", "4")
+    returning = [world.push("mallory", "forks", 0.0) for _ in range(5)]
+    staying = [world.push("mallory", "forks", 600.0) for _ in range(3)]
+    others = world.push_many("ann", "nap", 100, 0.005)
+    world.wait_for([*returning, *staying, *others], TaskState.FINISHED)
+    (child,) = worker.children()
+    copies = child.children()
+    extra = world.extra_starts(others)
+    worker.send(signal.SIGKILL)
+    worker.wait()
+    eventually(lambda: not is_alive(child))
+    deadline = time.monotonic() + 5.0
+    while any(map(is_alive, copies)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    left = sum(map(is_alive, copies))
+    return Felt(
+        extra, None, left, within_bound=extra == 0 and left == 0, details=f"{left} of {len(copies)} copies left"
+    )
