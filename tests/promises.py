@@ -23,7 +23,7 @@ MODULES = {
     "django_fairque.events": "on_create on_update on_delete on_m2m changed",
     "django_fairque.signals": """
         task_pushed task_started task_finished task_failed task_retried task_dead task_canceled sla_at_risk sla_violated
-        task_promoted worker_started worker_stopped
+        task_promoted task_given_back worker_started worker_stopped
     """,
     "django_fairque.testing": "FairqueTestMixin capture_tasks run_tasks assert_enqueued assert_fair eager",
     "django_fairque.testing.plugin": "fairque fairque_run fairque_server",

@@ -75,4 +75,7 @@ def most(what: str) -> int:
 
 
 def most_trips(what: str) -> int:
-    return TRIPS + 2 * LAYERS if what == "task of a run" else TRIPS
+    if what == "task of a run":
+        return TRIPS + 2 * LAYERS
+    # The oldest tasks are held back here, so those of the users who are served next are read as well.
+    return TRIPS + 1 if what.startswith("overview") else TRIPS

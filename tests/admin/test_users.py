@@ -303,6 +303,11 @@ class TestActs:
             act(admin_client, "ann", "limits", **{**fields, "rate": ""})
         )
         assert queue.user("ann").stats().rate is None
+        for given, burst in (("7", 7), ("", 1)):
+            page = act(admin_client, "ann", "limits", **{**fields, "rate": "5/s", "burst": given})
+            assert "Changed for user ann: " in messages_of(page)
+            stats = queue.user("ann").stats()
+            assert (stats.rate, stats.burst) == ("5/1s", burst)
 
     def test_what_did_not_change_is_left_alone(self, admin_client: Client, queue: FairQueue) -> None:
         assert "Nothing was changed for user ann." in messages_of(act(admin_client, "ann", "limits", **limits()))

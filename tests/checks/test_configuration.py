@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,3 +124,17 @@ class TestVariables:
     def test_it_may_be_why_something_else_is_missing(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(mail, "outbox")
         assert ids(check({}, FAIRQUE_REDIS_URL="redis://h")) == ["E005", "W001"]
+
+
+class TestSweepIntervals:
+    @pytest.mark.parametrize("value", [30, "30", timedelta(seconds=30)])
+    def test_one_that_is_reduced(self, check: Check, value: object) -> None:
+        first, second = check(
+            {"REDIS": HERE, "QUEUE": {"SWEEP_INTERVAL": value}, "QUEUES": {"mail": {"QUEUE_CLEANUP_INTERVAL": 3600}}}
+        )
+        assert ids([first, second]) == ["W015", "W015"]
+        assert 'settings.FAIRQUE["QUEUE"]["SWEEP_INTERVAL"] is 30 seconds and is reduced to 5' in first.msg
+        assert 'settings.FAIRQUE["QUEUES"]["mail"]["QUEUE_CLEANUP_INTERVAL"] is 3600 seconds' in second.msg
+
+    def test_the_largest_one_is_fine(self, check: Check) -> None:
+        assert check({"REDIS": HERE, "QUEUE": {"SWEEP_INTERVAL": 5}}) == []

@@ -61,3 +61,30 @@ def test_the_embedded_server_is_for_development(
     settings.DEBUG = debug
     assert ids(check({"REDIS": {"URL": f"embedded://{tmp_path}/server"}}, deploy=True)) == found
     assert not (tmp_path / "server").exists()  # it is neither started nor asked
+
+
+@pytest.mark.parametrize(
+    ("database", "worker", "found"),
+    [
+        ({}, {}, []),
+        ({"CONN_MAX_AGE": 60}, {}, ["W011"]),
+        ({"CONN_MAX_AGE": None}, {}, ["W011"]),
+        ({"OPTIONS": {"pool": True}}, {}, ["W011"]),
+        ({"CONN_MAX_AGE": 60}, {"CLOSE_DATABASE_CONNECTIONS": True}, []),
+        ({"CONN_MAX_AGE": 60, "ENGINE": "django.db.backends.sqlite3"}, {}, []),
+    ],
+)
+def test_session_variables_stay_in_connections_that_are_kept(
+    check: Check,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    database: Any,
+    worker: Any,
+    found: list[str],
+) -> None:
+    settings.DEBUG = True
+    monkeypatch.setitem(settings.DATABASES, "shop", {"ENGINE": "django.db.backends.postgresql", **database})
+    configuration = {"REDIS": {"URL": f"embedded://{tmp_path}/server"}, "WORKER": worker}
+    assert ids(check(configuration, deploy=True)) == found
+    assert check(configuration) == []

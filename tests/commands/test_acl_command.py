@@ -83,7 +83,7 @@ def test_a_deployment_from_the_beginning(
         as_user(settings, server, "viewer")
         assert "queued 1" in run("fairque_stats")
         with pytest.raises(CommandError, match="does not permit this user to run"):
-            run("fairque_user", "pause", "u")
+            run("fairque_user", "pause", "u", "--create")
     finally:
         close_queues()
         redis.acl_deluser(*(f"fairque-{role}" for role in ("producer", "worker", "viewer", "deployer")))

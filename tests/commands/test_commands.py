@@ -68,7 +68,7 @@ def test_the_queue_stands_before_or_after_the_action(
 
 def test_every_action_takes_the_queue(queue: FairQueue, run: Run, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
-    run("fairque_user", "pause", "ann", "--queue", "mail")
+    run("fairque_user", "pause", "ann", "--queue", "mail", "--create")
     run("fairque_user", "--queue", "mail", "weight", "ann", "2")
     assert "paused" in run("fairque_user", "list", "--queue", "mail")
     assert "ann" not in run("fairque_user", "list")
@@ -94,6 +94,20 @@ def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, p
     assert queue.pop("w", ["quiet\n*"]) is not None
 
 
+@pytest.mark.parametrize(
+    "action", [["pause"], ["resume"], ["weight"], ["group"], ["limit", "--running", "1"], ["purge"]]
+)
+def test_a_user_who_does_not_exist_is_reported(queue: FairQueue, run: Run, action: list[str]) -> None:
+    name, *options = action
+    words = [name, "typo", *{"weight": ["2"], "group": ["g"]}.get(name, []), *options]
+    with pytest.raises(CommandError, match=r"queue 'default' has no user 'typo'; nothing was changed.* add --create"):
+        run("fairque_user", *words)
+    assert queue.users().items == []
+    if name != "purge":
+        run("fairque_user", *words, "--create")
+        assert queue.user("typo").is_known() or name == "resume"
+
+
 def test_groups_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:
     push()
     shown = run("fairque_user", "group", "acme", "a b\n").splitlines()
@@ -113,7 +127,7 @@ def test_groups_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, 
     run("fairque_group", "pause", "a b\n")
     assert "of weight 2.5, PAUSED\n" in run("fairque_stats", "--user", "acme")
     push("other")
-    run("fairque_user", "group", "bolt", "a b\n")
+    run("fairque_user", "group", "bolt", "a b\n", "--create")
     lines = run("fairque_user", "list", "--group", "a b\n").splitlines()
     assert [line.split()[0] for line in lines] == ["user", "acme", "bolt"]
     assert lines[1].endswith("  group 'a b\\n'")
@@ -127,7 +141,7 @@ def test_groups_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, 
 
 
 def test_a_limit_is_removed_by_none(queue: FairQueue, run: Run) -> None:
-    run("fairque_user", "limit", "acme", "--running", "3")
+    run("fairque_user", "limit", "acme", "--running", "3", "--create")
     run("fairque_user", "limit", "acme", "--running", "none")
     assert queue.user("acme").stats().max_running is None
 
@@ -143,6 +157,8 @@ def test_purge_cancels_what_waits(queue: FairQueue, run: Run, push: Push) -> Non
     [
         (("fairque_user", "limit", "acme"), "nothing to change"),
         (("fairque_user", "limit", "acme", "--rate", "many"), "such as '100/m'"),
+        (("fairque_user", "limit", "acme", "--burst", "5"), "--burst belongs to --rate"),
+        (("fairque_user", "limit", "acme", "--rate", "5/m", "--burst", "0"), "burst must be an integer from 1"),
         (("fairque_user", "weight", "acme", "0"), "from 0.001 to 1000"),
         (("fairque_user", "group", "acme", ""), "group must be a non-empty string"),
         (("fairque_group", "weight", "g", "0"), "from 0.001 to 1000"),
@@ -158,6 +174,7 @@ def test_purge_cancels_what_waits(queue: FairQueue, run: Run, push: Push) -> Non
     ],
 )
 def test_mistakes_end_with_one_clear_line(queue: FairQueue, run: Run, words: tuple[str, ...], expected: str) -> None:
+    queue.user("acme").pause()
     with pytest.raises(CommandError, match=expected):
         run(*words)
 

@@ -43,6 +43,16 @@ def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("graph")
+def test_how_often_a_task_was_given_back(queue: FairQueue, run: Run) -> None:
+    assert "given back" not in run("fairque_task", "show", "a")
+    for _ in range(2):
+        lease = queue.pop("w")
+        assert lease is not None
+        queue.release_worker("w", begun=[lease.token])
+    assert "given back 2 times after it had begun" in run("fairque_task", "show", "a")
+
+
+@pytest.mark.usefixtures("graph")
 def test_a_run(run: Run) -> None:
     head, *tasks = run("fairque_task", "run", "r1").splitlines()
     assert head == "run r1: running (1 queued, 2 deferred)"

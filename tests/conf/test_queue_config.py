@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import DEFAULT_SLA, InvalidOptionsError, QueueConfig
+from django_fairque.engine.options import DEFAULT_SLA, LONGEST_SWEEP_INTERVAL, InvalidOptionsError, QueueConfig
 from django_fairque.engine.priority import Priority
 
 
@@ -37,6 +37,7 @@ def test_the_defaults() -> None:
         "max_payload_bytes": 262144,
         "max_deliveries": 5,
         "max_backlog": 0,
+        "max_backlog_bytes": 0,
         "result_ttl": 86400,
         "failed_ttl": 604800,
         "user_ttl": 3600,
@@ -48,7 +49,7 @@ def test_the_defaults() -> None:
         "replicas_to_confirm": 0,
         "replication_timeout": 1,
         "sweep_batch_size": 100,
-        "queue_cleanup_interval": 1,
+        "sweep_interval": 1,
         "stats_minutes_ttl": 90000,
     }
 
@@ -179,3 +180,27 @@ class TestSla:
     def test_the_defaults_are_not_shared(self) -> None:
         QueueConfig().sla["HIGH"] = 1.0
         assert QueueConfig().sla == DEFAULT_SLA
+
+
+class TestSweepInterval:
+    """Its earlier name, and its largest value."""
+
+    def test_the_earlier_name_is_accepted(self) -> None:
+        config = QueueConfig.model_validate({"queue_cleanup_interval": 2})
+        assert config.sweep_interval == config.queue_cleanup_interval == 2
+
+    def test_both_names_are_one_too_many(self) -> None:
+        text = error(sweep_interval=1, queue_cleanup_interval=2)
+        assert (
+            text
+            == "QueueConfig.sweep_interval: expected once; got it by its earlier name as well (queue_cleanup_interval)"
+        )
+
+    @pytest.mark.parametrize("name", ["sweep_interval", "queue_cleanup_interval"])
+    def test_a_larger_value_is_reduced_with_a_warning(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        assert QueueConfig.model_validate({name: 3600}).sweep_interval == LONGEST_SWEEP_INTERVAL
+        assert "sweep_interval is reduced from 3600 to 5 seconds" in caplog.text
+
+    def test_the_largest_value_is_accepted(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert QueueConfig(sweep_interval=LONGEST_SWEEP_INTERVAL).sweep_interval == LONGEST_SWEEP_INTERVAL
+        assert not caplog.text

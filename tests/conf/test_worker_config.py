@@ -35,6 +35,7 @@ def test_the_defaults() -> None:
         "alert_email": [],
         "max_tasks": 0,
         "max_memory_mb": 0,
+        "close_database_connections": False,
     }
 
 

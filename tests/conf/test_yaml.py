@@ -10,6 +10,7 @@ import yaml
 
 from django_fairque.conf import FairQueueConfig
 from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.options import LONGEST_SWEEP_INTERVAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,6 +116,15 @@ class TestMistakes:
             ("a: b: c", "line 1, column 5"),
             ("!!python/object:os.system {}", "could not determine a constructor"),
             (b"\xff\xfe\xff", "can't be read: "),
+            ("queue: {prefix: a}\nqueue: {prefix: b}", "FILE has a key more than once: 'queue' in lines 1 and 2"),
+            (
+                "queues:\n  mail:\n    sla: {HIGH: 1,\n      HIGH: 2}\n  web:\n  web:\n  web:\n",
+                "has a key more than once: 'web' in lines 5, 6 and 7; 'HIGH' in lines 3 and 4",
+            ),
+            ("? {a: 1,\n  a: 2}\n: 3", "has a key more than once: 'a' in lines 1 and 2"),
+            ("[" * 1500, "FILE is nested too deeply"),
+            ("queue: {prefix: 2026-13-45}", "FILE holds a date or a number that does not exist"),
+            ("queue: {shards: " + "1" * 5000 + "}", "FILE holds a date or a number that does not exist"),
             ("config_file: other.yaml", "config_file in FILE: a file can't name another one"),
             ("redis: {prot: 3}", "redis.prot in FILE: unknown key; did you mean port?"),
             ("Redis: {PROT: 3}", "Redis.PROT in FILE: unknown key; did you mean PORT?"),
@@ -143,3 +153,35 @@ class TestMistakes:
 
     def test_something_that_is_no_path(self, configure: Configure) -> None:
         assert configure.error({"CONFIG_FILE": 5}).endswith("expected the path of a YAML file; got 5")
+
+    def test_a_merged_key_may_be_overridden(self, tmp_path: Path) -> None:
+        path = tmp_path / "fairque.yaml"
+        path.write_text("queues:\n  a: &a {shards: 2, user_ttl: 60}\n  b: {<<: *a, shards: 3}\n")
+        queues = FairQueueConfig.from_yaml(path).queues
+        assert [(queues[name].shards, queues[name].user_ttl) for name in "ab"] == [(2, 60), (3, 60)]
+
+
+def test_the_sweep_interval_by_its_earlier_name(
+    configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first design's file, and of any other source; a later source wins whichever name it uses."""
+    path = tmp_path / "fairque.yaml"
+    path.write_text("queue: {queue_cleanup_interval: 3600}\nqueues: {mail: {queue_cleanup_interval: 2}, web: {}}\n")
+    config = FairQueueConfig.from_yaml(path)
+    assert config.queue.sweep_interval == config.queues["web"].sweep_interval == LONGEST_SWEEP_INTERVAL
+    assert config.queues["mail"].sweep_interval == 2
+    settings = {"CONFIG_FILE": path, "REDIS": {"HOST": "h"}, "QUEUE": {"SWEEP_INTERVAL": 4}}
+    assert configure(settings).queue.sweep_interval == LONGEST_SWEEP_INTERVAL
+    assert configure(settings, FAIRQUE_QUEUE__SWEEP_INTERVAL="3").queue.sweep_interval == 3
+    monkeypatch.delenv("FAIRQUE_QUEUE__SWEEP_INTERVAL")
+    assert configure({"REDIS": {"HOST": "h"}}, FAIRQUE_QUEUE__QUEUE_CLEANUP_INTERVAL="2").queue.sweep_interval == 2
+    monkeypatch.delenv("FAIRQUE_QUEUE__QUEUE_CLEANUP_INTERVAL")
+    assert configure.error({"REDIS": {"HOST": "h"}, "QUEUE": {"SWEEP_INTERVAL": 1, "QUEUE_CLEANUP_INTERVAL": 2}}) == (
+        'settings.FAIRQUE["QUEUE"]["QUEUE_CLEANUP_INTERVAL"]: expected once; '
+        'got it also as settings.FAIRQUE["QUEUE"]["SWEEP_INTERVAL"]'
+    )
+
+
+def test_a_queue_in_code_may_use_the_earlier_name() -> None:
+    queues = FairQueueConfig.model_validate({"queues": {"mail": {"queue_cleanup_interval": 2}}}).queues
+    assert queues["mail"].sweep_interval == 2

@@ -12,7 +12,7 @@ TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text()
 
 
 def longest_part(text: str) -> str:
-    return max(text.split("…"), key=len).strip(" :;,()")
+    return max(text.split("…"), key=len).strip(" :;,()\n")
 
 
 def test_the_page_of_messages_is_as_the_source() -> None:

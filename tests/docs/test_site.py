@@ -95,7 +95,7 @@ def test_the_reference_is_taken_from_the_code(build: Build) -> None:
     text = text_of(site / "a.html")
     assert "a number of seconds from 60 and at most 315360000 (ten years)" in text
     assert "--rate N/UNIT" in text
-    assert "Lease up to limit tasks" in text
+    assert "Lease tasks to a worker in up to limit turns" in text
 
 
 def test_a_site_needs_no_other_host(build: Build) -> None:

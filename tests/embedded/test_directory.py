@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.embedded.directory import MARKER
 from django_fairque.engine.errors import ConfigurationError
 from tests.embedded.helpers import only_server_of
 
@@ -27,6 +28,63 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
+def make_ours(embedded: EmbeddedServer) -> None:
+    """Make the directory as a start does."""
+    embedded.directory.mkdir()
+    (embedded.directory / MARKER).touch()
+
+
+class TestExistingDirectories:
+    """A directory is used if it is empty or ours; any other stays as it is."""
+
+    @pytest.mark.parametrize(
+        "names", [["precious"], ["data", "server.log"], ["start.lock", "precious"], [".gitignore"]]
+    )
+    @pytest.mark.parametrize("action", ["ensure", "stop", "restart", "status"])
+    def test_that_hold_something_else_are_refused_unchanged(
+        self, embedded: EmbeddedServer, names: list[str], action: str
+    ) -> None:
+        embedded.directory.mkdir()
+        embedded.directory.chmod(0o755)
+        for name in names:
+            (embedded.directory / name).write_text("precious")
+        with pytest.raises(
+            ConfigurationError, match=r"holds files of something else .* such as .*/fairque, with embedded"
+        ):
+            getattr(embedded, action)()
+        assert mode(embedded.directory) == 0o755
+        assert sorted(each.name for each in embedded.directory.iterdir()) == sorted(names)
+
+    def test_the_root_directory_is_refused_unchanged(self, make_embedded: MakeEmbedded) -> None:
+        before = mode(Path("/")), sorted(Path("/").iterdir())
+        with pytest.raises(ConfigurationError, match=r"/ (exists and holds files of something else|belongs to uid)"):
+            make_embedded(Path("/")).ensure()
+        assert (mode(Path("/")), sorted(Path("/").iterdir())) == before
+
+    def test_that_are_empty_are_taken(self, embedded: EmbeddedServer) -> None:
+        embedded.directory.mkdir()
+        assert embedded.status().running is False
+        assert embedded.stop() is False
+        assert list(embedded.directory.iterdir()) == []
+        assert embedded.start() is True
+        assert (embedded.directory / MARKER).is_file()
+
+    @pytest.mark.parametrize("extra", [[], ["notes"]])
+    def test_that_an_earlier_version_made_are_taken(self, embedded: EmbeddedServer, extra: list[str]) -> None:
+        embedded.ensure()
+        (embedded.directory / MARKER).unlink()
+        for name in extra:
+            (embedded.directory / name).touch()
+        assert embedded.status().running is True
+        embedded.restart()
+        assert (embedded.directory / MARKER).is_file()
+
+    def test_that_an_earlier_version_began_to_make_are_taken(self, embedded: EmbeddedServer) -> None:
+        embedded.directory.mkdir()
+        (embedded.directory / "start.lock").touch()
+        assert embedded.start() is True
+
+
 class TestPermissions:
     @pytest.fixture
     def no_umask(self) -> Iterator[None]:
@@ -43,7 +101,7 @@ class TestPermissions:
         }
 
     def test_are_tightened_where_they_were_wider(self, embedded: EmbeddedServer) -> None:
-        embedded.directory.mkdir()
+        make_ours(embedded)
         embedded.directory.chmod(0o777)
         log = embedded.directory / "server.log"
         log.touch()
@@ -70,7 +128,7 @@ class TestLinks:
         target = place / "target"
         target.write_text("precious")
         target.chmod(0o644)
-        embedded.directory.mkdir()
+        make_ours(embedded)
         (embedded.directory / name).symlink_to(target)
         with pytest.raises(ConfigurationError, match=f"{name} is a symbolic link, expected a regular file"):
             embedded.ensure()
@@ -81,7 +139,7 @@ class TestLinks:
         target = place / "target"
         target.write_text("precious")
         target.chmod(0o644)
-        embedded.directory.mkdir()
+        make_ours(embedded)
         (embedded.directory / name).hardlink_to(target)
         with pytest.raises(ConfigurationError, match="hard link"):
             embedded.ensure()
@@ -90,7 +148,7 @@ class TestLinks:
     def test_in_place_of_the_data_are_refused(self, embedded: EmbeddedServer, place: Path) -> None:
         target = place / "target"
         target.mkdir()
-        embedded.directory.mkdir()
+        make_ours(embedded)
         (embedded.directory / "data").symlink_to(target)
         with pytest.raises(ConfigurationError, match="data is a symbolic link"):
             embedded.ensure()
@@ -102,7 +160,7 @@ class TestLinks:
     ) -> None:
         target = place / "target"
         target.write_text("precious")
-        embedded.directory.mkdir()
+        make_ours(embedded)
         (embedded.directory / name).symlink_to(target)
         embedded.ensure()
         assert target.read_text() == "precious"
@@ -128,7 +186,7 @@ class TestStrangers:
     @only_root
     @pytest.mark.parametrize("name", ["start.lock", "server.lock", "server.log"])
     def test_file_is_refused(self, embedded: EmbeddedServer, name: str) -> None:
-        embedded.directory.mkdir()
+        make_ours(embedded)
         (embedded.directory / name).touch()
         os.chown(embedded.directory / name, SOMEBODY_ELSE, -1)
         with pytest.raises(ConfigurationError, match=f"{name} belongs to uid {SOMEBODY_ELSE}"):
@@ -148,7 +206,7 @@ class TestStrangers:
         assert Path(embedded.socket).read_text() == "precious"
 
     def test_pipe_in_place_of_a_lock_is_refused_without_waiting(self, embedded: EmbeddedServer) -> None:
-        embedded.directory.mkdir()
+        make_ours(embedded)
         os.mkfifo(embedded.directory / "start.lock")
         with pytest.raises(ConfigurationError, match="no regular file"):
             embedded.ensure()

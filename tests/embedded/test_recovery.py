@@ -172,6 +172,18 @@ class TestBusy:
             assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
 
+    def test_one_that_hangs_is_reported_after_the_time_for_an_answer(self, make_embedded: MakeEmbedded) -> None:
+        embedded = make_embedded(answer_timeout=0.3)
+        embedded.ensure()
+        pid = only_server_of(embedded.directory)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(RedisConnectionError, match=rf"gave no answer for 0.3 s, though process {pid} lives"):
+                embedded.ensure()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert embedded.start() is False
+
 
 class TestCarelessHands:
     def test_a_deleted_socket_file_comes_back(self, embedded: EmbeddedServer) -> None:
@@ -266,7 +278,7 @@ def test_a_starter_that_hangs_is_named(embedded: EmbeddedServer, make_embedded: 
             hasty.ensure()
         with pytest.raises(RedisConnectionError, match="another process has been starting or stopping"):
             hasty.stop()
-    hasty.ensure()
+    embedded.ensure()
 
 
 def test_a_server_with_other_mounts_is_not_ended(embedded: EmbeddedServer) -> None:

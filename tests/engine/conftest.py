@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.access import Mode
+    from django_fairque.engine.lease import Lease
     from tests.servers import Server
 
 NOW = 2_000_000_000.0
@@ -70,3 +71,15 @@ def push_many(queue: FairQueue, user: str, n: int, **options: Any) -> list[str]:
     """Push ``n`` tasks of one user; their ids."""
     results = queue.push_batch([task(user, **options) for _ in range(n)], now=NOW)
     return [result.task_id for result in results]
+
+
+def pop(queue: FairQueue, now: float = NOW, worker: str = "w", **options: Any) -> Lease:
+    lease = queue.pop(worker, now=now, **options)
+    assert lease is not None
+    return lease
+
+
+def everything(redis: Redis) -> dict[bytes, bytes | None]:
+    """Every key as bytes, but for the shard's clock, which any call moves."""
+    redis.hdel("fq:{default:0}:stats", "clock")
+    return {key: redis.dump(key) for key in redis.scan_iter()}

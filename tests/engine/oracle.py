@@ -26,6 +26,7 @@ class Known:
     state: str = "queued"
     retries: int = 0
     deliveries: int = 0
+    is_suspect: bool = False
     token: int = 0
     lease_end: float = 0.0
 
@@ -55,7 +56,7 @@ class Oracle:
             if task.state == "scheduled" and task.due <= now:
                 task.state = "queued"
             elif task.state == "started" and task.lease_end <= now:
-                self.crash(task, now)
+                self.crash(task, now, ended=True)
 
     def push(self, graph: list[Known], now: float) -> None:
         """All at once; ``blockers`` are still the declared dependencies. The caller has looked for cycles."""
@@ -109,16 +110,20 @@ class Oracle:
             self.end(task, "failed", now)
         else:
             task.state, task.due, task.token = "scheduled", now + 2**task.retries, 0
-            task.retries, task.deliveries = task.retries + 1, 0
+            task.retries, task.deliveries, task.is_suspect = task.retries + 1, 0, False
 
     def release(self, task: Known) -> None:
         task.state, task.token = "queued", 0
         task.deliveries -= 1
 
-    def crash(self, task: Known, now: float) -> None:
-        """It was handed out and came to no outcome."""
+    def crash(self, task: Known, now: float, *, ended: bool = False) -> None:
+        """It was handed out and came to no outcome: its process died, or its lease ``ended``."""
+        is_first_crash = not (ended or task.is_suspect)
+        task.is_suspect = task.is_suspect or is_first_crash
         pause = min(4, 0.5 * 2 ** (task.deliveries - SUSPECT)) * (1 + task.token % 16 / 16)
         task.state, task.token = "queued", 0
+        if is_first_crash:
+            return
         if task.deliveries >= self.deliveries:
             self.end(task, "failed", now)
         elif task.deliveries >= SUSPECT:

@@ -16,7 +16,7 @@ from .conftest import NOW, task
 from .shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from redis import Redis
 
@@ -100,6 +100,21 @@ class World:
             ends = self.now + self.random.choice(self.lengths[lease.user_id])
             heapq.heappush(self.running, Running(ends, next(self.order), lease, self.now, counts))
 
+    def run_with_workers_for(self, user: str, steps: int) -> None:
+        """Workers that prefer one user, or serve only this one, beside some that serve everybody, and it with them."""
+        for _ in self.steps(steps):
+            if self.random.random() < 0.6:
+                self.serve([user], self.random.choice(["*", []]), but=[user])
+            else:
+                self.serve()
+            self.shares.look(self.users, self.now)
+
+    def run_for(self, users: Sequence[str], steps: int) -> None:
+        """Workers for these users only."""
+        for _ in self.steps(steps):
+            self.serve(users)
+            self.shares.look(users, self.now)
+
     def wait(self) -> None:
         """For the end of a task, or for something else to happen before it."""
         if not self.running or self.random.random() < 0.1:
@@ -120,6 +135,10 @@ class World:
             return sum(1 / self.weights[user] for user in (one, other)) + 1e-9
         longest = {user: self.slots * max(self.lengths[user]) / self.weights[user] for user in self.users}
         return longest[one] + longest[other] + max(longest.values())
+
+    def without(self, user: str) -> list[tuple[str, str]]:
+        """All pairs of others."""
+        return [pair for pair in self.shares.apart if user not in pair]
 
     def worst(self, pairs: Iterable[tuple[str, str]] | None = None, ahead: float = 0.0) -> float:
         """The furthest apart that any two of these got, as a multiple of what they may and ``ahead``."""

@@ -168,7 +168,8 @@ def test_a_right_that_is_missing_inside_a_script_is_named(redis: Redis, become: 
 def used_by_scripts() -> set[str]:
     text = "".join(file.read_text() for file in sorted((Path(engine.__file__).parent / "lua").rglob("*.lua")))
     found = re.findall(
-        r"redis\.call\(\s*(?:[a-z_]+ and )?'([A-Z]+)'(?: or '([A-Z]+)')?|flush_kind\(\w+, '([A-Z]+)'\)", text
+        r"(?:redis\.call|attempt)\(\s*(?:[a-z_]+ and )?'([A-Z]+)'(?: or '([A-Z]+)')?|flush_kind\(\w+, '([A-Z]+)'\)",
+        text,
     )
     return {name.lower() for names in found for name in names if name}
 

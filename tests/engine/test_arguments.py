@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +29,24 @@ if TYPE_CHECKING:
     Wrong = Callable[[Any], Any]
 
 CURSOR = "cursor must be one that an earlier page returned"
+TOO_FAR = datetime(9999, 12, 1, tzinfo=timezone.utc)
+NO_MOMENT = "must be a moment from 1970-01-01 to 2248-.*got "
 WRONG: dict[str, tuple[Wrong, str]] = {
+    "a start far in the future": (
+        lambda q: q.push(task("a", execute_after=TOO_FAR)),
+        f"execute_after {NO_MOMENT}.*9999",
+    ),
+    "a start as a large number": (lambda q: q.push(task("a", execute_after=1e11)), f"execute_after {NO_MOMENT}1000"),
+    "a start before the epoch": (
+        lambda q: q.push(task("a", execute_after=datetime(1969, 1, 1, tzinfo=timezone.utc))),
+        f"execute_after {NO_MOMENT}.*1969",
+    ),
+    "an expiry far in the future": (lambda q: q.push(task("a", expires_at=TOO_FAR)), f"expires_at {NO_MOMENT}.*9999"),
+    "an expiry that is no number": (lambda q: q.push(task("a", expires_at=float("nan"))), f"expires_at {NO_MOMENT}nan"),
+    "a start after a long time": (
+        lambda q: q.push(task("a", execute_after=timedelta(days=99_999))),
+        "execute_after must be a number of seconds from 0 to",
+    ),
     "a state that is none": (lambda q: q.tasks(state="xx"), "state must be one of scheduled, deferred, .* got 'xx'"),
     "a state that is a number": (lambda q: q.tasks(state=7), "state must be one of .* got 7"),
     "no tasks": (lambda q: q.tasks(limit=0), "limit must be a whole number from 1 to 1000, got 0"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_fairque.engine.models import Task
 from django_fairque.engine.records import TaskState
 
@@ -73,3 +75,65 @@ def _move_back(queue: FairQueue, seconds: float) -> None:
         client.execute_command("HINCRBY", f"{key}stats", field, -us)
     for member, end in client.zrange(f"{key}state:started", 0, -1, withscores=True):  # type: ignore[attr-defined]
         client.execute_command("ZADD", f"{key}state:started", int(end) - us, member)
+
+
+def worked(queue: FairQueue, now: float, lease: float = LEASE, worker: str = "w") -> str:
+    """A task that a worker has leased, and keeps, at ``now``."""
+    task = Task.create("ann", 3, {"n": 1})
+    queue.push(task, now=now)
+    assert queue.pop(worker, lease=lease, now=now) is not None
+    assert queue.heartbeat(worker, {}, lease=lease, now=now).renewed == 1
+    return task.task_id
+
+
+@pytest.mark.parametrize("step", [16, 29, 31, 60, 119, 121])
+def test_a_step_ends_no_lease_that_a_worker_renews(queue: FairQueue, step: float) -> None:
+    task_id = worked(queue, time.time() - step)
+    assert queue.sweep().reaped == 0
+    assert queue.get_task(task_id).state is TaskState.STARTED
+    assert queue.heartbeat("w", {}, lease=LEASE).renewed == 1
+
+
+@pytest.mark.parametrize("since_heartbeat", [0, 5, 10, 13])
+@pytest.mark.parametrize("step", [10, 14, 15, 20, 25, 90])
+def test_whenever_it_was_renewed_last(queue: FairQueue, since_heartbeat: float, step: float) -> None:
+    """Up to a heartbeat that is 3 seconds late the lease is there when the next one comes."""
+    before = time.time() - step
+    worked(queue, before - since_heartbeat)
+    queue.sweep(now=before)
+    queue.sweep()
+    next_one = time.time() + max(0.0, 10 - since_heartbeat)
+    assert queue.sweep(now=next_one).reaped == 0
+    assert queue.heartbeat("w", {}, lease=LEASE, now=next_one).renewed == 1
+
+
+def test_the_shortest_lease_counts(queue: FairQueue) -> None:
+    before = time.time() - 20
+    short = worked(queue, before, lease=6)
+    worked(queue, before, lease=600, worker="slow")
+    assert queue.sweep().reaped == 0
+    assert queue.get_task(short).state is TaskState.STARTED
+
+
+def test_the_lease_of_a_worker_that_left_counts_for_a_minute(queue: FairQueue) -> None:
+    now = time.time() - 20
+    queue.heartbeat("one", {}, lease=2, now=now - 61)
+    queue.heartbeat("other", {}, lease=60, now=now)
+    queue.push(Task.create("ann", 3, {}), now=now)
+    assert queue.pop("other", lease=10, now=now) is not None
+    assert queue.sweep().reaped == 1, "20 seconds are less than half of a lease of 60"
+
+
+def test_a_worker_that_was_gone_before_is_no_sign_of_a_step(queue: FairQueue) -> None:
+    now = time.time() - 20
+    task_id = worked(queue, now - 16)
+    queue.sweep(now=now)
+    assert queue.sweep().reaped == 1
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+
+
+def test_workers_that_died_at_once_delay_their_tasks_by_a_lease_at_most(queue: FairQueue) -> None:
+    """That can't be told from a step of the clock."""
+    worked(queue, time.time() - 60)
+    now = queue.sweep().now
+    assert queue.sweep(now=now + LEASE + 1).reaped == 1

@@ -94,7 +94,8 @@ def test_whatever_call_is_the_first_one_sees_it(queue: FairQueue, call: str) -> 
         "settle": lambda: queue.settle([], 1, worker="another", lease=LEASE, now=NOW),
     }
     calls[call]()
-    assert queue.sweep(now=NOW + LEASE - 1).reaped == 0
+    for later in (10, 20, LEASE - 1):  # a gap between calls of half a lease would be taken for a step
+        assert queue.sweep(now=NOW + later).reaped == 0
     assert queue.sweep(now=NOW + LEASE + 1).reaped == 1
 
 
@@ -102,6 +103,8 @@ def test_a_worker_that_goes_on_renewing_keeps_its_leases(queue: FairQueue) -> No
     task_id = leased(queue, AHEAD)
     for at in range(0, 300, 10):
         assert queue.heartbeat("w", {}, lease=LEASE, now=NOW + at).renewed == 1
+        assert queue.sweep(now=NOW + at).reaped == 0
+    for at in (300, 310):  # a gap between calls of half a lease would be taken for a step
         assert queue.sweep(now=NOW + at).reaped == 0
     assert queue.sweep(now=NOW + 290 + LEASE + 1).reaped == 1
     assert queue.get_task(task_id).state is TaskState.QUEUED
@@ -172,7 +175,7 @@ def test_what_is_due_wakes_an_idle_worker_in_time(queue: FairQueue) -> None:
 
 
 def test_users_out_of_tokens_wait_no_longer_than_they_would_have(queue: FairQueue) -> None:
-    queue.user("ann").set_rate("2/60s", now=AHEAD)
+    queue.user("ann").set_rate("2/60s", burst=2, now=AHEAD)
     queue.push_batch([task("ann") for _ in range(6)], now=AHEAD)
     assert len(queue.pop_batch(6, "w", lease=9 * HOUR, now=AHEAD)) == 2
     queue.sweep(now=AHEAD + 10)
@@ -184,7 +187,7 @@ def test_users_out_of_tokens_wait_no_longer_than_they_would_have(queue: FairQueu
 
 
 def test_users_with_tokens_left_are_held_no_longer_than_for_one(queue: FairQueue) -> None:
-    queue.user("ann").set_rate("3/60s", now=AHEAD)
+    queue.user("ann").set_rate("3/60s", burst=3, now=AHEAD)
     queue.push_batch([task("ann") for _ in range(6)], now=AHEAD)
     assert queue.pop("w", lease=9 * HOUR, now=AHEAD) is not None
     assert queue.pop("w", lease=9 * HOUR, now=NOW) is not None

@@ -275,8 +275,8 @@ LEASED = object()
         ("set_progress", [LEASED, "x", 1], "current of a task's progress must be a number, got 'x'"),
         ("set_progress", [LEASED, 1, None], "total of a task's progress must be a number, got None"),
         ("set_progress", [LEASED, 1, 2, 3], "message of a task's progress must be a string, got 3"),
-        ("fail", [LEASED, None], "an error is told by an exception or a string, got None"),
-        ("fail", [LEASED, b"x"], "an error is told by an exception or a string, got b'x'"),
+        ("fail", [LEASED, None], "an error must be an exception or a string, got None"),
+        ("fail", [LEASED, b"x"], "an error must be an exception or a string, got b'x'"),
     ],
 )
 def test_what_is_given_in_a_wrong_kind_is_refused(

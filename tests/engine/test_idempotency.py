@@ -138,7 +138,7 @@ def test_the_outcome_of_an_earlier_run_takes_nothing_from_that_of_the_present_on
 
 def test_a_chosen_id_is_a_duplicate_while_its_task_lives(queue: FairQueue) -> None:
     assert queue.push(task("a", task_id="x", payload=1), now=NOW).accepted
-    assert queue.push(task("b", task_id="x", payload=2), now=NOW).duplicate
+    assert queue.push(task("a", task_id="x", payload=2), now=NOW).duplicate
     assert queue.push_batch([task("a", task_id="y"), task("a", task_id="y")], now=NOW)[1].duplicate
     lease = queue.pop("w", now=NOW)
     assert lease is not None
@@ -163,7 +163,7 @@ def test_a_dead_letter_gives_way_to_a_new_task_of_its_id(queue: FairQueue, how: 
     """As docs/dead-letters.md says: the letter goes, and its history stays."""
     entry = died(queue, user="a", payload=1)
     queue.push(task("a", task_id="waits", depends_on=["x"]), now=NOW)
-    again = task("b", task_id="x", payload=2, max_retries=0)
+    again = task("a", task_id="x", payload=2, max_retries=0)
     pushed = queue.push(again, now=NOW) if how == "push" else getattr(queue, how)([again], now=NOW)[0]
     assert pushed.accepted
     assert (list(queue.dlq.list()), queue.dlq.count(), queue.dlq.of_task("x")) == ([], 0, None)
@@ -171,7 +171,7 @@ def test_a_dead_letter_gives_way_to_a_new_task_of_its_id(queue: FairQueue, how: 
         with pytest.raises(TaskNotFoundError, match="no dead letter 'x~1'"):
             act(entry)
     fresh = queue.get_task("x")
-    assert (fresh.state, fresh.user_id, fresh.payload, fresh.retry_count) == (TaskState.QUEUED, "b", 2, 0)
+    assert (fresh.state, fresh.user_id, fresh.payload, fresh.retry_count) == (TaskState.QUEUED, "a", 2, 0)
     assert {"requeued", "discarded"} & counts(queue).keys() == set()
 
     lease = queue.pop("w", now=NOW)

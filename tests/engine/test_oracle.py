@@ -87,7 +87,7 @@ class Histories(RuleBasedStateMachine):
         names = data.draw(st.permutations(names))
         graph = [
             task(
-                data.draw(USERS),
+                self.tasks[name].user if name in self.tasks else data.draw(USERS),  # another user's id is refused
                 task_id=name,
                 max_retries=0,
                 execute_after=self.now + 5 if data.draw(st.booleans()) and data.draw(st.booleans()) else None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import NOW, task
+from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue
@@ -45,3 +45,20 @@ def test_an_empty_page_is_false_and_may_not_be_the_last(filled: FairQueue) -> No
     assert not page
     assert page.cursor is not None
     assert filled.users(limit=1)
+
+
+def test_pages_go_through_all_tasks(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 25) + push_many(queue, "b", 5, execute_after=NOW + 9)
+    seen, cursor = [], None
+    while True:
+        page = queue.tasks(limit=7, cursor=cursor)
+        seen += [one.task_id for one in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(ids)
+    assert len(queue.tasks(state="queued", user_id="a").items) == 25
+    with pytest.raises(ValueError, match="cursor"):
+        queue.tasks(cursor="x")
+    with pytest.raises(ValueError, match="limit"):
+        queue.tasks(limit=0)

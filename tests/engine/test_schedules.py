@@ -17,6 +17,8 @@ import pytest
 from django_fairque.engine.aio import AsyncFairQueue
 from django_fairque.engine.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.instants import Timing, find_zone
+from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.queue import FairQueue
 from django_fairque.engine.records import TaskState
 from django_fairque.engine.schedule import Schedule
 from django_fairque.engine.steps import Call
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
 
-    from django_fairque.engine.queue import FairQueue
     from tests.servers import Server
 
 ROOT = Path(__file__).parent.parent.parent
@@ -248,6 +249,49 @@ class TestFiring:
         assert lease is not None
         (fired,) = queue.schedules.fire_due(now=NOW + 61)
         assert fired.task_id
+
+    def test_a_full_backlog_delays_no_other_users_schedules(self, make_queue: MakeQueue) -> None:
+        queue = make_queue(max_backlog=1)
+        for number in range(3):
+            queue.schedules.add(f"full{number}", task=task("full"), every=60, now=NOW)
+        queue.push(task("full"), now=NOW)
+        queue.schedules.add("s", task=task("u"), every=60, now=NOW + 1)
+        found = queue.schedules.fire_due(limit=1, now=NOW + 61)
+        assert [each.name for each in found if not each.is_refused] == ["s"]
+
+    def test_many_missed_run_times_delay_no_other_schedule(self, queue: FairQueue) -> None:
+        queue.schedules.add("missed", task=task("u"), every=1, missed="all", now=NOW)
+        queue.schedules.add("s", task=task("u"), every=3600, now=NOW)
+        names = [each.name for each in queue.schedules.fire_due(limit=10, now=NOW + 3600)]
+        assert names == ["missed", "s", *["missed"] * 8]
+
+    def test_a_task_that_became_invalid_is_skipped_with_its_reason(self, queue: FairQueue, redis: Redis) -> None:
+        queue.schedules.add("large", task=task("u", payload={"text": "x" * 500}), every=60, now=NOW)
+        queue = FairQueue(redis, queue.name, QueueConfig(max_payload_bytes=100))
+        queue.schedules.add("s", task=task("u"), every=60, now=NOW + 1)
+        large, other = queue.schedules.fire_due(now=NOW + 61)
+        assert "takes 511 bytes, the limit (max_payload_bytes) is 100" in large.error
+        assert not large.task_id
+        assert other.task_id
+        assert queue.schedules.get("large").next_at == NOW + 120
+
+    def test_a_damaged_record_delays_no_other_schedule(self, queue: FairQueue, redis: Redis) -> None:
+        for name in ("damaged", "s"):
+            queue.schedules.add(name, task=task("u"), every=60, now=NOW)
+        redis.hset("fq:{default:0}:schedules", "damaged", "{")
+        fired, damaged = queue.schedules.fire_due(now=NOW + 60)
+        assert (fired.name, damaged.name) == ("s", "damaged")
+        assert damaged.is_refused
+        assert "damaged" in damaged.error
+
+    async def test_when_the_next_one_is_due(self, queue: FairQueue, aredis: AsyncRedis) -> None:
+        assert queue.schedules.next_due(NOW) is None
+        for name, every in (("minute", 60), ("hour", 3600)):
+            queue.schedules.add(name, task=task("u"), every=every, now=NOW)
+        assert queue.schedules.next_due(NOW) == NOW + 60
+        assert queue.schedules.next_due(NOW + 60) == NOW + 3600
+        assert queue.schedules.next_due(NOW + 3600) is None
+        assert await AsyncFairQueue(aredis, queue.name).schedules.next_due(NOW) == NOW + 60
 
     def test_a_repeated_call_has_one_effect(self, queue: FairQueue) -> None:
         from django_fairque.engine import schedules

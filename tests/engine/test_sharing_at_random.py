@@ -39,17 +39,9 @@ def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, 
 @seeds
 @runs
 def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> None:
-    """Workers that prefer one user, or serve only this one, beside some that serve everybody, and it with them."""
     world = World(redis, seed, fair_by)
-    listed = world.users[0]
-    for _ in world.steps(STEPS):
-        if world.random.random() < 0.6:
-            world.serve([listed], world.random.choice(["*", []]), but=[listed])
-        else:
-            world.serve()
-        world.shares.look(world.users, world.now)
-    others = [pair for pair in world.shares.apart if listed not in pair]
-    assert world.worst(others) <= 1
+    world.run_with_workers_for(world.users[0], STEPS)
+    assert world.worst(world.without(world.users[0])) <= 1
     assert world.worst(ahead=A_QUARTER) <= 1
 
 
@@ -58,10 +50,7 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> No
 @runs
 def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
     world = World(redis, seed, fair_by)
-    listed = world.users[:3]
-    for _ in world.steps(STEPS):
-        world.serve(listed)
-        world.shares.look(listed, world.now)
+    world.run_for(world.users[:3], STEPS)
     assert world.worst(ahead=A_QUARTER) <= 1
 
 

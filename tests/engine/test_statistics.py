@@ -11,7 +11,7 @@ from django_fairque.engine.histograms import Percentiles, percentiles
 from django_fairque.engine.statistics import SlaStats
 from tests.counting import commands
 
-from .conftest import task
+from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -188,3 +188,20 @@ def test_the_minutes_may_be_left_out(queue: FairQueue, redis: Redis) -> None:
 
 def test_percentiles_of_nothing() -> None:
     assert percentiles({}) == Percentiles()
+
+
+def test_statistics_count_what_happened(queue: FairQueue) -> None:
+    push_many(queue, "a", 3)
+    first, second, _ = queue.pop_batch(3, "w", now=NOW + 2)
+    queue.finish(first, took=0.5, now=NOW + 3)
+    queue.fail(second, "x", retry=False, took=0.5, now=NOW + 3)
+    stats = queue.get_stats()
+    assert stats.states == {
+        **dict.fromkeys(("scheduled", "deferred", "queued", "canceled"), 0), "started": 1, "finished": 1, "failed": 1
+    }  # fmt: skip
+    assert {name: stats.totals[name] for name in ("pushed", "started", "finished", "died")} == {
+        "pushed": 3, "started": 3, "finished": 1, "died": 1
+    }  # fmt: skip
+    user = queue.user("a").stats()
+    assert (user.started, user.finished, user.dead, user.busy_seconds) == (3, 1, 1, 1.0)
+    assert user.waited_seconds == pytest.approx(4)

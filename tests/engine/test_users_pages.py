@@ -81,7 +81,7 @@ def test_the_sizes_of_many_are_those_of_each(mixed: FairQueue, redis: Redis) -> 
     assert [sizes[user].total for user in ("c", "b", "nobody")] == [6, 1, 0]
     assert commands(redis, lambda: mixed.get_queue_sizes_batch(["c", "b"])) == 2
     assert mixed.get_queue_sizes_batch([]) == {}
-    with pytest.raises(TaskValidationError, match="user_id must be a non-empty string"):
+    with pytest.raises(TaskValidationError, match="each of the user ids must be a non-empty string"):
         mixed.get_queue_sizes_batch(["c", ""])
 
 

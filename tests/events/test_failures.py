@@ -228,7 +228,7 @@ class TestMistakes:
             ({"database": "other"}, "the event decides that"),
             ({"user": 5}, "user must be a field path or a callable"),
             ({"dealy": 5}, "shop.Order:save: unknown option 'dealy'; did you mean 'delay'?"),
-            ({"colour": "red"}, "expected one of args, debounce, delay, depends_on"),
+            ({"colour": "red"}, "expected one of args, debounce, debounce_max_wait, delay, depends_on"),
             ({"batch": 5}, r"expected one of args, .*when, got batch=5; write @task\(batch=…\)"),
             ({"batch_wait": 5}, r"write @task\(batch_wait=…\)"),
             ({"retry_on": OSError}, r"write @task\(retry_on=…\)"),

@@ -254,3 +254,31 @@ def test_several_reasons_at_once(queue: FairQueue) -> None:
     push(queue, "a")
     push(queue)
     assert kinds(queue) == ["queue_paused", "user_paused", "behind_own"]
+
+
+def test_no_worker_knows_its_name(queue: FairQueue) -> None:
+    queue.heartbeat("w:1", {"users": "*", "unknown_tasks": '["gone"]'}, now=NOW, ttl=3600)
+    push(queue, name="gone", execute_after=NOW + 30)
+    assert kinds(queue) == ["unknown_name", "scheduled"]
+    assert reasons(queue, "t")[0].text == (
+        "No worker knows a task named gone: deploy its code, or import its module where the workers start. It is offered to "
+        "workers for ten minutes and then becomes a dead letter."
+    )
+    push(queue, "other", name="known")
+    assert kinds(queue, "other") == ["next"]
+
+
+def test_some_workers_do_not_know_its_name(queue: FairQueue) -> None:
+    queue.heartbeat("w:2", {"users": "*", "unknown_tasks": '["gone"]'}, now=NOW, ttl=3600)
+    queue.heartbeat("w:3", {"users": "bob", "unknown_tasks": '["gone"]'}, now=NOW, ttl=3600)  # nothing to this user
+    push(queue, name="gone")
+    text = "1 of 2 workers does not know a task named gone: it waits for one that does."
+    assert only(queue, "unknown_name") == text
+
+
+@pytest.mark.parametrize("damaged", ["[", "{}", "[1]", "null"])
+def test_a_damaged_list_of_unknown_names_is_left_out(queue: FairQueue, damaged: str) -> None:
+    queue.heartbeat("w:1", {"users": "*", "unknown_tasks": damaged}, now=NOW, ttl=3600)
+    push(queue, name="gone")
+    assert kinds(queue) == ["next"]
+    assert not any("gone" in reason for reason in queue.health().reasons)

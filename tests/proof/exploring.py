@@ -239,11 +239,11 @@ class Moves:
             assert released == len(held)
             for known in held:
                 # Two deliveries at most, so there is never a pause (`SUSPECT`).
-                if known.deliveries >= DELIVERIES:
+                if known.is_suspect and known.deliveries >= DELIVERIES:
                     known.state, known.token = "failed", 0
                     after.untold += (known.task_id,)
                 else:
-                    known.state, known.token = "queued", 0
+                    known.state, known.token, known.is_suspect = "queued", 0, True
 
         return Move(
             f"crash {worker}",

@@ -97,6 +97,12 @@ def all_places() -> set[str]:
     return {place for name in scripts.names() for place in numbered(name).places}
 
 
+def line_of(place: str) -> str:
+    """The text of the line of such a place."""
+    file, line = place.split("#", maxsplit=1)[0].rsplit(":", 1)
+    return (LUA / file).read_text().splitlines()[int(line) - 1]
+
+
 class FailingClient:
     """A client whose script calls fail at the call number `fail_at` (0: never), counted over all of an operation."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import stories_between, stories_of_groups, stories_of_one, stories_of_wrongs
+from .sites import all_places, line_of
 from .telling import Scene, Story
 
 if TYPE_CHECKING:
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_REACHED", "STORIES", "Scene", "Story"]
 
-NOT_REACHED: dict[str, str] = {}
-"""Places that no story comes to, each with its reason. A call that nothing can reach is better removed."""
+RAISED_AGAIN = "-- raises the error again"
+NOT_REACHED = frozenset(place for place in all_places() if RAISED_AGAIN in line_of(place))
+"""Places that no story comes to: a call that is repeated only to raise an unexpected error. One that nothing can reach is better
+removed."""
 
 
 HELPERS = ("carry",)

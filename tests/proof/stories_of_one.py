@@ -192,6 +192,13 @@ def a_dead_worker(scene: Scene) -> Act:
     return lambda queue: queue.release_worker("w1", tokens[:1], forget=True, now=scene.now)
 
 
+def leases_that_never_arrived(scene: Scene) -> Act:
+    scene.push("one", "two", "three")
+    scene.push("first", priority=6)
+    tokens = [lease.token for lease in scene.pop(4)]
+    return lambda queue: queue.reconcile_worker("w1", tokens[2:], now=scene.now)
+
+
 def small_calls(scene: Scene) -> Act:
     scene.push("one", sla=3)
     (lease,) = scene.pop()
@@ -313,3 +320,66 @@ def a_schedule_s_last_instant(scene: Scene) -> Act:
     args = ["s", stored, due, "", "", *push_args(home, [scene.task("last")])]
     call = home.call("fire", args, scene.now, reply=new_nonce())
     return lambda queue: queue._transport.send(call)
+
+
+def a_payload_that_replaces_another_under_a_limit_on_bytes(scene: Scene) -> Act:
+    scene.queue.user("a").set_max_backlog_bytes(10_000, now=scene.now)
+    scene.push("first", unique_key="x", debounce=10)
+    again = scene.task("a longer payload", unique_key="x", debounce=10)
+    return lambda queue: queue.push(again, now=scene.now)
+
+
+def the_end_of_a_task_under_a_limit_on_bytes(scene: Scene) -> Act:
+    scene.queue.user("a").set_max_backlog_bytes(10_000, now=scene.now)
+    scene.push("one")
+    (lease,) = scene.pop()
+    return lambda queue: queue.finish(lease, 1, now=scene.now)
+
+
+def a_dead_letter_that_is_requeued_under_a_limit_on_bytes(scene: Scene) -> Act:
+    scene.queue.user("a").set_max_backlog_bytes(10_000, now=scene.now)
+    scene.push("dead", max_retries=0)
+    scene.end("dead", how="failed")
+    return lambda queue: queue.dlq.requeue("dead~1", now=scene.now)
+
+
+def a_suspect_that_fails(scene: Scene) -> Act:
+    scene.push("suspect")
+    (lease,) = scene.pop()
+    scene.queue.settle([Outcome.crash(lease, "died")], now=scene.now)
+    (again,) = scene.pop()
+    return lambda queue: queue.fail(again, "x", now=scene.now)
+
+
+def a_task_beyond_its_hard_limit(scene: Scene) -> Act:
+    scene.push("slow", name="slow")
+    (lease,) = scene.pop()
+    return lambda queue: queue.settle([Outcome.overdue(lease, "too long", delay=5)], now=scene.now)
+
+
+def a_fetch_during_a_quarantine(scene: Scene) -> Act:
+    scene.push("slow", "next", name="slow")
+    (lease,) = scene.pop()
+    scene.queue.settle([Outcome.overdue(lease, "too long", delay=5)], now=scene.now)
+    return lambda queue: queue.pop("w1", lease=LEASE, now=scene.now)
+
+
+def a_second_task_beyond_its_hard_limit_later(scene: Scene) -> Act:
+    scene.push("slow", "next", name="slow")
+    (lease,) = scene.pop()
+    scene.queue.settle([Outcome.overdue(lease, "too long", delay=5)], now=scene.now)
+    (other,) = scene.pop()
+    return lambda queue: queue.settle([Outcome.overdue(other, "too long", delay=5)], now=scene.now)
+
+
+def a_lease_that_moves_to_another_worker(scene: Scene) -> Act:
+    scene.push("one")
+    (lease,) = scene.pop()
+    return lambda queue: queue.take_over(lease.key, "w2", lease=LEASE, now=scene.now)
+
+
+def a_rate_that_is_changed_while_it_holds_a_user(scene: Scene) -> Act:
+    scene.queue.user("a").set_rate("1/m", now=scene.now)
+    scene.push("one", "two")
+    scene.pop()
+    return lambda queue: queue.user("a").set_rate("2/m", now=scene.now)

@@ -115,3 +115,8 @@ def a_clock_set_back(scene: Scene) -> Act:
     scene.redis.hset(f"{P}stats", "given", 0)
     scene.now = time.time() + 1
     return lambda queue: queue.sweep()
+
+
+def a_scheduled_task_that_is_mended(scene: Scene) -> Act:
+    scene.push("later", execute_after=scene.now + 9)
+    return damaged(scene, ("DEL", "queue:user:a:scheduled"), ("DEL", "due"))

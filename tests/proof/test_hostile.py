@@ -265,5 +265,6 @@ def test_a_worker_outlives_thousands_of_damaged_tasks(queue: FairQueue, redis: R
     assert queue.get_task(sound.id).state is TaskState.FINISHED
     states = queue.get_stats().states
     assert sum(states.get(state, 0) for state in ("queued", "started")) == 0, states
-    assert all(repair.mended for repair in queue.repair())  # the runs that some were made to be of
-    assert queue.check_invariants() == []
+    # The runs that some were made to be of; a damaged record is named, and left to a person.
+    assert all(repair.mended or repair.violation.invariant == "record" for repair in queue.repair())
+    assert {violation.invariant for violation in queue.check_invariants()} == {"record"}

@@ -41,11 +41,15 @@ def bare(text: str) -> str:
     return re.sub(r"'(?:[^'\\]|\\.)*'", "''", re.sub(r"--.*", "", text))
 
 
+ATTEMPT = "local reply = redis.pcall(command, key, ...)"
+"""The only place where an error is caught: one call on one key, whose error is looked at in the next line."""
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_errors_are_never_caught_and_payloads_never_parsed(name: str) -> None:
     assert not re.search(
         r"\b(x?pcall|cjson|cmsgpack|loadstring|load|dofile|setmetatable|getfenv|setfenv|_G)\b",
-        bare((LUA / name).read_text()),
+        bare((LUA / name).read_text()).replace(ATTEMPT, "", 1),
     )
 
 

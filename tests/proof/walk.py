@@ -212,6 +212,12 @@ class Walk:
         crashed = [lease.token for lease in self.leases if draw.random() < 0.5]
         return lambda queue: queue.release_worker(worker, crashed, forget=forget, now=now)
 
+    def _do_reconcile_worker(self) -> Callable[[FairQueue], Any]:
+        draw, now = self.random, self.now
+        worker = draw.choice(WORKERS)
+        held = [lease.token for lease in self.leases if draw.random() < 0.5]
+        return lambda queue: queue.reconcile_worker(worker, held, now=now)
+
     def _do_sweep(self) -> Callable[[FairQueue], Any]:
         self.now += self.random.choice([0.5, 3, 12, 31, 100])
         now = self.now

@@ -185,3 +185,20 @@ def test_types_are_checked_before_anything_runs() -> None:
         later.enqueue("1")  # type: ignore[arg-type]
 
     assert callable(never_called)
+
+
+class TestIsolated:
+    def test_a_limit_of_memory_has_a_unit(self) -> None:
+        for text, size in (("500MB", 500 * 2**20), ("2 gb", 2 * 2**30)):
+            options = task(name=f"limited.{size}", max_memory=text)(lambda: None).options
+            assert (options.max_memory, options.is_separate, options.isolated) == (size, True, False)
+        assert task(name="isolated", isolated=True)(lambda: None).options.is_separate
+
+    @pytest.mark.parametrize("value", [500, "500", "MB", "0MB", "1.5GB", "-1MB", True])
+    def test_without_one_it_is_refused(self, value: Any) -> None:
+        with pytest.raises(TaskUsageError, match="500MB"):
+            task(name="limited", max_memory=value)(lambda: None)
+
+    def test_a_batch_can_not_be_isolated(self) -> None:
+        with pytest.raises(TaskUsageError, match="give one of them"):
+            task(name="many", batch=5, isolated=True)(lambda items: None)

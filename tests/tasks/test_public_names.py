@@ -48,9 +48,11 @@ TOLD: dict[type[Exception], tuple[tuple[Any, ...], dict[str, Any]]] = {
     django_fairque.LuaScriptError: (("push", "why"), {}),
     django_fairque.NotPermittedError: (("why", "fcall"), {}),
     django_fairque.NotReplicatedError: (("why", 1, 2), {}),
+    django_fairque.PushRefusedError: (("why",), {"refused": ["a"], "results": [PushResult("a", "backlog_full")]}),
     django_fairque.Retry: ((1.5, "why"), {}),
     django_fairque.ShardsAwayError: (("why", [1, 2], ["a"]), {}),
     django_fairque.TaskFailedError: (("a", "why"), {}),
+    django_fairque.TaskIdConflictError: (("why",), {"refused": ["a"], "results": [PushResult("a", "id_conflict")]}),
 }
 
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from django_fairque import Task, task
 from django_fairque.tasks.execution import Run, execute, prepare
 from django_fairque.tasks.services import Services
-from django_fairque.tasks.unknown import UnknownTasks
+from django_fairque.tasks.unknown import MAX_NAMES, UnknownTasks
 
 from .helpers import raising, run_next, run_of
 
 if TYPE_CHECKING:
+    import pytest
+
     from django_fairque.engine.queue import FairQueue
 
 
@@ -83,3 +85,30 @@ def test_without_a_handler_a_bare_payload_waits_for_one(queue: FairQueue, servic
     queue.push(Task.create("u", 3, {"n": 1}, task_id="x"))
     assert run_next(queue, services) == "retried"
     assert "no HANDLER" in queue.history("x")[0].error
+
+
+def test_a_name_is_reported_as_long_as_tasks_of_it_come(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+    clock = [0.0]
+    unknown = UnknownTasks(clock=lambda: clock[0])
+    services = Services(queue.name, queue.config, lambda *report: None, unknown=unknown)
+    for number in range(3):
+        queue.push(Task.create("u", 3, {"args": [], "kwargs": {}}, name="shop.gone", task_id=f"t{number}"))
+        assert run_next(queue, services) == "retried"
+    assert unknown.names() == ["shop.gone"]
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "task 't0' of user 'u' can't run: no task named 'shop.gone' is registered" in warning.getMessage()
+    clock[0] = 91
+    assert unknown.names() == []
+    clock[0] = 601
+    assert unknown.is_to_be_warned_of("shop.gone") is True
+    assert unknown.is_to_be_warned_of("shop.gone") is False
+
+
+def test_names_are_limited_in_number() -> None:
+    clock = [0.0]
+    unknown = UnknownTasks(clock=lambda: clock[0])
+    assert sum(unknown.is_to_be_warned_of(f"name-{number}") for number in range(300)) == MAX_NAMES
+    assert len(unknown.names()) == MAX_NAMES
+    clock[0] = 1200
+    assert unknown.names() == []
+    assert unknown.is_to_be_warned_of("another") is True

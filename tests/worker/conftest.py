@@ -57,7 +57,7 @@ class WorkerProcess:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "django", "fairque_worker", "--health-file", str(self.health_file), *arguments],
-                cwd=environment.get("PYTHONPATH", ROOT),
+                cwd=environment.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0],
                 env={
                     **os.environ,
                     "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",

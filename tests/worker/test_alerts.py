@@ -140,7 +140,7 @@ def test_who_is_stopping_leaves_alerts_to_the_next(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
     """Its children are leaving: nobody would tell of them."""
-    worker = start_worker(FAIRQUE_QUEUE__QUEUE_CLEANUP_INTERVAL="0.05", FAIRQUE_WORKER__GRACEFUL_SHUTDOWN_TIMEOUT="60")
+    worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", FAIRQUE_WORKER__GRACEFUL_SHUTDOWN_TIMEOUT="60")
     worker.wait_ready()
     push("deaf", 60.0)
     eventually(lambda: told(redis, STARTED))

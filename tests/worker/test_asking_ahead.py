@@ -15,7 +15,7 @@ from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.outage import Outages
 from django_fairque.worker.puller import Puller
 
-from .test_lane import answer, lane_of, lease, planned, run_all
+from .lanes import answer, lane_of, lease, planned, run_all
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue import FairQueue

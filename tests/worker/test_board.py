@@ -7,7 +7,7 @@ import time
 
 from django_fairque.worker.board import Board, Running
 
-from .test_lane import lease
+from .lanes import lease
 
 
 def test_what_runs_can_be_read() -> None:

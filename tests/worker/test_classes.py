@@ -330,6 +330,35 @@ def test_max_tasks(push: Push, queue: FairQueue, tasks: dict[str, list[int]]) ->
     assert queue.get_stats().states["queued"] == 6
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+async def test_batches_are_full_while_enough_items_wait(
+    kind: type[Worker | AsyncWorker], is_async: bool, queue: FairQueue, push: Push, tasks: dict[str, list[int]]
+) -> None:
+    """Whoever else has work, and however many slots are free: a turn takes all that fit, and a batch occupies one slot."""
+
+    def note(items: list[int]) -> None:
+        tasks["batch"].append(len(items))
+        time.sleep(0.01)
+
+    @task(name="together", batch=50)
+    def together(items: list[int]) -> None:
+        note(items)
+
+    @task(name="together_async", batch=50)
+    async def together_async(items: list[int]) -> None:
+        await asyncio.to_thread(note, items)
+
+    name = "together_async" if is_async else "together"
+    queue.push_batch([Task.create("acme", 3, {"args": [n], "kwargs": {}}, name=name) for n in range(520)])
+    queue.push_batch([Task.create(f"u{n % 20}", 3, {"args": [n], "kwargs": {}}, name="plain") for n in range(200)])
+    worker = kind(burst=True, concurrency=4)
+    await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 60)
+    assert sorted(tasks["batch"]) == [20, *[50] * 10]
+    assert len(tasks["plain"]) == 200
+    assert queue.check_invariants() == []
+
+
 def push_many(queue: FairQueue, many: int) -> None:
     queue.push_batch([Task.create(f"u{n % 20}", 3, {"args": [n], "kwargs": {}}, name="plain") for n in range(many)])
 
@@ -391,3 +420,77 @@ def test_a_task_of_a_queue_behind_one_named_twice_is_stopped(push: Push) -> None
     finally:
         worker.stop()
         thread.join()
+
+
+async def test_an_async_worker_reports_a_task_that_blocks_its_loop(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    @task(name="blocks")
+    async def blocks() -> None:
+        await asyncio.sleep(0.1)
+        time.sleep(2.5)  # noqa: ASYNC251 - on purpose
+
+    @task(name="naps")
+    async def naps() -> None:
+        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)
+
+    nap, block = push("naps", timeout=2.0, max_retries=0), push("blocks", user="mallory")
+    await asyncio.wait_for(AsyncWorker(burst=True).run(), 20)
+    assert f"by task {block} blocks of user mallory" in caplog.text
+    assert "time.sleep(2.5)" in caplog.text
+    assert "the event loop of this worker goes on" in caplog.text
+    assert queue.get_task(nap).state is TaskState.FINISHED  # its limit was moved by the time it could not use
+
+
+def test_an_async_worker_whose_program_a_task_ends_gives_the_others_back(queue: FairQueue, push: Push) -> None:
+    started = []
+
+    @task(name="sleeps")
+    async def sleeps() -> None:
+        started.append(1)
+        await asyncio.sleep(60)
+
+    async def end_program() -> None:
+        await asyncio.to_thread(eventually, lambda: len(started) == 4)
+        raise SystemExit
+
+    @task(name="exits")
+    async def exits() -> None:
+        await asyncio.gather(end_program(), asyncio.sleep(60))
+
+    others = [push("sleeps", user=f"user-{number}", max_retries=0) for number in range(4)]
+    push("exits", user="mallory", max_retries=0)
+    with pytest.raises(SystemExit):
+        asyncio.run(AsyncWorker().run())
+    assert [queue.get_task(each).state for each in others] == [TaskState.QUEUED] * 4
+    assert [attempt.kind for each in others for attempt in queue.history(each)] == ["released"] * 4
+    assert queue.check_invariants() == []
+
+
+@pytest.mark.parametrize("name", ["plain", "awaited"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_failure_of_the_worker_itself_is_not_counted(
+    queue: FairQueue,
+    push: Push,
+    tasks: dict[str, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    is_async: bool,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake in the worker")
+
+    task_id = push(name, 1, max_retries=0)
+    for function in ("database.tidy", "aio_desk.aexecute" if is_async else "isolation.TaskContexts.new"):
+        monkeypatch.setattr(f"django_fairque.worker.{function}", fail)
+    if is_async:
+        asyncio.run(AsyncWorker(burst=True).run())
+    else:
+        Worker(burst=True).run()
+    task = queue.get_task(task_id)
+    assert (task.state, task.delivery, task.retry_count) == (TaskState.SCHEDULED, 0, 0)
+    assert f"task {task_id} {name} of user ann: the worker itself failed while it ran this task" in caplog.text
+    assert "a mistake in the worker" in caplog.text
+    assert tasks[name] == []

@@ -52,7 +52,7 @@ def test_what_a_killed_child_ran_is_started_again_at_once(
     killed = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: len(told(redis, STARTED)) == 2)
-    assert time.monotonic() - killed < 5  # it takes some 5 ms; the lease would take 30 s
+    assert time.monotonic() - killed < 15  # the time in which a process starts; the lease would take 30 s
     assert [(a.kind, a.error) for a in queue.history(task_id)] == [("crashed", "worker process died (signal 9)")]
     eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
 

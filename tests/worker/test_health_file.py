@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,3 +59,47 @@ def test_a_path_that_can_not_be_written_is_named_and_not_the_temporary_file(tmp_
             HealthFile(path).check()
         assert str(caught.value) == f"--health-file {path} can't be written: {reason}"
     assert [each.name for each in tmp_path.parent.iterdir() if each.name.startswith(f"{tmp_path.name}.")] == []
+
+
+@pytest.mark.parametrize("content", ["precious", '{"a": 1}', "[]", "null"])
+def test_a_file_of_something_else_is_neither_overwritten_nor_deleted(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "health.json"
+    path.write_text(content)
+    file = HealthFile(path)
+    with pytest.raises(ConfigurationError, match="exists and is not a worker's health file"):
+        file.check()
+    file.remove()
+    assert path.read_text() == content
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigurationError, match="exists and is not a worker's health file"):
+        HealthFile(pipe).check()
+    assert pipe.is_fifo()
+
+
+def test_an_empty_file_and_that_of_an_earlier_worker_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    path.touch()
+    for _ in range(2):
+        HealthFile(path).check()
+        assert json.loads(path.read_text())["status"] == "starting"
+
+
+def test_the_file_of_another_worker_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    file = HealthFile(path)
+    file.check()
+    content = {**json.loads(path.read_text()), "pid": os.getpid() + 1}
+    path.write_text(json.dumps(content))
+    file.remove()
+    assert json.loads(path.read_text()) == content
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / f"health.json.{os.getpid()}").symlink_to(tmp_path / "precious")
+    HealthFile(tmp_path / "health.json").check()
+    assert (tmp_path / "precious").read_text() == "precious"

@@ -22,7 +22,7 @@ FAIRQUE = {
         "RETRY_BASE_SECONDS": 0.05,
         "RETRY_JITTER": 0,
         "PIPELINE_TIMEOUT": 3,
-        "QUEUE_CLEANUP_INTERVAL": 0.5,
+        "SWEEP_INTERVAL": 0.5,
     },
     "WORKER": {
         "LEASE_SECONDS": float(os.environ.get("CAMPAIGN_LEASE", "2")),

@@ -207,7 +207,7 @@ class TestBadInput:
         for call in (lambda: queue.group(name), lambda: queue.user("a").set_group(name)):
             with pytest.raises(TaskValidationError, match="group must be"):
                 call()
-        with pytest.raises(TaskValidationError, match="group must be"):
+        with pytest.raises(TaskValidationError, match="each of the groups must be"):
             queue.group_stats([name])
 
     @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), "2", True, None])

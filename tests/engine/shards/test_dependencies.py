@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.errors import (
+    TaskIdConflictError,
     TaskNotFoundError,
 )
 from django_fairque.engine.models import Task
@@ -117,19 +118,18 @@ class TestDependencies:
         assert queue.get_task(second).state is TaskState.QUEUED
 
 
-def test_a_chosen_id_that_users_of_several_shards_have_is_the_pushing_users(queue: FairQueue) -> None:
+def test_a_chosen_id_of_a_user_on_another_shard_is_refused(queue: FairQueue) -> None:
     (mine,), (theirs,) = users_of(1, 1), users_of(0, 1)
     queue.push(task(mine, task_id="x"), now=NOW)
-    queue.push(task(theirs, task_id="x"), now=NOW)
+    with pytest.raises(TaskIdConflictError):
+        queue.push(task(theirs, task_id="x"), now=NOW)
     queue.push(task(mine, task_id="child", depends_on=["x"]), now=NOW)
     assert queue.check_invariants() == []
+    assert queue.pop("w", [theirs], now=NOW + 1) is None
     lease = queue.pop("w", [mine], now=NOW + 1)
     assert lease is not None
     queue.finish(lease, {"of": "mine"}, now=NOW + 1)
     assert queue.get_task("child").state is TaskState.QUEUED
-    lease = queue.pop("w", [theirs], now=NOW + 2)
-    assert lease is not None
-    queue.finish(lease, {"of": "theirs"}, now=NOW + 2)
     assert queue.parent_results("child") == {"x": {"of": "mine"}}
 
 

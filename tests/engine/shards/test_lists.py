@@ -101,14 +101,8 @@ class TestThoseOfAList:
 @runs
 def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> None:
     world = World(redis, seed, fair_by, SHARDS)
-    listed = world.users[0]
-    for _ in world.steps(STEPS):
-        if world.random.random() < 0.6:
-            world.serve([listed], world.random.choice(["*", []]), but=[listed])
-        else:
-            world.serve()
-        world.shares.look(world.users, world.now)
-    assert world.worst([pair for pair in world.shares.apart if listed not in pair]) <= 1
+    world.run_with_workers_for(world.users[0], STEPS)
+    assert world.worst(world.without(world.users[0])) <= 1
     assert world.worst(ahead=A_QUARTER) <= NEAR
 
 
@@ -117,10 +111,7 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> No
 @runs
 def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
     world = World(redis, seed, fair_by, SHARDS)
-    listed = world.users[:3]
-    for _ in world.steps(STEPS):
-        world.serve(listed)
-        world.shares.look(listed, world.now)
+    world.run_for(world.users[:3], STEPS)
     assert world.worst(ahead=A_QUARTER) <= NEAR
 
 

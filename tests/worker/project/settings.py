@@ -15,6 +15,10 @@ DATABASES = {
         "CONN_MAX_AGE": int(os.environ.get("TEST_CONN_MAX_AGE", "0")),
     }
 }
+if "TEST_CACHE" in os.environ:
+    CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": os.environ["TEST_CACHE"]}
+    }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS: dict[str, object] = {
     "URL": os.environ.get("TEST_SERVER", "redis://unset"),

@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -29,6 +30,12 @@ from django_fairque.tasks.errors import SoftTimeLimitExceeded
 
 if "TEST_BREAK_CHILDREN" in os.environ and multiprocessing.parent_process() is not None:
     raise RuntimeError("this module can't be imported in a worker's child")
+
+if after := os.environ.get("TEST_STALLED_AFTER"):  # so that a test sees many stalls in a short time
+    from django_fairque.worker import stalls, supervisor
+
+    stalls.STALLED_AFTER = float(after)
+    stalls.REPEAT_SECONDS = supervisor.TICK = 0.02
 
 STARTED = "tests:started"
 ENDED = "tests:ended"
@@ -98,6 +105,31 @@ def hog(digits: int) -> int:
     value = len(str(pow(3, digits)))
     tell(ENDED)
     return value
+
+
+@task(name="backtrack")
+def backtrack(length: int) -> None:
+    """Hold the interpreter lock in one regular expression; each character more doubles the time."""
+    tell(STARTED)
+    re.match(r"(a|a)+$", "a" * length + "b")
+    tell(ENDED)
+
+
+@task(name="forks")
+def forks(seconds: float) -> None:
+    """Make a copy of this process that goes on for so long, or returns from this function at once."""
+    tell(STARTED)
+    if os.fork():
+        return
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@task(name="forks_async")
+async def forks_async() -> None:
+    await asyncio.to_thread(tell, STARTED)
+    os.fork()
 
 
 @task(name="tidy_up")
@@ -269,3 +301,128 @@ if "TEST_NEWER_VERSION" in os.environ:
     def brand_new() -> str:
         """Not in the project's version before."""
         return "done"
+
+
+async def _exit() -> None:
+    sys.exit("a coroutine ended its event loop")
+
+
+@task(name="exits_in_gather")
+async def exits_in_gather() -> None:
+    await asyncio.to_thread(tell, STARTED)
+    await asyncio.gather(_exit(), asyncio.sleep(60))
+
+
+@task(name="exits_in_callback")
+async def exits_in_callback() -> None:
+    """Let a callback end the event loop, and wait for it."""
+    asyncio.get_running_loop().call_soon(sys.exit)
+    await asyncio.sleep(0.1)
+
+
+@task(name="stops_loop")
+async def stops_loop() -> None:
+    await asyncio.to_thread(tell, STARTED)
+    asyncio.get_running_loop().stop()
+
+
+@task(name="shuts_executor")
+async def shuts_executor() -> None:
+    """Shut the thread pool down that all coroutines of the loop use."""
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+@task(name="breaks_loop")
+async def breaks_loop() -> None:
+    """Break the event loop, so that it can't run on."""
+    await asyncio.to_thread(tell, STARTED)
+    loop: Any = asyncio.get_running_loop()
+    loop._selector.close()
+    await asyncio.sleep(60)
+
+
+async def _block(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+
+
+@task(name="blocks_loop")
+async def blocks_loop(seconds: float) -> None:
+    await asyncio.to_thread(tell, STARTED)
+    await _block(seconds)
+
+
+@task(name="blocks_in_background")
+async def blocks_in_background(seconds: float) -> None:
+    """Block the event loop in a coroutine that it has started."""
+    await asyncio.to_thread(tell, STARTED)
+    await asyncio.create_task(_block(seconds))
+
+
+@task(name="cancels_all")
+async def cancels_all() -> None:
+    await asyncio.to_thread(tell, STARTED)
+    for each in asyncio.all_tasks():
+        each.cancel()
+    await asyncio.sleep(1)
+
+
+@task(name="gathers")
+async def gathers(seconds: float) -> None:
+    """Wait for asyncio tasks of its own."""
+    await asyncio.to_thread(tell, STARTED)
+    await asyncio.gather(asyncio.sleep(seconds), asyncio.sleep(seconds))
+
+
+@task(name="nap_lightly")
+async def nap_lightly(seconds: float) -> None:
+    """Sleep on the event loop, without asking the server anything."""
+    await asyncio.sleep(seconds)
+
+
+@task(name="nap_then_fail")
+def nap_then_fail(seconds: float) -> None:
+    tell(STARTED)
+    time.sleep(seconds)
+    raise ValueError("it ran to its end")
+
+
+@task(name="gather", batch=50)
+def gather(items: list[float]) -> None:
+    """A call of many items takes as long as its first one says."""
+    tell(STARTED, len(items))
+    time.sleep(items[0])
+
+
+@task(name="gather_async", batch=50)
+async def gather_async(items: list[float]) -> None:
+    await sync_to_async(tell)(STARTED, len(items))
+    await asyncio.sleep(items[0])
+
+
+@task(name="asks_again")
+def asks_again() -> None:
+    """Never content."""
+    tell(STARTED)
+    raise Retry(0, "not yet")
+
+
+@task(name="isolated_nap", isolated=True)
+def isolated_nap(seconds: float) -> None:
+    nap.function(seconds)
+
+
+@task(name="hungry", max_memory="200MB")
+def hungry() -> None:
+    """Take more memory bit by bit."""
+    tell(STARTED)
+    some = []
+    while True:
+        some.append(b"x" * 10 * 2**20)
+        time.sleep(0.02)
+
+
+@task(name="greedy", max_memory="200MB")
+def greedy() -> int:
+    """Take more memory at once."""
+    tell(STARTED)
+    return len(bytearray(10 * 2**30))

@@ -1,0 +1,208 @@
+"""Values that public calls get and can't use: errors of the package, with messages that are short whatever the value is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import (
+    FairQueueError,
+    TaskSerializationError,
+    TaskValidationError,
+    Worker,
+    aget_queue,
+    get_queue,
+    task,
+)
+from django_fairque.conf import WorkerConfig, close_queues
+from django_fairque.engine.models import Task
+from django_fairque.engine.payload import MAX_DEPTH
+from django_fairque.engine.shortening import LONGEST, short
+from django_fairque.tasks import registry
+from django_fairque.worker import AsyncWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue import FairQueue
+    from tests.servers import Server
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+LARGE = "x" * 18_000_000
+WRONG: list[Any] = [
+    *(None, [], {}, b"", b"\xff", "\ud800", float("nan"), float("inf"), -1, 10**5000, True, object(), Broken()),
+    *(LARGE, LARGE.encode(), [LARGE], nested(100_000)),
+]
+
+
+@pytest.fixture(autouse=True)
+def configured(server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "ENQUEUE_ON_COMMIT": False}
+    monkeypatch.setattr(registry, "_tasks", {})
+    yield
+    close_queues()
+
+
+def declare() -> Any:
+    @task(name="work")
+    def work(number: Any = 1) -> None: ...
+
+    return work
+
+
+CALLS: dict[str, Callable[[FairQueue, Any], object]] = {
+    "Task.create(name)": lambda _, wrong: Task.create("u", 3, 1, name=wrong),
+    "Task.create(user_id)": lambda _, wrong: Task.create(wrong, 3, 1),
+    "Task.create(priority)": lambda _, wrong: Task.create("u", wrong, 1),
+    "Task.create(payload)": lambda _, wrong: Task.create("u", 3, wrong),
+    "Task.create(task_id)": lambda _, wrong: Task.create("u", 3, 1, task_id=wrong),
+    "Task.create(max_retries)": lambda _, wrong: Task.create("u", 3, 1, max_retries=wrong),
+    "Task.create(execute_after)": lambda _, wrong: Task.create("u", 3, 1, execute_after=wrong),
+    "Task.create(expires_at)": lambda _, wrong: Task.create("u", 3, 1, expires_at=wrong),
+    "Task.create(timeout)": lambda _, wrong: Task.create("u", 3, 1, timeout=wrong),
+    "Task.create(depends_on)": lambda _, wrong: Task.create("u", 3, 1, depends_on=wrong),
+    "Task.create(on_dependency_failure)": lambda _, wrong: Task.create("u", 3, 1, on_dependency_failure=wrong),
+    "Task.create(run_id)": lambda _, wrong: Task.create("u", 3, 1, run_id=wrong),
+    "Task.from_lua_result": lambda _, wrong: Task.from_lua_result(wrong),
+    "get_queue": lambda _, wrong: get_queue(wrong),
+    "push": lambda queue, wrong: queue.push(wrong),
+    "push_batch": lambda queue, wrong: queue.push_batch(wrong),
+    "get_task": lambda queue, wrong: queue.get_task(wrong),
+    "get_tasks": lambda queue, wrong: queue.get_tasks(wrong),
+    "blockers": lambda queue, wrong: queue.blockers(wrong),
+    "cancel": lambda queue, wrong: queue.cancel(wrong),
+    "cancel(reason)": lambda queue, wrong: queue.cancel("t", reason=wrong),
+    "get_queue_sizes_batch": lambda queue, wrong: queue.get_queue_sizes_batch(wrong),
+    "user_stats": lambda queue, wrong: queue.user_stats(wrong),
+    "user": lambda queue, wrong: queue.user(wrong),
+    "user.set_weight": lambda queue, wrong: queue.user("u").set_weight(wrong),
+    "user.set_rate": lambda queue, wrong: queue.user("u").set_rate(wrong),
+    "user.set_max_running": lambda queue, wrong: queue.user("u").set_max_running(wrong),
+    "user.stats(now)": lambda queue, wrong: queue.user("u").stats(now=wrong),
+    "pop": lambda queue, wrong: queue.pop("w", wrong),
+    "pop(worker)": lambda queue, wrong: queue.pop(wrong),
+    "settle": lambda queue, wrong: queue.settle(wrong),
+    "schedules.add": lambda queue, wrong: queue.schedules.add(wrong, task=Task.create("u", 3, 1), every=60),
+    "schedules.add(task)": lambda queue, wrong: queue.schedules.add("s", task=wrong, every=60),
+    "schedules.add(every)": lambda queue, wrong: queue.schedules.add("s", task=Task.create("u", 3, 1), every=wrong),
+    "schedules.add(cron)": lambda queue, wrong: queue.schedules.add("s", task=Task.create("u", 3, 1), cron=wrong),
+    "schedules.add(timezone)": lambda queue, wrong: queue.schedules.add(
+        "s", task=Task.create("u", 3, 1), every=60, timezone=wrong
+    ),
+    "schedules.add(start)": lambda queue, wrong: queue.schedules.add(
+        "s", task=Task.create("u", 3, 1), every=60, start=wrong
+    ),
+    "schedules.add(expires)": lambda queue, wrong: queue.schedules.add(
+        "s", task=Task.create("u", 3, 1), every=60, expires=wrong
+    ),
+    "schedules.fire_due": lambda queue, wrong: queue.schedules.fire_due(wrong),
+    "schedules.fire_due(now)": lambda queue, wrong: queue.schedules.fire_due(now=wrong),
+    "schedules.next_due": lambda queue, wrong: queue.schedules.next_due(wrong),
+    "enqueue": lambda _, wrong: declare().enqueue(wrong),
+    "enqueue_many": lambda _, wrong: declare().enqueue_many(wrong),
+    "enqueue_many of one": lambda _, wrong: declare().enqueue_many([wrong]),
+    "using(user)": lambda _, wrong: declare().using(user=wrong).enqueue(),
+    "using(delay)": lambda _, wrong: declare().using(delay=wrong),
+    "using(task_id)": lambda _, wrong: declare().using(task_id=wrong).enqueue(),
+    "task(name)": lambda _, wrong: task(name=wrong)(lambda: None),
+    "Worker": lambda _, wrong: Worker(wrong),
+    "Worker of one": lambda _, wrong: Worker([wrong]),
+    "Worker(concurrency)": lambda _, wrong: Worker(concurrency=wrong),
+    "Worker(users)": lambda _, wrong: Worker(users=wrong),
+    "AsyncWorker": lambda _, wrong: AsyncWorker(wrong),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_only_errors_of_the_package_come_out_and_they_are_short(queue: FairQueue, name: str) -> None:
+    found = []
+    for wrong in [*WRONG, WorkerConfig()]:
+        try:
+            CALLS[name](queue, wrong)
+        except FairQueueError as error:  # noqa: PERF203 - a test
+            if len(str(error)) > 1500:
+                found.append(f"{short(wrong)}: {len(str(error))} characters")
+        except Exception as error:  # noqa: BLE001 - the kinds of errors are what is tested
+            found.append(f"{short(wrong)}: {type(error).__name__}: {str(error)[:200]}")
+    assert found == []
+
+
+async def test_neither_does_another_one_from_the_queue_for_coroutines() -> None:
+    for wrong in WRONG:
+        with pytest.raises(FairQueueError):
+            await aget_queue(wrong)
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_a_configuration_in_place_of_queues_is_explained(kind: Any) -> None:
+    with pytest.raises(FairQueueError, match=r'a configuration stands in settings.FAIRQUE\["WORKER"\]'):
+        kind(WorkerConfig(processes=2))
+
+
+def test_the_arguments_of_a_push_are_the_task_again() -> None:
+    made = Task.create(
+        *("u", 5, {"a": [1]}),
+        task_id="t",
+        name="n",
+        execute_after=2e9,
+        timeout=5,
+        unique_key="k",
+        unique_for=60,
+        depends_on=["x"],
+        on_dependency_failure="run",
+        run_id="r",
+        sla=3,
+        max_retries=7,
+        expires_at=2e9,
+    )
+    arguments = made.to_lua_args()
+    found = Task.from_lua_result(arguments)
+    assert found == made
+    assert (found.payload_bytes, found.has_chosen_id) == (made.payload_bytes, True)
+    plain = Task.from_lua_result(list(arguments))  # as when it went through something that keeps lists
+    assert plain.model_copy(update={"created_at": made.created_at}) == made.model_copy(
+        update={"depends_on": (), "on_dependency_failure": "wait", "run_id": ""}
+    )
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1])
+def test_the_depth_of_a_payload_is_limited(queue: FairQueue, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        with pytest.raises(TaskSerializationError, match="nested too deeply for JSON"):
+            Task.create("u", 3, nested(depth))
+        return
+    queue.push(Task.create("u", 3, nested(depth)))
+    lease = queue.pop("w")
+    assert lease is not None
+    assert lease.payload == nested(depth)
+    queue.schedules.add("s", task=Task.create("u", 3, nested(depth - 1)), every=60)
+
+
+def test_true_is_no_interval(queue: FairQueue) -> None:
+    with pytest.raises(TaskValidationError, match="every must be a number of seconds from 1 to ten years, got True"):
+        queue.schedules.add("s", task=Task.create("u", 3, 1), every=True)
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
+def test_a_value_is_shown_shortly(value: Any) -> None:
+    assert len(short(value)) <= LONGEST + 25
+
+
+@pytest.mark.parametrize("value", [None, True, 7, 1.5, "a'b", b"x", ["a", 1], {"a": [1]}, (1,), set()])
+def test_a_small_value_is_shown_as_it_is(value: Any) -> None:
+    assert short(value) == repr(value)
