@@ -16,18 +16,23 @@ task does not start.
 
 from __future__ import annotations
 
+import marshal
 import math
 import mmap
 import os
 import struct
-import time
 from dataclasses import dataclass
+from operator import itemgetter
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.lease import LeaseKey
+from django_fairque.engine.outcomes import Outcome
+
+from .separate import partial_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnContext
 
     from django_fairque.engine.lease import Lease
@@ -37,12 +42,18 @@ SLOT_BYTES = 32_768
 BEGUN_PER_SLOT = 4096
 """Tokens of tasks that each slot has begun last. Must exceed the number of tasks that one slot can end before their outcomes
 are reported, which the size of a fetch bounds (`budget.LARGEST_FETCH`); a power of two."""
+OUTCOMES_BYTES = 32_768
+"""Of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of 32 KB.
+The task of a larger one runs again."""
+MAX_REPORTED = 1000
+"""Outcomes of a lane that are reported for a dead process, the latest ones: more than two calls take at once."""
 LANE_BITS = 16
 """A token of that ring is shifted left by this, and its lane is in these bits."""
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
 _TIMEOUT = struct.Struct("<d")
 _ENTRY = struct.Struct("<qHH")
+_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,61 @@ class Fence:
         return self._lowered[self._lane] == self._raised[self._lane]
 
 
+class OutcomeLog:
+    """Outcomes of the tasks that have ended in a slot, for its supervisor to report if the process is killed.
+
+    A process collects outcomes for up to 10 ms, or as long as a call to the server takes, before it reports them. Without
+    this log those tasks would run again. The server refuses those that the process had reported, because their leases have ended.
+
+    The slot fills one half, and then empties and fills the other, so a half's worth of outcomes is always there. The length of a
+    half is written after its contents, so what is read is complete wherever the process was killed.
+    """
+
+    __slots__ = ("_at", "_current", "_half", "_halves", "_lengths")
+
+    BYTES = 2 * (8 + OUTCOMES_BYTES)
+
+    def __init__(self, memory: memoryview) -> None:
+        self._lengths = memory[:16].cast("q")
+        self._halves = memory[16 : 16 + OUTCOMES_BYTES], memory[16 + OUTCOMES_BYTES :]
+        self._current = self._at = 0
+        self._half = self._halves[0]
+
+    def add(self, lane: int, outcome: Outcome) -> None:
+        """Called by the slot for each task: 1.2 µs."""
+        lease = outcome.lease
+        retries = lease.retry_count if outcome.backs_off else 0
+        entry = marshal.dumps(
+            (
+                *(lane, monotonic(), lease.task_id, lease.token, retries, outcome.kind, outcome.body),
+                *(outcome.trace, outcome.took, outcome.delay, outcome.backs_off),
+            ),
+            2,  # this version takes half the time of later ones
+        )
+        at = self._at
+        end = at + 4 + len(entry)
+        if end > OUTCOMES_BYTES:
+            if end - at > OUTCOMES_BYTES:
+                return
+            self._current = 1 - self._current
+            self._half = self._halves[self._current]
+            self._lengths[self._current] = 0
+            at, end = 0, end - at
+        self._half[at:end] = _LENGTH.pack(len(entry)) + entry
+        self._lengths[self._current] = self._at = end
+
+    def read(self, lane: int, worker_id: str) -> Iterator[tuple[float, Outcome]]:
+        """The outcomes of the lane, and when each task ended. When the process is dead."""
+        for length, half in zip(self._lengths, self._halves, strict=True):
+            at = 0
+            while at < length:
+                (size,) = _LENGTH.unpack_from(half, at)
+                at += 4 + size
+                of_lane, ended, task_id, token, retries, *others = marshal.loads(half[at - size : at])  # noqa: S302 - our own
+                if of_lane == lane:
+                    yield ended, Outcome(partial_lease(token, task_id, worker_id, retries), *others)
+
+
 class Board:
     """The shared block. Made by the supervisor with `shared`, given to the child's process, used by both."""
 
@@ -111,7 +177,7 @@ class Board:
     @staticmethod
     def size(slots: int, lanes: int) -> int:
         """Bytes."""
-        return 16 + 24 * lanes + (8 + SLOT_BYTES + 8 * BEGUN_PER_SLOT) * slots
+        return 16 + 24 * lanes + (8 + SLOT_BYTES + 8 * BEGUN_PER_SLOT + OutcomeLog.BYTES) * slots
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Board, (self._memory, self.slots, self.lanes)
@@ -133,6 +199,7 @@ class Board:
         self._turns = take(8 * self.slots).cast("q")
         self._begun = [take(8 * BEGUN_PER_SLOT).cast("q") for _ in range(self.slots)]
         self._records = [take(SLOT_BYTES) for _ in range(self.slots)]
+        self._outcomes = [OutcomeLog(take(OutcomeLog.BYTES)) for _ in range(self.slots)]
         self._next = [0] * self.slots
         """Where each slot writes the next token, in the child."""
         self._is_ending = False
@@ -169,6 +236,10 @@ class Board:
     def end(self, slot: int) -> None:
         self._turns[slot] += 1
 
+    def log(self, slot: int, lane: int, outcome: Outcome) -> None:
+        """A task of the slot has ended with this outcome, which is not reported yet."""
+        self._outcomes[slot].add(lane, outcome)
+
     def extend(self, slot: int, seconds: float) -> None:
         """Move the time limit of the slot's task. By its thread, or one that it waits for."""
         (timeout,) = _TIMEOUT.unpack_from(self._records[slot], 8)
@@ -177,11 +248,11 @@ class Board:
 
     def polled(self, lane: int) -> None:
         """The loop of this queue came round: it has the server's answer, or no question to ask."""
-        self._polled[lane] = time.monotonic()
+        self._polled[lane] = monotonic()
 
     def tick(self) -> None:
         """The process responds: written 2 to 20 times a second."""
-        self._ticked[0] = math.inf if self._is_ending else time.monotonic()
+        self._ticked[0] = math.inf if self._is_ending else monotonic()
 
     def end_ticking(self) -> None:
         """The process ends; from here on it is not expected to respond."""
@@ -223,6 +294,11 @@ class Board:
         """Tokens of the tasks that have begun last, among them all whose outcomes are not reported."""
         mask = (1 << LANE_BITS) - 1
         return {entry >> LANE_BITS for ring in self._begun for entry in ring.tolist() if entry and entry & mask == lane}
+
+    def logged(self, lane: int, worker_id: str) -> list[Outcome]:
+        """Outcomes of the tasks that have ended last, among them all that are not reported. When the process is dead."""
+        found = sorted((entry for log in self._outcomes for entry in log.read(lane, worker_id)), key=itemgetter(0))
+        return [outcome for _, outcome in found[-MAX_REPORTED:]]
 
     def last_poll(self, but: Sequence[int] = ()) -> float:
         """When the queue that is furthest behind came round, of all but these lanes; 0 before all have."""

@@ -127,7 +127,8 @@ def returns(child: ChildProcess, queues: Sequence[FairQueue]) -> list[Return]:
             crashed=[token for each in running if died and each.lane == lane for token in each.tokens],
             begun=[token for each in running if not died and each.lane == lane for token in each.tokens],
             outcomes=[
-                failure for each in child.overdue if each.lane == lane for failure in _failures(child, each, queue)
+                *([] if child.is_done else child.board.logged(lane, child.worker_id)),
+                *(failure for each in child.overdue if each.lane == lane for failure in _failures(child, each, queue)),
             ],
         )
         for lane, queue in enumerate(place for queue in queues for place in queue.shards)

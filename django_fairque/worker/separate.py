@@ -44,9 +44,9 @@ class SeparateTask(NamedTuple):
         return partial_lease(self.token, self.task_id, worker_id)
 
 
-def partial_lease(token: int, task_id: str, worker_id: str) -> Lease:
+def partial_lease(token: int, task_id: str, worker_id: str, retry_count: int = 0) -> Lease:
     """A lease of which only this is known, which is all that an outcome needs."""
-    known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0"}
+    known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0", "retries": b"%d" % retry_count}
     return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
 
 

@@ -166,9 +166,14 @@ class Slot(threading.Thread):
         assert work is not None  # noqa: S101 - just taken
         try:
             if isinstance(work, list):
-                lane.outcomes.extend(map(desk.revoked.settle, self._batch(desk, work)))
+                outcomes = [desk.revoked.settle(outcome) for outcome in self._batch(desk, work)]
+                for outcome in outcomes:
+                    self._board.log(self.index, lane.index, outcome)
+                lane.outcomes.extend(outcomes)
             else:
-                lane.outcomes.append(desk.revoked.settle(self._one(desk, work)))
+                outcome = desk.revoked.settle(self._one(desk, work))
+                self._board.log(self.index, lane.index, outcome)
+                lane.outcomes.append(outcome)
         except BaseException:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
             lane.outcomes.extend(after_fault(work if isinstance(work, list) else [work]))
         self._work = None

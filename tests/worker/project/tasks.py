@@ -426,3 +426,16 @@ def greedy() -> int:
     """Take more memory at once."""
     tell(STARTED)
     return len(bytearray(10 * 2**30))
+
+
+@task(name="append")
+def append(path: str) -> None:
+    """Write a line with the task's id and the moment of its end."""
+    with Path(path).open("a") as file:
+        file.write(f"{current_task().id} {time.monotonic()}\n")
+
+
+@task(name="fail_and_append")
+def fail_and_append(path: str) -> None:
+    append(path)
+    raise ValueError(path)
