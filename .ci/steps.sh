@@ -1,6 +1,6 @@
 # Steps of a build: each is announced, timed and limited in time; the first that fails ends the run. Sourced by run.
 
-step_limit=1800  # seconds: more than any step needs on two cores, so that only a step that hangs reaches it
+step_limit=2100  # seconds: more than any step needs on two cores, so that only a step that hangs reaches it
 passed=()
 skipped=()
 unstable=()

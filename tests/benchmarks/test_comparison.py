@@ -34,6 +34,7 @@ def test_figures_are_written_with_machine_versions_and_commit(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="compares with a commit, and this is no checkout")
+@pytest.mark.slow
 def test_two_versions_are_compared() -> None:
     printed = benchmarks("--quick", "imports", "--against", "HEAD", "--pairs", "1", "--own-benchmarks").splitlines()
     assert printed[0].split() == ["figure", "here", "HEAD", "ratio", "spread"]

@@ -297,4 +297,4 @@ class Histories(RuleBasedStateMachine):
 @pytest.mark.parametrize("part", range(4))
 def test_random_histories_agree_with_the_model(redis: Redis, part: int) -> None:
     machine = type("Histories", (Histories,), {"redis": redis})
-    run_state_machine_as_test(machine, settings=settings(max_examples=75, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=50, deadline=None))

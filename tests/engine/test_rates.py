@@ -109,7 +109,7 @@ STEPS = st.lists(
 PER_SECOND = {"100/m": 100 / 60, "7/s": 7.0, "1/10s": 0.1, "30/m": 0.5}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(STEPS)
 def test_any_window_under_any_changes(
     queue: FairQueue, redis: Redis, steps: list[tuple[str, int] | tuple[str, str, int]]

@@ -18,7 +18,7 @@ A_QUARTER = 0.25
 """Of a task: what a list has given is taken off in such steps."""
 seeds = given(seed=st.integers(0, 2**32))
 quietly = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-runs = settings(quietly, max_examples=15)
+runs = settings(quietly, max_examples=8)
 by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
 
 

@@ -126,8 +126,8 @@ class StartWorker(Protocol):
     def __call__(self, *arguments: str, **environment: str) -> WorkerProcess: ...
 
 
-both_ways = pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
-"""For tests of what must hold however processes begin."""
+both_ways = pytest.mark.parametrize("start_method", [pytest.param("spawn", marks=pytest.mark.slow), "forkserver"])
+"""For tests of what must hold however processes begin. The spawned ones, each of which imports everything, are slow."""
 
 
 @pytest.fixture

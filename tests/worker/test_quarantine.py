@@ -95,7 +95,7 @@ def test_a_suspect_that_outlived_its_process_is_none_any_more(
 def test_coroutines_and_batch_tasks_run_alone_too(
     queue: FairQueue, push: Push, start_worker: StartWorker, name: str
 ) -> None:
-    waiting = [push(name, 1.0) for _ in range(2)]
+    waiting = [push(name, 3.0) for _ in range(2)]
     worker = start_worker("--processes", "1", "--concurrency", "4").wait_ready()
     eventually(lambda: all(queue.get_task(each).state is TaskState.STARTED for each in waiting))
     eventually(lambda: any(int(each["running"]) for each in worker.health()["processes"]))

@@ -83,7 +83,7 @@ def test_a_lost_reply_leaves_no_lease_that_is_renewed(server: Server, tmp_path: 
             eventually(lambda: queue.get_task(long).state is TaskState.STARTED)
             with way.doing(DROP):
                 lost = push(queue, "count_me", 1, user="bob")
-                eventually(lambda: queue.get_task(lost).state is TaskState.STARTED)
+                eventually(lambda: queue.get_task(lost).state is TaskState.STARTED, 60)
                 assert told(client, STARTED) == []
                 another = WorkerProcess(server, tmp_path, "--concurrency", "1")
                 try:
