@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import FrameType
+    from collections.abc import Iterable, Iterator
 
 PACKAGE = Path(__file__).parent.parent / "django_fairque"
 NAME = PACKAGE.name
@@ -181,46 +178,6 @@ def _identifiers(tree: ast.Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.alias):
             yield node.asname or node.name.rsplit(".", 1)[-1]
-
-
-# --- what a call passes ---
-
-
-@dataclass
-class Passed:
-    """The project's functions that a call passed."""
-
-    files: set[str] = field(default_factory=set)
-    functions: set[tuple[str, int, str]] = field(default_factory=set)
-    depth: int = 0
-    """Most functions of the project that were active at the same time."""
-
-
-def passed_by(call: Callable[[], Any]) -> Passed:
-    """Run ``call`` and record which functions of the package it passes in this thread."""
-    passed = Passed()
-    active: list[FrameType] = []
-    root = str(PACKAGE)
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if not code.co_filename.startswith(root):
-            return
-        if event == "call":
-            active.append(frame)
-            passed.files.add(code.co_filename)
-            passed.functions.add((code.co_filename, code.co_firstlineno, code.co_name))
-            passed.depth = max(passed.depth, len(active))
-        elif event == "return" and active and active[-1] is frame:
-            active.pop()
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return passed
 
 
 def names(found: Iterable[str]) -> str:

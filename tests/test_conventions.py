@@ -5,22 +5,21 @@ When a count falls, lower its limit here: each test fails if its limit is higher
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from django_fairque.conf import get_queue
-from django_fairque.tasks import registry
-from django_fairque.tasks.definition import task
 from tests import conventions
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
     from redis import Redis
 
-    from tests.conventions import Passed
     from tests.servers import Server
 
+ROOT = Path(__file__).parent.parent
 MOST_MODULES = 15
 """Per folder."""
 LARGER_FOLDERS = {
@@ -85,41 +84,12 @@ def test_identifiers_are_plain_words() -> None:
     hold(sum(found.values()), BANNED_IDENTIFIERS, f"banned words in identifiers ({dict(found)})")
 
 
-def hold_passed(passed: Passed, limits: dict[str, int]) -> None:
-    found = {"files": len(passed.files), "functions": len(passed.functions), "depth": passed.depth}
-    for each, limit in limits.items():
-        assert found[each] <= limit, f"{each}: {found[each]}, more than {limit}"
-
-
-@pytest.fixture
-def configured(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_tasks", {})
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
-
-
-@pytest.mark.usefixtures("configured")
-def test_an_enqueue_passes_few_files_and_functions() -> None:
-    @task(name="conventions.noop", user="user")
-    def noop(user: str) -> None:
-        """Nothing."""
-
-    noop.enqueue("ann")
-    hold_passed(conventions.passed_by(lambda: noop.enqueue("ann")), ENQUEUE)
-
-
-@pytest.mark.usefixtures("configured")
-def test_a_pop_and_a_finish_pass_few_files_and_functions() -> None:
-    @task(name="conventions.noop", user="user")
-    def noop(user: str) -> None:
-        """Nothing."""
-
-    for _ in range(3):
-        noop.enqueue("ann")
-    queue = get_queue()
-    first = queue.pop("w")
-    assert first is not None
-    queue.finish(first)
-    hold_passed(conventions.passed_by(lambda: queue.pop("w")), POP)
-    lease = queue.pop("w")
-    assert lease is not None
-    hold_passed(conventions.passed_by(lambda: queue.finish(lease)), FINISH)
+def test_an_enqueue_a_pop_and_a_finish_pass_few_files_and_functions(server: Server, redis: Redis) -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings", "TEST_SERVER": server.url}
+    program = [sys.executable, "-m", "tests.passed_functions"]
+    done = subprocess.run(program, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for what, limits in {"enqueue": ENQUEUE, "pop": POP, "finish": FINISH}.items():
+        for each, limit in limits.items():
+            assert found[what][each] <= limit, f"{what}: {found[what][each]} {each}, more than {limit}"
