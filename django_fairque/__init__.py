@@ -10,10 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig, aget_queue, get_queue
-    from .engine.aio import AsyncFairQueue
-    from .engine.dependencies import DependencyView
-    from .engine.errors import (
+    from django_fairque.engine.dependencies.dependencies import DependencyView
+    from django_fairque.engine.maintenance.invariants.snapshot import Violation
+    from django_fairque.engine.model.errors import (
         BacklogFullError,
         ConfigurationError,
         DependencyCycleError,
@@ -34,14 +33,16 @@ if TYPE_CHECKING:
         UnsupportedServerError,
         UntrustedServerError,
     )
-    from .engine.lease import Lease
-    from .engine.models import Task
-    from .engine.outcomes import Outcome
-    from .engine.priority import Priority, calculate_score
-    from .engine.queue import FairQueue
-    from .engine.records import DLQEntry, FailureType, PushResult, TaskState
-    from .engine.snapshot import Violation
-    from .engine.users import UserQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.outcome import Outcome
+    from django_fairque.engine.model.priority import Priority, calculate_score
+    from django_fairque.engine.model.records import DLQEntry, FailureType, PushResult, TaskState
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.users.users import UserQueue
+
+    from .conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig, aget_queue, get_queue
     from .tasks.attribution import acurrent_user_id, as_user, current_user_id
     from .tasks.batches import BatchResult
     from .tasks.context import current_task
@@ -136,9 +137,9 @@ __all__ = [
 
 _MODULES = {
     "conf": ("FairQueueConfig", "QueueConfig", "RedisConfig", "WorkerConfig", "aget_queue", "get_queue"),
-    "engine.aio": ("AsyncFairQueue",),
-    "engine.dependencies": ("DependencyView",),
-    "engine.errors": (
+    "engine.queue.async_queue": ("AsyncFairQueue",),
+    "engine.dependencies.dependencies": ("DependencyView",),
+    "engine.model.errors": (
         *("BacklogFullError", "ConfigurationError", "DependencyCycleError", "FairQueueError", "LuaScriptError"),
         *(
             "NotPermittedError",
@@ -150,14 +151,14 @@ _MODULES = {
         *("ServerRefusedError", "ShardsAwayError", "StaleLeaseError", "TaskIdConflictError", "TaskNotFoundError"),
         *("TaskSerializationError", "TaskValidationError", "UnsupportedServerError", "UntrustedServerError"),
     ),
-    "engine.lease": ("Lease",),
-    "engine.models": ("Task",),
-    "engine.outcomes": ("Outcome",),
-    "engine.priority": ("Priority", "calculate_score"),
-    "engine.queue": ("FairQueue",),
-    "engine.records": ("DLQEntry", "FailureType", "PushResult", "TaskState"),
-    "engine.snapshot": ("Violation",),
-    "engine.users": ("UserQueue",),
+    "engine.model.lease": ("Lease",),
+    "engine.model.task": ("Task",),
+    "engine.model.outcome": ("Outcome",),
+    "engine.model.priority": ("Priority", "calculate_score"),
+    "engine.queue.queue": ("FairQueue",),
+    "engine.model.records": ("DLQEntry", "FailureType", "PushResult", "TaskState"),
+    "engine.maintenance.invariants.snapshot": ("Violation",),
+    "engine.users.users": ("UserQueue",),
     "tasks.attribution": ("acurrent_user_id", "as_user", "current_user_id"),
     "tasks.batches": ("BatchResult",),
     "tasks.context": ("current_task",),

@@ -13,11 +13,11 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
 
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.trace_context import read
 
 from .conf import get_config
-from .engine.errors import ConfigurationError
-from .engine.trace import read
 from .tasks.attribution import UserSource, as_user_of
 from .tasks.errors import TaskUsageError
 from .tasks.options import user_id

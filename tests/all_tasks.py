@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 if TYPE_CHECKING:
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def all_tasks(queue: FairQueue) -> dict[str, Task]:

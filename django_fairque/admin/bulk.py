@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from django.http import QueryDict
 
-    from django_fairque.engine.dlq_filter import Filters
-    from django_fairque.engine.records import DLQMatching
+    from django_fairque.engine.dead_letters.filters import Filters
+    from django_fairque.engine.model.records import DLQMatching
 
 AT_ONCE = 1000
 """Letters of one request; the engine moves them a hundred at a time."""

@@ -9,8 +9,8 @@ from django.contrib.admin.utils import quote, unquote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine.errors import FairQueueError, TaskNotFoundError
-from django_fairque.engine.models import Undecodable
+from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
+from django_fairque.engine.model.task import Undecodable
 from django_fairque.monitoring.formatting import size
 from django_fairque.monitoring.redaction import as_text, redacted
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 MOST_EDITED = 200_000
 """Bytes of a payload that are edited in a browser."""

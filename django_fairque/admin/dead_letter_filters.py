@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django.utils.translation import gettext as _
 
-from django_fairque.engine.dlq_filter import Filter, Filters
-from django_fairque.engine.records import FailureType
+from django_fairque.engine.dead_letters.filters import Filter, Filters
+from django_fairque.engine.model.records import FailureType
 from django_fairque.monitoring.ages import read_age
 
 if TYPE_CHECKING:

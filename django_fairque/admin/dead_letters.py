@@ -8,7 +8,7 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine.dlq_looking import COUNTED
+from django_fairque.engine.dead_letters.queries import COUNTED
 from django_fairque.monitoring.redaction import redacted_text
 
 from .bulk import (
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.dlq_filter import Letter
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.records import DLQGroup
+    from django_fairque.engine.dead_letters.filters import Letter
+    from django_fairque.engine.model.records import DLQGroup
+    from django_fairque.engine.queue.queue import FairQueue
 
 MOST_SHOWN = 50
 LOOK_AT = 1000

@@ -9,9 +9,9 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.engine.errors import TaskNotFoundError
-from django_fairque.engine.finding import Search
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks import canceling
 
 from .confirming import ConfirmingPage, Question, is_confirmed
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.dependencies import DependencyGraph, Node
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
+    from django_fairque.engine.queue.queue import FairQueue
 
 ROWS = 25
 BLOCKERS = 10

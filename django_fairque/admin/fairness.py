@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_fairque.engine.lately import together
+from django_fairque.engine.statistics.recent_usage import together
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.users import UserStats
+    from django_fairque.engine.users.users import UserStats
 
 NOISY = 20
 """Waiting tasks below which nobody is noisy."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.dependencies import DependencyGraph, Node
+    from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
 
 MOST_DRAWN = 200
 """Tasks; a larger graph is counted instead."""

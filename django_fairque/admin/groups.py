@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine.errors import ShardsAwayError, TaskValidationError
+from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
 
 from .forms import FormPage, InvalidForm
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 PER_PAGE = 50
 

@@ -8,9 +8,9 @@ from django import forms
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.ids import MAX_BYTES, check_id
-from django_fairque.engine.users import LIMITS, parse_rate
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import MAX_BYTES, check_id
+from django_fairque.engine.users.users import LIMITS, parse_rate
 
 from .forms import InvalidForm
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
-    from django_fairque.engine.groups import GroupStats
-    from django_fairque.engine.users import UserQueue, UserStats
+    from django_fairque.engine.users.groups import GroupStats
+    from django_fairque.engine.users.users import UserQueue, UserStats
 
 
 def _weight(help_text: StrOrPromise) -> forms.FloatField:

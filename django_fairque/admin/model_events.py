@@ -15,7 +15,7 @@ from .server import page_queue
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class ModelEvents(Page):

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.activity import Activity, Span
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.statistics import QueueStats
-    from django_fairque.engine.waiting import Waiting
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.longest_waits import Waiting
+    from django_fairque.engine.statistics.queue_stats import QueueStats
+    from django_fairque.engine.statistics.timeline import Activity, Span
 
 SPANS = {1: 1, 24: 15}
 """Hours that can be shown, and minutes of which each point of a chart is made."""

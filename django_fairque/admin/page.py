@@ -14,7 +14,7 @@ from django.utils.cache import patch_cache_control, patch_vary_headers
 from django.utils.translation import gettext as _
 from django.views import View
 
-from django_fairque.engine.errors import (
+from django_fairque.engine.model.errors import (
     ConfigurationError,
     FairQueueError,
     RedisConnectionError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"

@@ -14,7 +14,7 @@ from .confirming import is_confirmed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .confirming import Question
     from .page import Page

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.activity import Activity
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.shard_stats import ShardStats
-    from django_fairque.engine.statistics import QueueStats
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.queue_stats import QueueStats
+    from django_fairque.engine.statistics.shard_stats import ShardStats
+    from django_fairque.engine.statistics.timeline import Activity
 
 AT_ONCE = 20
 """Queues on a page: each is some eighty reads."""

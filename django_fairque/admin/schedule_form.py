@@ -10,10 +10,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine.errors import FairQueueError, TaskValidationError
-from django_fairque.engine.instants import Timing, find_zone
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.schedule import MISSED
+from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.schedules.due_times import Timing, find_zone
+from django_fairque.engine.schedules.schedule import MISSED
 from django_fairque.tasks import registry
 
 from .forms import InvalidForm
@@ -21,9 +21,9 @@ from .forms import InvalidForm
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.schedule import Schedule
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.schedules.schedule import Schedule
     from django_fairque.tasks.pipelines import Step
 
 KEPT = {

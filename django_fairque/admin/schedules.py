@@ -11,8 +11,8 @@ from cronsim import CronSim, CronSimError
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.instants import find_zone
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.schedule import Schedule
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.schedules.schedule import Schedule
 
 PER_PAGE = 100
 

@@ -8,7 +8,7 @@ from django.contrib.admin.utils import quote, unquote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.redaction import as_text, redacted
 from django_fairque.monitoring.waiting import reasons
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.dependencies import DependencyView
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.dependencies.dependencies import DependencyView
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 NAMED = 20
 """Tasks of a list that are named."""

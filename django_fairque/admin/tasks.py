@@ -11,8 +11,8 @@ from django.http import HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.engine.finding import MOST_LOOKED_AT, Search
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import MOST_LOOKED_AT, Search
+from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.words import word
 from django_fairque.tasks import canceling
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 ROWS = 50
 LOOK_AT = 1000

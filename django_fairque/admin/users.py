@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.listing import Page
+from django_fairque.engine.inspection.pages import Page
+from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.monitoring.formatting import duration, number
 
 from . import purging
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.group_queue import GroupQueue
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.users.group_facade import GroupQueue
 
 PER_PAGE = 50
 LOOKED_AT = 100

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.listing import WorkerRecord
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.queue.queue import FairQueue
 
 PER_PAGE = 100
 USUAL_LEASE = 30.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.dateparse import parse_datetime
 
 if TYPE_CHECKING:
-    from django_fairque.engine.models import Task as Record
+    from django_fairque.engine.model.task import Task as Record
 
     from .compat import AnyTask
 

@@ -10,7 +10,7 @@ from . import definition, results
 from .compat import task_enqueued
 
 if TYPE_CHECKING:
-    from django_fairque.engine.models import Task as Record
+    from django_fairque.engine.model.task import Task as Record
 
 
 def announce(sender: str, task: Record, queue: str, **_: Any) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from django.core import checks
 from django.utils import timezone
 
-from django_fairque.engine.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
-from django_fairque.engine.ids import check_id
+from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks.handles import aasked, asked, current_outlet
 from django_fairque.tasks.queues import get_config
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from django_fairque.engine.models import Task as Record
-    from django_fairque.engine.records import Attempt
+    from django_fairque.engine.model.records import Attempt
+    from django_fairque.engine.model.task import Task as Record
     from django_fairque.tasks.results import TaskResult as Handle
 
     from .compat import AnyResult, AnyTask, Task, TaskResult

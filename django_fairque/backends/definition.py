@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from django_fairque.engine.models import Task as Record
+    from django_fairque.engine.model.task import Task as Record
 
     from .compat import AnyTask
     from .options import UserOf

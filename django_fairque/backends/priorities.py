@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_fairque.engine.priority import Priority
+from django_fairque.engine.model.priority import Priority
 
 BANDS = {
     Priority.CRITICAL: 90,

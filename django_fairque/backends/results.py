@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.utils.timezone import get_default_timezone, make_naive
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks.control import Discard
 from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotRegisteredError
 
@@ -24,9 +24,9 @@ from .priorities import class_of, number_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.models import Task as Record
-    from django_fairque.engine.records import Attempt
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.records import Attempt
+    from django_fairque.engine.model.task import Task as Record
 
     from .compat import AnyResult, AnyTask
 

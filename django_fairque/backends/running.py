@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from django_fairque.engine.errors import RedisConnectionError
+from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.control import Discard, Retry
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
@@ -29,7 +29,7 @@ from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, ta
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from django_fairque.engine.records import Attempt
+    from django_fairque.engine.model.records import Attempt
 
     from .compat import AnyResult, AnyTask
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.tasks.options import user_id as checked_user_id
 
 from .compat import AnyTask, InvalidTask

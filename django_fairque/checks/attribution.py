@@ -24,7 +24,7 @@ def check_attribution(**_: Any) -> list[CheckMessage]:
 
 
 def _request_user(path: str | None) -> Iterator[CheckMessage]:
-    from django_fairque.engine.errors import ConfigurationError
+    from django_fairque.engine.model.errors import ConfigurationError
     from django_fairque.middleware import own_callable
 
     try:

@@ -43,7 +43,7 @@ def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
     """Each cache that is on a server, but for the alias that was made for the queues and is used for nothing else."""
     from django_fairque.conf import RedisConfig
     from django_fairque.conf.sources import resolve_cache
-    from django_fairque.engine.errors import ConfigurationError
+    from django_fairque.engine.model.errors import ConfigurationError
 
     for alias in settings.CACHES:
         if alias == queue_alias and alias not in _used_as_caches():

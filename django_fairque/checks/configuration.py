@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from django.core.checks import CheckMessage
 
-    from django_fairque.engine.options import Mistake
+    from django_fairque.engine.model.options import Mistake
 
 # Kind of mistake -> number and what to do about it.
 _MISTAKES = {
@@ -38,7 +38,7 @@ _MISTAKES = {
 def check_configuration(**_: Any) -> list[CheckMessage]:
     """Every mistake at once; that other checks find nothing then is no good sign."""
     from django_fairque.conf import get_config
-    from django_fairque.engine.options import InvalidOptionsError
+    from django_fairque.engine.model.options import InvalidOptionsError
 
     try:
         get_config()
@@ -73,7 +73,7 @@ def _overlooked_variables() -> Iterator[CheckMessage]:
 def _reduced_intervals() -> Iterator[CheckMessage]:
     """Sweep intervals above the largest one, which was used instead."""
     from django_fairque.conf.sources import written_entries
-    from django_fairque.engine.options import LONGEST_SWEEP_INTERVAL, Number
+    from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL, Number
 
     for path, entry in written_entries().items():
         if path[:1] in (("queue",), ("queues",)) and path[-1] == "sweep_interval":

@@ -27,7 +27,7 @@ def _with_page(hint: str, number: str) -> str:
 def configured() -> FairQueueConfig | None:
     """The configuration; None when it has mistakes, which `check_configuration` reports."""
     from django_fairque.conf import get_config
-    from django_fairque.engine.errors import ConfigurationError
+    from django_fairque.engine.model.errors import ConfigurationError
 
     try:
         return get_config()

@@ -52,7 +52,7 @@ _NUMBERS = {
 
 def check_server(**_: Any) -> list[CheckMessage]:
     """Whether the server can be reached, takes tasks, and keeps them. The embedded server needs no question."""
-    from django_fairque.engine.errors import LuaScriptError, RedisConnectionError, ServerRefusedError
+    from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError, ServerRefusedError
 
     config = configured()
     if config is None or (mine := resolved(config.redis)).is_embedded:
@@ -69,7 +69,7 @@ def check_server(**_: Any) -> list[CheckMessage]:
 
 
 def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
-    from django_fairque.engine.diagnosis import findings
+    from django_fairque.engine.statistics.server_checks import findings
 
     where: dict[tuple[str, str], list[str]] = {}
     for node, info in infos.items():
@@ -96,7 +96,7 @@ def _some(nodes: list[str]) -> str:
 
 def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, until: float) -> Iterator[CheckMessage]:
     """Caches in the queues' database whose settings call the same server by another name."""
-    from django_fairque.engine.errors import FairQueueError
+    from django_fairque.engine.model.errors import FairQueueError
 
     mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
@@ -117,7 +117,7 @@ def _runs(infos: Infos) -> set[object]:
 
 def _infos(redis: RedisConfig, until: float) -> Infos:
     """``INFO`` of a server; `FairQueueError` when it can't be had in time."""
-    from django_fairque.engine.errors import RedisConnectionError
+    from django_fairque.engine.model.errors import RedisConnectionError
 
     answers: SimpleQueue[Infos | Exception] = SimpleQueue()
     threading.Thread(target=_ask, args=(redis, answers), name="fairque-check", daemon=True).start()
@@ -132,7 +132,7 @@ def _infos(redis: RedisConfig, until: float) -> Infos:
 
 def _ask(redis: RedisConfig, answers: SimpleQueue[Infos | Exception]) -> None:
     from django_fairque.conf.clients import close_client
-    from django_fairque.engine.diagnosis import server_infos
+    from django_fairque.engine.statistics.server_checks import server_infos
 
     quick = redis.model_copy(update={"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT})
     try:

@@ -50,7 +50,7 @@ def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
 
 
 def _queue_problem(config: FairQueueConfig, name: str) -> str:
-    from django_fairque.engine.errors import ConfigurationError
+    from django_fairque.engine.model.errors import ConfigurationError
 
     try:
         config.queue_config(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from django_fairque.engine.options import InvalidOptionsError, Mistake, unknown
+from django_fairque.engine.model.options import InvalidOptionsError, Mistake, unknown
 
 from .layers import Entry, Layer, Path, laid_over, nested
 from .models import FairQueueConfig

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import InvalidOptionsError, Mistake, nearest, shown
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import InvalidOptionsError, Mistake, nearest, shown
 
 from . import urls
 from .redis import RedisConfig

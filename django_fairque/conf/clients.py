@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.clusters import is_cluster
+from django_fairque.engine.transport.cluster import is_cluster
 
 from .version import version
 

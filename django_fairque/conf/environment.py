@@ -9,7 +9,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.options import Options, QueueConfig
+from django_fairque.engine.model.options import Options, QueueConfig
 
 from .layers import SCALARS, Layer
 from .monitor import MonitorConfig

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.options import Mistake, shown
+from django_fairque.engine.model.options import Mistake, shown
 
 from .layers import Layer
 from .redis import REVEAL

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django_fairque.engine.options import Mistake, Options, QueueConfig, shown
+from django_fairque.engine.model.options import Mistake, Options, QueueConfig, shown
 
 from . import urls
 from .models import FairQueueConfig, Switches

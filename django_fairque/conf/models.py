@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import (
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
     Options,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, SerializationInfo, field_serializer
 
-from django_fairque.engine.options import Number, Options, seconds
+from django_fairque.engine.model.options import Number, Options, seconds
 
 from .redis import REVEAL
 

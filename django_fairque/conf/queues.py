@@ -12,8 +12,8 @@ from .clients import aclose_client, close_client
 from .current import get_config, on_reset
 
 if TYPE_CHECKING:
-    from django_fairque.engine.aio import AsyncFairQueue
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .models import FairQueueConfig
     from .redis import RedisConfig
@@ -67,7 +67,7 @@ def get_queue(name: str = "default") -> FairQueue:
 
 
 def _open(config: FairQueueConfig) -> _Opened:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     with _state.lock:
         if _state.opened is None or _state.opened.config is not config:
@@ -86,7 +86,7 @@ async def aget_queue(name: str = "default") -> AsyncFairQueue:
 
 
 async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _Opened:
-    from django_fairque.engine.aio import AsyncFairQueue
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
     opened = _Opened(config, _server(config).create_async_redis_client(), AsyncFairQueue)
     with _state.lock:

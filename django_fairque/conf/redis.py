@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from django_fairque.engine.options import Mistake, Number, Options, Whole, problem, seconds, shown, whole
+from django_fairque.engine.model.options import Mistake, Number, Options, Whole, problem, seconds, shown, whole
 
 from . import urls
 

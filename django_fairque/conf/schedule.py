@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.options import Mistake, Number, Options, PriorityName, seconds
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.options import Mistake, Number, Options, PriorityName, seconds
 
 from .worker import QUEUE_NAME, QUEUE_NAME_WORDS
 
@@ -33,7 +33,7 @@ class ScheduleConfig(Options):
     enabled: bool = Field(default=True, description="true or false")
 
     def contradictions(self) -> Iterator[Mistake]:
-        from django_fairque.engine.instants import Timing
+        from django_fairque.engine.schedules.due_times import Timing
 
         try:
             Timing.create(self.cron, self.every, self.timezone or "UTC", 0.0)

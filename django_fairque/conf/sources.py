@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.options import InvalidOptionsError, Mistake
+from django_fairque.engine.model.options import InvalidOptionsError, Mistake
 
 from .assembly import assemble
 from .environment import environment_layer

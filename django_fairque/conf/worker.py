@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.ids import MAX_BYTES, MAX_USERS, check_id
-from django_fairque.engine.options import Mistake, Number, Options, Whole, seconds, whole
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import MAX_BYTES, MAX_USERS, check_id
+from django_fairque.engine.model.options import Mistake, Number, Options, Whole, seconds, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

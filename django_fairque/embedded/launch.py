@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django_fairque.embedded import binary, config_file, processes, record
 from django_fairque.embedded.directory import PrivateDirectory
 from django_fairque.embedded.log import open_log
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from django_fairque.embedded.site import Site
 from django_fairque.embedded.starting import bring_up, retire
 from django_fairque.embedded.status import ServerStatus, read_status
 from django_fairque.embedded.stopping import stop
-from django_fairque.engine.errors import RedisConnectionError
+from django_fairque.engine.model.errors import RedisConnectionError
 
 if TYPE_CHECKING:
     import os

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from django_fairque.embedded import probe
 from django_fairque.embedded.binary import checked, find_binary
 from django_fairque.embedded.directory import PrivateDirectory, foreign
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

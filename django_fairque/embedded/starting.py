@@ -12,7 +12,7 @@ from django_fairque.embedded.launch import launch
 from django_fairque.embedded.log import tail
 from django_fairque.embedded.probe import Answer, ReplyError, ask
 from django_fairque.embedded.stopping import evict
-from django_fairque.engine.errors import ConfigurationError, RedisConnectionError
+from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 
 if TYPE_CHECKING:
     import subprocess

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.embedded import binary, locks, processes
 from django_fairque.embedded.probe import ReplyError, info
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.embedded import locks, processes, record
 from django_fairque.embedded.probe import Answer, ReplyError, ask
-from django_fairque.engine.errors import ConfigurationError, RedisConnectionError
+from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

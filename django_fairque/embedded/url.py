@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.shortening import short
 
 SCHEME = "embedded"
 DEFAULT_NAME = ".fairque"

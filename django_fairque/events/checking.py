@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.tasks.options import TaskOptions
 from django_fairque.tasks.queues import get_config
 
@@ -39,7 +39,7 @@ def _task_problems(rule: Rule) -> Iterator[str]:
 def _check_queue(name: str) -> None:
     if name == TaskOptions.queue:
         return  # it is always declared, and events of it alone cost a process that starts no look at the configuration
-    from django_fairque.engine.options import InvalidOptionsError
+    from django_fairque.engine.model.options import InvalidOptionsError
 
     try:
         get_config().queue_config(name)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.options import InvalidOptionsError
-from django_fairque.engine.records import EventCount
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.options import InvalidOptionsError
+from django_fairque.engine.model.records import EventCount
 
 from . import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .rules import Rule
 

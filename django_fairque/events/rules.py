@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
-from django_fairque.engine import payload as json_payload
+from django_fairque.engine.encoding import payload as json_payload
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.definition import Sendable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.db.models import Model
     from django.dispatch import Signal
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
     from django_fairque.tasks.definition import AnyDefinition
     from django_fairque.tasks.options import TaskOptions
 

@@ -11,9 +11,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import translation
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.listing import Page
-from django_fairque.engine.shortening import short
+from django_fairque.engine.inspection.pages import Page
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.shortening import short
 from django_fairque.monitoring.formatting import plain
 from django_fairque.monitoring.report import missing_words
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Callable, Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def positive(text: str) -> int:

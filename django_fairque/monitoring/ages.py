@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.shortening import short
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -6,15 +6,15 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
-from django_fairque.engine.diagnosis import LOSES
-from django_fairque.engine.doctor import examine
-from django_fairque.engine.keys import Keys
+from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.statistics.server_checks import LOSES
+from django_fairque.engine.statistics.server_report import examine
 
 from .health import judged
 
 if TYPE_CHECKING:
-    from django_fairque.engine.health import Health
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.health import Health
 
 
 def examined(queue: FairQueue) -> Health:

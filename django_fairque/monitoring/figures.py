@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from django_fairque.engine.options import STARVING
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.records import FailureType
+from django_fairque.engine.model.options import STARVING
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import FailureType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from django_fairque.engine.health import Health
-    from django_fairque.engine.histograms import Distribution
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.statistics import QueueStats
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.health import Health
+    from django_fairque.engine.statistics.histograms import Distribution
+    from django_fairque.engine.statistics.queue_stats import QueueStats
 
 PREFIX = "fairque_"
 

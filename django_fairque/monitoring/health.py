@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from .monitor import broken
 
 if TYPE_CHECKING:
-    from django_fairque.engine.health import Health
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.health import Health
 
 
 def judged(queue: FairQueue) -> Health:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from django_fairque.conf import get_config
-from django_fairque.engine.errors import (
+from django_fairque.engine.model.errors import (
     ConfigurationError,
     FairQueueError,
     RedisConnectionError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_fairque.conf import FairQueueConfig
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 logger = logging.getLogger("django_fairque.monitoring")
 
@@ -134,7 +134,7 @@ class Lookout(Generic[T]):
 def _queues(config: FairQueueConfig) -> Iterator[list[FairQueue]]:
     """Every declared queue, on a client for this look alone."""
     from django_fairque.conf.clients import close_client
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     hasty = {name: min(getattr(config.redis, name), PATIENCE) for name in ("socket_timeout", "socket_connect_timeout")}
     client = config.redis.model_copy(update={**hasty, "decode_responses": False}).create_redis_client()

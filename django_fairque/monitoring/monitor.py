@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import nearest
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import nearest
+from django_fairque.engine.model.shortening import short
 
 from .formatting import duration, number, share
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from django_fairque.conf import MonitorConfig
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.statistics import QueueStats
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.queue_stats import QueueStats
 
 logger = logging.getLogger("django_fairque.monitoring")
 

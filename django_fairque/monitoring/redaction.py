@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext as _
 
 from django_fairque.conf import get_config
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.models import Undecodable
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.task import Undecodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
 HIDDEN = "••••••"
 MOST_CHARACTERS = 20_000

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.listing import MAX_PAGE
-from django_fairque.engine.shards import said
+from django_fairque.engine.inspection.pages import MAX_PAGE
+from django_fairque.engine.sharding.shards import said
 
 from .formatting import duration, number, rate, share, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from django_fairque.engine.histograms import Percentiles
-    from django_fairque.engine.listing import Sizes
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.shard_stats import ShardStats
-    from django_fairque.engine.statistics import QueueStats
-    from django_fairque.engine.users import UserStats
+    from django_fairque.engine.inspection.pages import Sizes
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.histograms import Percentiles
+    from django_fairque.engine.statistics.queue_stats import QueueStats
+    from django_fairque.engine.statistics.shard_stats import ShardStats
+    from django_fairque.engine.users.users import UserStats
 
 LATELY = 5
 """Whole minutes of which rates are told."""

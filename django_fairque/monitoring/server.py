@@ -14,7 +14,7 @@ from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 from . import access
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.model.records import FailureType, TaskState
 
 from .formatting import duration, number
 from .redaction import redacted_text
@@ -19,11 +19,11 @@ from .words import word
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from django_fairque.engine.groups import GroupStats
-    from django_fairque.engine.listing import WorkerRecord
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.standing import Standing
+    from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.users.groups import GroupStats
+    from django_fairque.engine.users.wait_reason import Standing
 
 MOST_NAMED = 20
 """Dependencies and workers that are named; of more, only how many."""

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.health import Health
+from django_fairque.engine.statistics.health import Health
 
 if TYPE_CHECKING:
     from pathlib import Path

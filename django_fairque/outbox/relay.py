@@ -20,9 +20,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from django_fairque.conf.queues import get_queue
-from django_fairque.engine.delivering import REMEMBERED_AFTER
-from django_fairque.engine.errors import BacklogFullError, FairQueueError, RedisConnectionError
-from django_fairque.engine.records import push_refused
+from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
+from django_fairque.engine.model.records import push_refused
+from django_fairque.engine.pushing.deliver import REMEMBERED_AFTER
 
 from . import has_outbox
 from .rows import decoded, is_graph
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.records import EventCount, PushResult
+    from django_fairque.engine.model.records import EventCount, PushResult
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.models import OutboxEntry
 
 MOST_ROWS = 500

@@ -6,7 +6,7 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.shortening import short
 
 from . import lifecycle
 from .context import RunningTask, running
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
     from datetime import timedelta
 
-    from django_fairque.engine.outcomes import Outcome
+    from django_fairque.engine.model.outcome import Outcome
 
     from .run import Run
 

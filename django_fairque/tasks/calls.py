@@ -9,9 +9,9 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.shortening import short
-from django_fairque.engine.units import moment
+from django_fairque.engine.model.durations import moment
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.shortening import short
 
 from .attribution import current_user_id
 from .errors import TaskUsageError
@@ -20,8 +20,8 @@ from .options import TaskOptions, user_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.model.task import Task
 
 DEFAULT_USER = "default"
 """Whose the tasks are for which nobody is named, and that nobody's work enqueues: they share one user's fair part."""
@@ -93,7 +93,7 @@ class Caller:
         Raises:
             TaskUsageError, TaskValidationError, TaskSerializationError: with the task's name.
         """
-        from django_fairque.engine.models import Task
+        from django_fairque.engine.model.task import Task
 
         bound = self.bind(args, kwargs)
         due, expiry = self._times(options)

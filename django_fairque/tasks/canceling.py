@@ -12,9 +12,9 @@ from . import lifecycle
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from django_fairque.engine.aio import AsyncFairQueue
-    from django_fairque.engine.lookup import Note
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.inspection.task_lookup import Note
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 AT_ONCE = 10_000
 """Tasks of a user that are canceled before their receivers are told."""

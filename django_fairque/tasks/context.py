@@ -6,15 +6,15 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.trace import NONE
+from django_fairque.engine.model.trace_context import NONE
 
 from . import progress
 from .control import Discard
 
 if TYPE_CHECKING:
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.trace import Trace
-    from django_fairque.engine.xcom import XCom
+    from django_fairque.engine.dependencies.xcom import XCom
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.trace_context import Trace
 
     from .services import Services
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.shortening import short
 
 from . import registry, sending
 from .attribution import knowing_user
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     from .options import DeclaredOptions, SendOptions
     from .pipelines import Pipeline, Step

@@ -7,9 +7,14 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.errors import DependencyCycleError, PushRefusedError, TaskNotFoundError, TaskValidationError
-from django_fairque.engine.records import EventCount, PushResult, push_refused
-from django_fairque.engine.together import parts_of
+from django_fairque.engine.model.errors import (
+    DependencyCycleError,
+    PushRefusedError,
+    TaskNotFoundError,
+    TaskValidationError,
+)
+from django_fairque.engine.model.records import EventCount, PushResult, push_refused
+from django_fairque.engine.pushing.batching import parts_of
 
 from . import event_counts, lifecycle
 from .queues import brief_queue, get_queue
@@ -17,8 +22,8 @@ from .queues import brief_queue, get_queue
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .results import TaskResult
     from .waiting import Parcel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     from .waiting import Parcel
 

@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from django_fairque.engine.errors import FairQueueError, TaskValidationError
+from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 
 
 class TaskUsageError(TaskValidationError, TypeError):

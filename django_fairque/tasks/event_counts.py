@@ -10,7 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.records import EventCount
+from django_fairque.engine.model.records import EventCount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

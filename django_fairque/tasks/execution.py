@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
-from django_fairque.engine.errors import TaskSerializationError
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque.engine.model.outcome import Outcome
 
 from . import lifecycle, registry, signing
 from .batches import arun_batch, run_batch
@@ -26,7 +26,7 @@ from .run import Run, failed, finished
 from .tracing import around_running
 
 if TYPE_CHECKING:
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.model.lease import Lease
 
     from .definition import AnyDefinition
     from .errors import TaskNotRegisteredError

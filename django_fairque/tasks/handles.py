@@ -6,7 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from django_fairque.engine.units import duration
+from django_fairque.engine.model.durations import duration
 
 from .errors import TaskWaitTimeoutError
 from .queues import aget_queue, get_queue
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import timedelta
 
-    from django_fairque.engine.aio import AsyncFairQueue
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .options import TaskOptions
     from .results import TaskResult

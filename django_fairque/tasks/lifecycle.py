@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 
 from django_fairque import signals
-from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.model.errors import FairQueueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from django_fairque.engine.aio import AsyncFairQueue
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.records import PushResult
+    from django_fairque.engine.model.records import PushResult
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .run import Run
 

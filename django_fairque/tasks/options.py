@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Union
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.ids import check_id
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.shortening import short
-from django_fairque.engine.units import duration, moment
+from django_fairque.engine.model.durations import duration, moment
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.shortening import short
 
 from .errors import TaskUsageError
 
@@ -172,7 +172,7 @@ def user_id(value: object, name: str) -> str:
 
 def unknown_option(name: str, allowed: frozenset[str]) -> str:
     """What is said of an option that there is not: the nearest one, or which there are."""
-    from django_fairque.engine.options import nearest
+    from django_fairque.engine.model.options import nearest
 
     near = nearest(name, allowed)
     return f"unknown option {name!r}; " + (

@@ -14,9 +14,9 @@ from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from django_fairque.engine.graphs import check_graph, cycle_error, find_cycle
-from django_fairque.engine.ids import new_task_id
-from django_fairque.engine.shortening import short
+from django_fairque.engine.dependencies.graph import check_graph, cycle_error, find_cycle
+from django_fairque.engine.model.ids import new_task_id
+from django_fairque.engine.model.shortening import short
 
 from . import canceling, sending
 from .attribution import as_user, knowing_user
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.runs import RunView
+    from django_fairque.engine.inspection.runs import RunView
+    from django_fairque.engine.model.task import Task
 
     from .definition import AnyDefinition
     from .options import SendOptions, TaskOptions

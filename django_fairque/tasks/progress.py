@@ -12,8 +12,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.errors import StaleLeaseError
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.errors import StaleLeaseError
+from django_fairque.engine.model.shortening import short
 
 from .errors import TaskUsageError
 

@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from django_fairque.conf import FairQueueConfig
-    from django_fairque.engine.aio import AsyncFairQueue
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 BRIEFLY = 0.25
 """Seconds for which a call is repeated if its tasks are safe whatever becomes of it, and somebody waits for its end."""

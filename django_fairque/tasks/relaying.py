@@ -12,7 +12,7 @@ from . import lifecycle
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def relay(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
-from django_fairque.engine.errors import TaskNotFoundError
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.records import TaskState
 
 from . import canceling
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from django_fairque.engine.errors import FairQueueError
-    from django_fairque.engine.lookup import Progress
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.records import Attempt
+    from django_fairque.engine.inspection.task_lookup import Progress
+    from django_fairque.engine.model.errors import FairQueueError
+    from django_fairque.engine.model.records import Attempt
+    from django_fairque.engine.model.task import Task
 
     from .waiting import Waiting
 

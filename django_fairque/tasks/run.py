@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import TaskSerializationError, TaskValidationError
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.units import duration, retry_delay
+from django_fairque.engine.model.durations import duration, retry_delay
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
 
 from .control import Discard, Retry
 from .errors import TaskTimeoutError
@@ -16,7 +16,7 @@ from .errors import TaskTimeoutError
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.model.lease import Lease
 
     from .definition import AnyDefinition
     from .services import Services

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from django_fairque.engine.errors import FairQueueError, RedisConnectionError
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.schedule import template_of
-from django_fairque.engine.sealing import opened
+from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.signature import opened
+from django_fairque.engine.schedules.schedule import template_of
 
 from . import registry, signing
 from .errors import TaskUsageError
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from django_fairque.conf.schedule import ScheduleConfig
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.schedule import Schedule
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.schedules.schedule import Schedule
 
     from .pipelines import Step
 
@@ -82,7 +82,7 @@ def _made(declared: ScheduleConfig) -> Step | str:
 def sync_or_log(patience: float | None = None) -> bool:
     """As `sync_schedules`; what is wrong is logged, for a worker has other things to do as well. False if the server can't be
     reached now, which is for the caller to say."""
-    from django_fairque.engine.driving import FINAL  # it needs redis-py, and this module is read by a mere check
+    from django_fairque.engine.queue.executor import FINAL
 
     try:
         sync_schedules(patience)

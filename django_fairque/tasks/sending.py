@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 
-from django_fairque.engine.errors import PushRefusedError
-from django_fairque.engine.records import EventCount, PushResult
+from django_fairque.engine.model.errors import PushRefusedError
+from django_fairque.engine.model.records import EventCount, PushResult
 from django_fairque.outbox import has_outbox
 
 from . import delivery, lifecycle, waiting
@@ -23,7 +23,7 @@ from .tracing import around_sending
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     from .options import TaskOptions
     from .waiting import Waiting
@@ -99,8 +99,8 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
 
 def _check(queue: str, tasks: Sequence[Task]) -> None:
     """Raise now, where it is enqueued, what needs no server to be found wrong at the commit."""
-    from django_fairque.engine.graphs import cycle_error, find_cycle
-    from django_fairque.engine.pushing import check_limits
+    from django_fairque.engine.dependencies.graph import cycle_error, find_cycle
+    from django_fairque.engine.pushing.push import check_limits
 
     check_limits(get_config().queue_config(queue), tasks)
     if cycle := find_cycle({task.task_id: task.depends_on for task in tasks if task.depends_on}):

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
-    from django_fairque.engine.lease import Lease, LeaseKey
-    from django_fairque.engine.options import QueueConfig
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.xcom import XCom
+    from django_fairque.engine.dependencies.xcom import XCom
+    from django_fairque.engine.model.lease import Lease, LeaseKey
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .definition import AnyDefinition
 

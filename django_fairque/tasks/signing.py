@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from django_fairque.engine import sealing
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.sealing import Envelope
+from django_fairque.engine.model import signature as sealing
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.signature import Envelope
 
 from .errors import TaskSignatureError
 from .queues import get_config
 
 if TYPE_CHECKING:
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.model.lease import Lease
 
     from .services import Services
 

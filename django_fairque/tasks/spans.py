@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.util.types import AttributeValue
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.trace import Trace
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.model.trace_context import Trace
 
     from .run import Run
 

@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.trace import NONE, Trace, read_state
+from django_fairque.engine.model.trace_context import NONE, Trace, read_state
 
 from .ambient import Ambient
 from .queues import get_config
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     from .context import TaskContext
     from .run import Run

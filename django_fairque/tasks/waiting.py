@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_fairque.engine.records import EventCount
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.records import EventCount
+from django_fairque.engine.model.shortening import short
 
 from . import delivery
 from .dropping import drop
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
 
 @dataclass

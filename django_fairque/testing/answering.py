@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import TaskNotFoundError
-from django_fairque.engine.lookup import Progress
-from django_fairque.engine.records import Attempt, TaskState
-from django_fairque.engine.runs import RunView
+from django_fairque.engine.inspection.runs import RunView
+from django_fairque.engine.inspection.task_lookup import Progress
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.records import Attempt, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from django_fairque.engine.lookup import Note
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.inspection.task_lookup import Note
+    from django_fairque.engine.model.task import Task
 
     from .captured import Captured, Store
 

@@ -12,7 +12,7 @@ from .values import as_kept
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from django_fairque.engine.priority import Priority
+    from django_fairque.engine.model.priority import Priority
 
     from .captured import Captured
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import DEFAULT_DB_ALIAS
 
 from django_fairque.conf.current import needing_no_server
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.handles import outlets
 from django_fairque.tasks.queues import get_config
@@ -21,7 +21,7 @@ from .captured import Captured, Store, name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
     from django_fairque.tasks.options import TaskOptions
     from django_fairque.tasks.waiting import Waiting
 

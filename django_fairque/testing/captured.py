@@ -8,16 +8,16 @@ from graphlib import TopologicalSorter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import payload as json_payload
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.priority import Priority
-    from django_fairque.engine.records import Attempt
+    from django_fairque.engine.model.priority import Priority
+    from django_fairque.engine.model.records import Attempt
+    from django_fairque.engine.model.task import Task
     from django_fairque.tasks.waiting import Waiting
 
 

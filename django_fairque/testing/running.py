@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
-from django_fairque.engine.errors import TaskSerializationError
-from django_fairque.engine.lease import Lease
-from django_fairque.engine.outcomes import describe
-from django_fairque.engine.records import Attempt, TaskState
-from django_fairque.engine.units import to_us
+from django_fairque.engine.model.durations import to_us
+from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.outcome import describe
+from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.tasks import registry
 from django_fairque.tasks.batches import by_item
 from django_fairque.tasks.context import RunningTask, running

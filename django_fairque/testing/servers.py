@@ -16,7 +16,7 @@ from .capture import innermost
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 _running: list[EmbeddedServer] = []
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import payload as json_payload
-from django_fairque.engine.ids import check_id
-from django_fairque.engine.shortening import short
-from django_fairque.engine.xcom import ABSENT
+from django_fairque.engine.dependencies.xcom import ABSENT
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.shortening import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

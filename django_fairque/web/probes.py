@@ -17,7 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
 from django_fairque.conf import MonitorConfig, get_config
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring import access
 from django_fairque.monitoring.health import judged
 from django_fairque.monitoring.lookout import Lookout
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
-    from django_fairque.engine.health import Health
+    from django_fairque.engine.statistics.health import Health
     from django_fairque.monitoring.lookout import Sight
 
 lookout = Lookout(judged)

@@ -6,12 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .aio import AsyncWorker
+    from django_fairque.worker.async_worker import AsyncWorker
+
     from .worker import Worker
 
 __all__ = ["AsyncWorker", "Worker"]
 
-_HOMES = {"AsyncWorker": "aio", "Worker": "worker"}
+_HOMES = {"AsyncWorker": "async_worker", "Worker": "worker"}
 
 
 if not TYPE_CHECKING:  # or every name would be there for a type checker

@@ -10,36 +10,35 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
-from django_fairque.engine.lease import LeaseKey
-
-from .bell import Bell
-from .budget import Budget
-from .courier import Courier
-from .endings import finder
-from .herald import Herald
-from .lane import Lane
-from .limits import Clock
-from .log import Reporter, logger
-from .memory import limit_data, resident_mb
-from .outage import Outages
-from .places import places_of
-from .puller import Puller
-from .revoked import Revoked
-from .separate import separate_task
-from .setting import batch_of, imported, services
-from .slots import Crew, Desk
+from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.worker.execution.memory import limit_data, resident_mb
+from django_fairque.worker.execution.revoked_leases import Revoked
+from django_fairque.worker.execution.task_services import batch_of, imported, services
+from django_fairque.worker.execution.thread_slots import Crew, Desk
+from django_fairque.worker.execution.time_limits import Clock
+from django_fairque.worker.fetching.fetch_planner import Lane
+from django_fairque.worker.fetching.fetch_thread import Puller
+from django_fairque.worker.fetching.shard_places import places_of
+from django_fairque.worker.fetching.slot_budget import Budget
+from django_fairque.worker.fetching.wakeup import Bell
+from django_fairque.worker.leases.outage import Outages
+from django_fairque.worker.reporting.log import Reporter, logger
+from django_fairque.worker.reporting.outbox_thread import Courier
+from django_fairque.worker.reporting.signal_thread import Herald
+from django_fairque.worker.reporting.task_endings import finder
+from django_fairque.worker.supervisor.separate_tasks import separate_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.worker.execution.loop_monitor import BlockedLoop
+    from django_fairque.worker.execution.status_board import Board
+    from django_fairque.worker.fetching.shard_places import Place, Turn
+    from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
-    from .board import Board
-    from .loop_monitor import BlockedLoop
     from .options import WorkerOptions
-    from .places import Place, Turn
-    from .separate import SeparateTask
 
 LOOK_AT_MEMORY = 1.0
 """Seconds between looks at the memory limit."""

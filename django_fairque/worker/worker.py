@@ -6,23 +6,23 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.errors import FairQueueError
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.worker.execution.status_board import Board
+from django_fairque.worker.leases.lease_renewal import Keeper, Member
+from django_fairque.worker.leases.operator_commands import BE_QUIET, STOP
+from django_fairque.worker.leases.worker_record import status_of, worker_info
+from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.supervisor.separate_tasks import warn_of_isolated
 
-from .board import Board
 from .core import Core
-from .identity import status_of, worker_info
-from .keeper import Keeper, Member
-from .log import logger
 from .options import WorkerOptions, each_once, names
-from .separate import warn_of_isolated
-from .wishes import BE_QUIET, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .options import WorkerArguments
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django.core.management.base import OutputWrapper
 
     from django_fairque import FairQueue
-    from django_fairque.engine.statistics import QueueStats
+    from django_fairque.engine.statistics.queue_stats import QueueStats
 
 POLL = 0.2
 """Seconds between two looks; on a terminal each is shown."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

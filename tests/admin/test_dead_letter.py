@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from django_fairque.admin import dead_letter
 from django_fairque.admin.pages import PAGES
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 from .burying import bury
 from .reading import led_to
@@ -23,7 +23,7 @@ from .reading import led_to
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 SECRET = {"order": 7, "api_token": "hunter2"}
@@ -69,7 +69,7 @@ def test_what_is_shown(operator: Client, queue: FairQueue) -> None:
 
 
 def test_one_that_was_never_started(admin_client: Client, queue: FairQueue) -> None:
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     queue.push(Task.create("u", 3, None, task_id="late", expires_at=1_000_000.0))
     queue.sweep()

@@ -12,16 +12,16 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin import bulk, dead_letters
-from django_fairque.engine import dlq_looking
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.dead_letters import queries as dlq_looking
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 
 from .burying import bury
 
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

@@ -11,16 +11,16 @@ from django.contrib.auth.models import Permission, User
 
 from django_fairque.admin import dependencies as module
 from django_fairque.admin.graph import HEIGHT, MOST_DRAWN, TALLEST, WIDTH, counts, draw, layers
-from django_fairque.engine.dependencies import DependencyGraph, Node
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from tests.counting import counted
 
 if TYPE_CHECKING:
     from django.test import Client
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

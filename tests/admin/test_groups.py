@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from django_fairque.admin.groups import PER_PAGE
 from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from tests.benchmarks.admin import cost
 
 from .reading import messages_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 pytestmark = pytest.mark.django_db

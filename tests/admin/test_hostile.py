@@ -15,8 +15,8 @@ from django.contrib.admin.utils import quote
 from django.urls import resolve, reverse
 
 from django_fairque.admin.pages import PAGES
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.task import Task
 
 from .burying import bury
 from .corpus import CORPUS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

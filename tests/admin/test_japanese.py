@@ -14,8 +14,8 @@ from django.utils import translation
 
 from django_fairque.admin.cron_words import cron_in_words
 from django_fairque.admin.pages import PAGES
-from django_fairque.engine.diagnosis import findings
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.server_checks import findings
 from django_fairque.monitoring.words import sentence
 
 from .burying import bury
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

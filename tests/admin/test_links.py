@@ -15,7 +15,7 @@ from django.urls import resolve, reverse
 
 from django_fairque.admin.pages import PAGES
 from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .burying import bury
 from .reading import said
@@ -23,7 +23,7 @@ from .reading import said
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

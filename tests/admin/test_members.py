@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from django.urls import reverse
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .reading import led_to
 
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

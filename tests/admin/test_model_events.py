@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
 
 __all__ = ["own_rules", "work"]  # fixtures
@@ -79,7 +79,7 @@ def test_one_with_a_mistake_is_told(operator: Client, queue: FairQueue, work: An
 
 
 def test_the_last_error_is_told(operator: Client, queue: FairQueue) -> None:
-    from django_fairque.engine.records import EventCount
+    from django_fairque.engine.model.records import EventCount
     from django_fairque.tasks import event_counts
 
     @task(name="work")

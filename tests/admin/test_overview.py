@@ -10,7 +10,7 @@ import pytest
 from django.urls import reverse
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from tests.counting import counted
 
 from .reading import led_to, said
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
 
 pytestmark = pytest.mark.django_db
@@ -154,7 +154,7 @@ class TestSimple:
     def test_sends_a_bounded_number_of_commands(
         self, admin_client: Client, queue: FairQueue, redis: Any, page: Any
     ) -> None:
-        from django_fairque.engine.models import Task
+        from django_fairque.engine.model.task import Task
 
         def commands() -> int:
             admin_client.get(url(page.name))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from django.urls import reverse
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

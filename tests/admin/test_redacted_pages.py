@@ -10,7 +10,7 @@ from django.contrib.admin.utils import quote
 from django.urls import reverse
 from django.utils import timezone
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.redaction import HIDDEN
 
@@ -19,7 +19,7 @@ from .burying import bury
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

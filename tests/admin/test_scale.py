@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.admin import dead_letters, tasks
-from django_fairque.engine import dlq_looking
+from django_fairque.engine.dead_letters import queries as dlq_looking
 from tests.benchmarks.admin import cost
 from tests.benchmarks.filling import Scale, fill
 from tests.benchmarks.visits import visits
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

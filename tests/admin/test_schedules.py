@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from django_fairque.admin.schedules import PER_PAGE
 from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from django_fairque.tasks.schedules import sync_schedules
 
 from .reading import led_to, messages_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 
@@ -203,7 +203,7 @@ class TestAdding:
     def test_too_many_are_refused(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("django_fairque.engine.schedules.MOST", 0)
+        monkeypatch.setattr("django_fairque.engine.schedules.operations.MOST", 0)
         assert "remove some" in add(admin_client).context["form"].errors["name"][0]
 
 

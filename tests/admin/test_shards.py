@@ -9,8 +9,8 @@ import pytest
 from django.urls import reverse
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.task import Task
 
 from .reading import said
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

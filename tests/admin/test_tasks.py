@@ -12,8 +12,8 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin import tasks as module
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from tests.counting import counted
 
 from .reading import led_to, messages_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from django_fairque.admin import purging
 from django_fairque.admin.users import PER_PAGE
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .reading import led_to, messages_of, said
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django.http import HttpResponse
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.workers import PER_PAGE
-from django_fairque.worker.identity import worker_info
+from django_fairque.worker.leases.worker_record import worker_info
 from django_fairque.worker.options import WorkerOptions
 
 from .reading import messages_of
@@ -19,8 +19,8 @@ from .reading import messages_of
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.leasing import Wish
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.leasing.lease_ops import Wish
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,7 @@ from django_fairque.testing import run_tasks
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "django-tasks.md").read_text()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Configure
 

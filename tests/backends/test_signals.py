@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Configure
 

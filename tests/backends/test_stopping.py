@@ -19,7 +19,7 @@ from tests.worker.conftest import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Configure
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from django_fairque.backends.compat import AnyResult
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 

@@ -6,8 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import OUTSIDE, counted
 from tests.servers import Server
 

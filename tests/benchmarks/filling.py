@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.worker.identity import worker_info
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
+from django_fairque.worker.leases.worker_record import worker_info
 from django_fairque.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
 
 SLICE = 2000
 """As many as may be pushed at once if they depend on others."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.all_tasks import all_tasks
 from tests.servers import Server
 

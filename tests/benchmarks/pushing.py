@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.scripts import functions, load
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.scripts import functions, load
 from tests.servers import Server
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.admin.utils import quote
 from django.urls import reverse
 
-from django_fairque.engine.finding import Search
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.records import TaskState
 
 from .filling import NOISY
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from django.test import Client
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @dataclass(frozen=True)

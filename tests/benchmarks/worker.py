@@ -6,8 +6,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
 
 from .processes import wait_for_workers, wait_until, worker

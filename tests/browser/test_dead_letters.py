@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import Page, expect
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from tests.admin.burying import bury
 from tests.worker.conftest import eventually
 
 from .clicking import choose
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.worker.conftest import StartWorker
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from playwright.sync_api import Page
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .watching import Watch
 

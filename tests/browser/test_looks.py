@@ -14,7 +14,7 @@ from library.tasks import complexity_of, parse_document, report_on
 from playwright.sync_api import ViewportSize
 
 from django_fairque.admin.pages import PAGES
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from tests.admin.burying import bury
 
 from .walking import kind, questions, walk
@@ -22,7 +22,7 @@ from .walking import kind, questions, walk
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .watching import Watch
 

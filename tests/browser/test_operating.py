@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from .clicking import choose
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.worker.conftest import StartWorker
 
 

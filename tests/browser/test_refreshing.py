@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Page, expect
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
 
     from .watching import Watch

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from library.tasks import complexity_of, imports_of, parse_document, report_on
 from playwright.sync_api import Page, expect
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .clicking import choose
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_the_graph_of_a_pipeline_leads_to_its_tasks(index: Page, queue: FairQueue) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import Page, expect
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .clicking import choose
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.testproject.conftest import StartDemo
 
     from .watching import Watch

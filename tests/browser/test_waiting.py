@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .clicking import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def push(queue: FairQueue, user: str, **options: Any) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import django_fairque.engine
-from django_fairque.engine import scripts
+from django_fairque.engine.scripting import scripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

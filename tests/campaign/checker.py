@@ -11,13 +11,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.records import Attempt
+    from django_fairque.engine.model.records import Attempt
+    from django_fairque.engine.model.task import Task
 
 COUNTED = ("crashed", "lease_ended")
 """Reasons that count towards the deliveries a task may have."""

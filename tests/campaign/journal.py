@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
 
 class Journal:

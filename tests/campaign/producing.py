@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import django
 
-from django_fairque.engine.errors import FairQueueError, RedisConnectionError, ServerRefusedError
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError, ServerRefusedError
+from django_fairque.engine.model.task import Task
 
 from .journal import Journal, intent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 USERS = [f"user{number}" for number in range(7)]
 LONG = float(os.environ.get("CAMPAIGN_LEASE", "2")) * 1.2

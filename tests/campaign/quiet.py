@@ -7,8 +7,8 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.model.task import Task
 
 from .world import DELIVERIES
 

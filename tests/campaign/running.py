@@ -16,7 +16,7 @@ from .world import MANY_DELIVERIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.records import Attempt
+    from django_fairque.engine.model.records import Attempt
 
     from .schedule import Schedule
     from .world import World

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from django_fairque.engine.errors import FairQueueError, ServerRefusedError
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
+from django_fairque.engine.model.task import Task
 
 from . import proxy
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import Attempt, TaskState
+from django_fairque.engine.model.records import Attempt, TaskState
+from django_fairque.engine.model.task import Task
 
 from .checker import Push, judge, pushes_of, runs_of, waits
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import RedisConnectionError, ServerRefusedError
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import RedisConnectionError, ServerRefusedError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
 
 from .proxy import CUT, DROP, HOLE, PASS, SLOW, Proxy

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.lease import LEASE_FIELDS, Lease
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
 from tests.worker.conftest import ROOT
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from redis import Redis
     from typing_extensions import Self
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
 PREFIX = "fq:{default:0}:"
 GROUPS = 6

@@ -11,7 +11,7 @@ import pytest
 from django.core.checks import run_checks
 
 from django_fairque.conf import reset_config
-from django_fairque.engine.diagnosis import findings, server_infos
+from django_fairque.engine.statistics.server_checks import findings, server_infos
 from django_fairque.tasks import registry
 from tests import house
 from tests.servers import BINARY_VARIABLE

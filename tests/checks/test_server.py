@@ -15,7 +15,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_fairque.checks.server import DEADLINE
-from django_fairque.engine.diagnosis import findings
+from django_fairque.engine.statistics.server_checks import findings
 from tests.topologies import make_cluster
 
 from .conftest import ids

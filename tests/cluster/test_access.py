@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.engine import scripts
-from django_fairque.engine.access import rules
-from django_fairque.engine.errors import NotPermittedError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import NotPermittedError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
+from django_fairque.engine.scripting.acl import rules
 from tests.engine.conftest import task
 
 from .conftest import SHARDS

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.worker.conftest import eventually
 from tests.worker.test_sentinel import Producer
 

@@ -12,10 +12,10 @@ from redis import ResponseError
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.clients import aclose_client
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import ServerRefusedError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import ServerRefusedError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import task
 from tests.topologies import join
 from tests.worker.conftest import eventually

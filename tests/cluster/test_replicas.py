@@ -10,11 +10,11 @@ import pytest
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.clients import aclose_client
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import NotReplicatedError
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import NotReplicatedError
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.clients import aclose_client, close_client
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import RedisConnectionError, ServerRefusedError, UnsupportedServerError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import RedisConnectionError, ServerRefusedError, UnsupportedServerError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.topologies import free_port, make_cluster, wait_for
 from tests.worker.conftest import WorkerProcess, eventually
 

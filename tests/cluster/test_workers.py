@@ -14,12 +14,12 @@ from django_fairque import AsyncWorker
 from django_fairque import task as task_of
 from django_fairque.conf import RedisConfig, aclose_queues
 from django_fairque.conf.clients import aclose_client
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from tests.worker.conftest import eventually, told
 

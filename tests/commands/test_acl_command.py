@@ -8,8 +8,8 @@ import pytest
 from django.core.management import CommandError
 
 from django_fairque.conf import close_queues, get_queue
-from django_fairque.engine.errors import NotPermittedError
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.errors import NotPermittedError
+from django_fairque.engine.model.task import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
     from tests.servers import Server
 

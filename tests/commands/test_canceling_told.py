@@ -13,7 +13,7 @@ from django_fairque.tasks import canceling
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, Run
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Bury, Push, Run
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import CommandError
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Bury, Run
 

@@ -17,7 +17,7 @@ from tests.docs.blocks import DOCS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Bury, Push, Run
 

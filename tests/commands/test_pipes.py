@@ -14,7 +14,7 @@ from django.core.management import get_commands, load_command_class
 from django_fairque.management.base import PrintingCommand
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push, Run

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.formatting import table
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Run
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import CommandError
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.redaction import HIDDEN
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Bury, Run
 

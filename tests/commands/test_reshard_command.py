@@ -12,7 +12,7 @@ from django_fairque.conf import close_queues, get_queue
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, Run
 

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Run
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Run

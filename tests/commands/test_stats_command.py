@@ -20,14 +20,14 @@ from typing import IO, TYPE_CHECKING
 import pytest
 from django.core.management import CommandError
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
     from tests.servers import Server
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_config, set_overrides
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.management.commands import fairque_worker
 
 if TYPE_CHECKING:

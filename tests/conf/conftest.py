@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_config, reset_config, set_overrides
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 from tests.servers import BINARY_VARIABLE
 from tests.topologies import free_port, make_cluster, sentinels
 

@@ -11,7 +11,7 @@ from redis import Redis
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.sources import resolve_cache
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pytest_django import Settings

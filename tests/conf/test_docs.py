@@ -13,7 +13,7 @@ from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, Worke
 from tests import house
 
 if TYPE_CHECKING:
-    from django_fairque.engine.options import Options
+    from django_fairque.engine.model.options import Options
 
 PAGE = Path(house.__file__).parent.parent / "docs" / "configuration.md"
 SECTIONS: dict[str, type[Options]] = {"REDIS": RedisConfig, "WORKER": WorkerConfig, "QUEUE": QueueConfig}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import DEFAULT_SLA, LONGEST_SWEEP_INTERVAL, InvalidOptionsError, QueueConfig
-from django_fairque.engine.priority import Priority
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import DEFAULT_SLA, LONGEST_SWEEP_INTERVAL, InvalidOptionsError, QueueConfig
+from django_fairque.engine.model.priority import Priority
 
 
 def error(**options: Any) -> str:

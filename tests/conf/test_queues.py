@@ -13,11 +13,11 @@ import pytest
 
 from django_fairque.conf import aclose_queues, aget_queue, close_queues, get_config, get_queue, reset_config
 from django_fairque.conf.queues import _state
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.models import Task
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from django_fairque.conf import FairQueueConfig, RedisConfig
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 PASSWORD = "hunter/2@#"
 QUOTED = "hunter%2F2%40%23"

@@ -9,7 +9,7 @@ import pytest
 
 from django_fairque.conf import FairQueueConfig, get_config
 from django_fairque.conf.layers import SECTIONS
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_fairque.conf import WorkerConfig
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 
 def error(**options: Any) -> str:

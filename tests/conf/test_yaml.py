@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from django_fairque.conf import FairQueueConfig
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import LONGEST_SWEEP_INTERVAL
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
 
 if TYPE_CHECKING:
     from pathlib import Path

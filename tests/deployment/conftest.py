@@ -31,7 +31,7 @@ _PUSH = """
 import json, sys, django
 django.setup()
 from django_fairque.conf import get_queue
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 name, amount, user, args = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
 tasks = [Task.create(f"{user}{n % 5}", 3, {"args": args, "kwargs": {}}, name=name) for n in range(amount)]
 get_queue().push_batch(tasks)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from tests.worker.conftest import eventually, told
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Version
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import get_queue
-from django_fairque.engine import sealing
+from django_fairque.engine.model import signature as sealing
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PACKAGE = ROOT / "django_fairque"
 PAGE = DOCS / "messages.md"
 LEVELS = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR", "critical": "CRITICAL"}
-MODULES = ("django_fairque.engine.errors", "django_fairque.tasks.errors", "django.core.management.base")
+MODULES = ("django_fairque.engine.model.errors", "django_fairque.tasks.errors", "django.core.management.base")
 NOT_FOR_USERS = {"AssertionError", "AttributeError", "ImportError", "NotImplementedError"}
 LEAST_WORDS = 3
 

@@ -12,9 +12,9 @@ from django.core.management import get_commands, load_command_class
 
 from django_fairque import Priority, Task, signals
 from django_fairque.conf import get_config, get_queue
-from django_fairque.engine.alerts import Alert
-from django_fairque.engine.errors import BacklogFullError
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.statistics.alerts import Alert
 from django_fairque.testing import run_tasks
 from tests.docs.blocks import DOCS
 from tests.docs.examples import command_lines, examples
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django.test import RequestFactory
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 HOWTO = DOCS / "howto"
 PAGES = {page.stem: page for page in sorted(HOWTO.glob("*.md"))}

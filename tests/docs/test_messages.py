@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_fairque.engine.patience import REFUSALS
+from django_fairque.engine.transport.retry_policy import REFUSALS
 from tests.docs.blocks import DOCS
 from tests.docs.messages import PAGE, Message, messages, page
 

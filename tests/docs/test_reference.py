@@ -13,7 +13,7 @@ from fairque_docs import commands, contracts, options
 
 import django_fairque
 from django_fairque import signals, testing
-from django_fairque.engine import scripts
+from django_fairque.engine.scripting import scripts
 
 from .blocks import DOCS
 
@@ -145,10 +145,10 @@ CLASSES = [
     "django_fairque.PushResult",
     "django_fairque.TaskResult",
     "django_fairque.UserQueue",
-    "django_fairque.engine.dead_letters.DeadLetters",
-    "django_fairque.engine.group_queue.GroupQueue",
-    "django_fairque.engine.schedule_book.Schedules",
-    "django_fairque.engine.xcom.XCom",
+    "django_fairque.engine.dead_letters.facade.DeadLetters",
+    "django_fairque.engine.users.group_facade.GroupQueue",
+    "django_fairque.engine.schedules.schedules.Schedules",
+    "django_fairque.engine.dependencies.xcom.XCom",
     "django_fairque.tasks.context.TaskContext",
     "django_fairque.tasks.definition.TaskDefinition",
     "django_fairque.testing.Capture",

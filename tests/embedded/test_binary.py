@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from django_fairque.embedded import binary, find_binary
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

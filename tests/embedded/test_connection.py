@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_fairque.embedded import EmbeddedServer, connection_pool_kwargs, probe
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 from tests.embedded.helpers import closing_socket, kill, only_server_of, program, servers_of, starts_in_log, wait_until
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.embedded.directory import MARKER
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 from tests.embedded.helpers import only_server_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from django_fairque.embedded import EmbeddedServer
-from django_fairque.engine.errors import ConfigurationError, RedisConnectionError
+from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from tests.embedded.helpers import ROOT, kill, only_server_of, program, servers_of, starts_in_log, wait_until
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from django_fairque.embedded import directory_from_url, is_embedded_url
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 
 BASE = Path("/project")
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pytest
 
-from django_fairque.engine import scripts
-from django_fairque.engine.access import rules
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
+from django_fairque.engine.scripting.acl import rules
 from tests.servers import ROLE_VARIABLE
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.access import Mode
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.scripting.acl import Mode
     from tests.servers import Server
 
 NOW = 2_000_000_000.0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def node(name: str, *depends_on: str, user: str = "u", **options: Any) -> Task:

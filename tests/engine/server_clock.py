@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import scripts
+from django_fairque.engine.scripting import scripts
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 from .shares import Shares
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.leasing import Users
+    from django_fairque.engine.leasing.lease_ops import Users
+    from django_fairque.engine.model.lease import Lease
 
 LENGTHS: list[list[float]] = [[0.1], [1.0], [10.0], [0.1, 10.0], [0.1] * 9 + [30.0]]
 """Seconds that the tasks of one user take, one of these each time: all alike, or so different that no guess is right."""

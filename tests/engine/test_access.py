@@ -10,10 +10,10 @@ import pytest
 import redis as redis_py
 
 from django_fairque import engine
-from django_fairque.engine import scripts
-from django_fairque.engine.access import CONFIRM, READ, ROLES, WORK, WRITE, Mode, rules
-from django_fairque.engine.errors import NotPermittedError, ServerRefusedError
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
+from django_fairque.engine.scripting.acl import CONFIRM, READ, ROLES, WORK, WRITE, Mode, rules
 
 from .conftest import NOW, task
 

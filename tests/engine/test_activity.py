@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from tests.counting import counted
 
 from .conftest import NOW, push_many, task
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_spans_begin_at_round_times_and_hold_what_happened_in_them(queue: FairQueue) -> None:

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import FairQueueError
-from django_fairque.engine.errors import BacklogFullError, ConfigurationError, TaskIdConflictError, TaskValidationError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import (
+    BacklogFullError,
+    ConfigurationError,
+    TaskIdConflictError,
+    TaskValidationError,
+)
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.finding import Search
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from tests.counting import commands
 
 from .conftest import NOW, task
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     Wrong = Callable[[Any], Any]

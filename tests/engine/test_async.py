@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.dead_letters import AsyncDeadLetters, DeadLetters
-from django_fairque.engine.errors import LuaScriptError, RedisConnectionError
-from django_fairque.engine.group_queue import AsyncGroupQueue, GroupQueue
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.schedule_book import AsyncSchedules, Schedules
-from django_fairque.engine.users import AsyncUserQueue, UserQueue
-from django_fairque.engine.xcom import AsyncXCom, XCom
+from django_fairque.engine.dead_letters.facade import AsyncDeadLetters, DeadLetters
+from django_fairque.engine.dependencies.xcom import AsyncXCom, XCom
+from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.schedules.schedules import AsyncSchedules, Schedules
+from django_fairque.engine.users.group_facade import AsyncGroupQueue, GroupQueue
+from django_fairque.engine.users.users import AsyncUserQueue, UserQueue
 
 from .conftest import NOW, task
 

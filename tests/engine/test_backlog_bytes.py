@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import BacklogFullError, TaskValidationError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import BacklogFullError, TaskValidationError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.model.lease import Lease
 
 SIZES = {"index": 50}
 

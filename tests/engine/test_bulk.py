@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import BacklogFullError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.pushing import TOGETHER
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.pushing.push import TOGETHER
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     from .conftest import MakeQueue
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, push_many, task
 

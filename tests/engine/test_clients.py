@@ -9,10 +9,10 @@ import redis
 import redis.asyncio
 
 from django_fairque.conf import FairQueueConfig, RedisConfig
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
 NO_CLIENTS = [
     FairQueueConfig(),

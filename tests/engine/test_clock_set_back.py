@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.access import rules
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.acl import rules
 from tests.counting import commands
 
 from .conftest import NOW, task

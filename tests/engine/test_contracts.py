@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine import scripts
-from django_fairque.engine.keys import BASE, Keys
+from django_fairque.engine.scripting import scripts
+from django_fairque.engine.scripting.keys import BASE, Keys
 
 from .conftest import NOW, task
 from .test_fairness import HOSTILE
@@ -17,7 +17,7 @@ from .test_fairness import HOSTILE
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 LUA = files("django_fairque.engine") / "lua"
 OTHERS = {"reply", "workers", "worker", "leases", "revoked", "xcom", "schedules", "schedules:due", "schedules:last"}

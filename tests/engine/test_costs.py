@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands, counted
 from tests.topologies import wait_for
 
@@ -18,7 +18,7 @@ from .shards.sharded import users_of
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
     from tests.conftest import MakeServer
     from tests.servers import Server
 

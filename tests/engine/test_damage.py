@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.finding import Search
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, everything, task
 

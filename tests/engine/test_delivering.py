@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.delivering import REMEMBERED, REMEMBERED_AFTER
-from django_fairque.engine.errors import BacklogFullError, DependencyCycleError, TaskNotFoundError
-from django_fairque.engine.records import EventCount, TaskState
+from django_fairque.engine.model.errors import BacklogFullError, DependencyCycleError, TaskNotFoundError
+from django_fairque.engine.model.records import EventCount, TaskState
+from django_fairque.engine.pushing.deliver import REMEMBERED, REMEMBERED_AFTER
 from tests.counting import commands
 
 from .conftest import NOW, task
@@ -16,8 +16,8 @@ from .conftest import NOW, task
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import MakeQueue
 
@@ -130,7 +130,7 @@ class TestCounts:
         }
 
     def test_a_repeated_call_counts_once(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("django_fairque.engine.delivering.new_nonce", lambda: "same")
+        monkeypatch.setattr("django_fairque.engine.pushing.deliver.new_nonce", lambda: "same")
         made = task()
         for _ in range(3):
             assert [each.status for each in queue.deliver([made], {"a": EventCount(1)}, now=NOW)] == ["accepted"]
@@ -162,7 +162,7 @@ def test_what_it_costs(queue: FairQueue, redis: Redis) -> None:
 
 
 async def test_it_can_be_awaited(redis: Redis, queue: FairQueue, aredis: Any) -> None:
-    from django_fairque.engine.aio import AsyncFairQueue
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
     aqueue = AsyncFairQueue(aredis)
     made = task()

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import (
-    TaskNotFoundError,
-)
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import NOW, MakeQueue, task
 from .graphs import die, node, states, take
@@ -19,8 +17,8 @@ from .graphs import die, node, states, take
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
 
 POLICIES = ("wait", "cancel", "run")
 

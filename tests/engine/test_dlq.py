@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine import dlq
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.dlq_filter import Filter
-from django_fairque.engine.errors import TaskNotFoundError, TaskSerializationError, TaskValidationError
-from django_fairque.engine.fingerprint import fingerprint, normalised
-from django_fairque.engine.outcomes import MAX_ERROR
-from django_fairque.engine.records import FailureType, TaskState
-from django_fairque.engine.steps import Call
+from django_fairque.engine.dead_letters import operations as dlq
+from django_fairque.engine.dead_letters.filters import Filter
+from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializationError, TaskValidationError
+from django_fairque.engine.model.fingerprint import fingerprint, normalised
+from django_fairque.engine.model.outcome import MAX_ERROR
+from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.scripting.operations import Call
 
 from .conftest import NOW, MakeQueue, task
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from redis.asyncio import Redis as AsyncRedis
 
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.steps import Request, Steps
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.scripting.operations import Request, Steps
 
 
 def bury(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine import dlq_looking
-from django_fairque.engine.aio import AsyncFairQueue
+from django_fairque.engine.dead_letters import queries as dlq_looking
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
 from .conftest import NOW, MakeQueue
 from .test_dlq import bury
@@ -15,7 +15,7 @@ from .test_dlq import bury
 if TYPE_CHECKING:
     from redis.asyncio import Redis as AsyncRedis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def walk(queue: FairQueue, limit: int, **filters: Any) -> list[str]:

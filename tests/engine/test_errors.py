@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import (
+from django_fairque.engine.model.errors import (
     LuaScriptError,
     RedisConnectionError,
     ServerRefusedError,
@@ -16,11 +15,12 @@ from django_fairque.engine.errors import (
     TaskValidationError,
     UnsupportedServerError,
 )
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.servers import check_server
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.transport.server_support import check_server
 
 from .conftest import NOW, push_many, task
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.priority import Priority, calculate_score
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.priority import Priority, calculate_score
+from django_fairque.engine.model.records import TaskState
 from tests.reliability.test_peers_page import missing_in
 
 from .conftest import NOW, MakeQueue, push_many, task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGES = [*sorted((DOCS / "explanation").glob("*.md")), DOCS / "comparison.md"]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import BacklogFullError
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.model.outcome import Outcome
 
 from .conftest import NOW, MakeQueue, push_many, task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
 
 HOSTILE = ["*", "{x}", "a:b", "a,b", "a", "x\ny", "n\0l", "\U0001f600" * 64, "user:1", "a:critical", "a:normal", "%00"]
 HOSTILE += ["../", "__proto__", "[^*]?", "\u202egnp", " ", "0", "e\u0301", "\u00e9"]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import (
+from django_fairque.engine.dependencies.graph import MAX_EDGES, MAX_GRAPH
+from django_fairque.engine.model.errors import (
     BacklogFullError,
     DependencyCycleError,
     TaskNotFoundError,
     TaskValidationError,
 )
-from django_fairque.engine.graphs import MAX_EDGES, MAX_GRAPH
-from django_fairque.engine.models import Task
-from django_fairque.engine.steps import Call
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.scripting.operations import Call
 
 from .conftest import NOW, MakeQueue, task
 from .graphs import die, node, states, take
@@ -23,7 +23,7 @@ from .graphs import die, node, states, take
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestCycles:
@@ -98,7 +98,7 @@ class TestWhatIsRefused:
 
 
 def test_a_graph_pushed_again_after_a_lost_reply_is_there_once(queue: FairQueue) -> None:
-    from django_fairque.engine import pushing
+    from django_fairque.engine.pushing import push as pushing
 
     tasks = [task() for _ in range(3)]
     graph = [*tasks, task(depends_on=[each.task_id for each in tasks])]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import TaskNotFoundError, TaskValidationError
-from django_fairque.engine.finding import Matching, Search
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import Matching, Search
+from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.records import TaskState
 from tests.counting import commands, counted
 
 from .conftest import NOW, push_many, task
@@ -16,7 +16,7 @@ from .conftest import NOW, push_many, task
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_a_scheduled_task_runs_now(queue: FairQueue) -> None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.leasing import Wish
+from django_fairque.engine.leasing.lease_ops import Wish
 
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue) -> None:

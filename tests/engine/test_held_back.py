@@ -12,7 +12,7 @@ from .conftest import task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 AGO = 100_000.0
 """Seconds: all promises to start are broken by then, whichever the priority."""

@@ -6,20 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine import dlq, leasing, lookup, pushing
-from django_fairque.engine.errors import TaskNotFoundError
-from django_fairque.engine.leasing import Fetch
-from django_fairque.engine.models import LEASE_FIELDS
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.dead_letters import operations as dlq
+from django_fairque.engine.inspection import task_lookup as lookup
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import LEASE_FIELDS
+from django_fairque.engine.pushing import push as pushing
 
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.steps import Steps
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.scripting.operations import Steps
 
 
 def repeated(queue: FairQueue, steps: Steps[Any]) -> tuple[Any, Any, Any]:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def waits(queue: FairQueue, delays: list[float], now: float = NOW) -> list[float]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 

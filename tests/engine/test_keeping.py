@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_fairque.engine import form
-from django_fairque.engine.errors import BacklogFullError
+from django_fairque.engine.encoding import push_template as form
+from django_fairque.engine.model.errors import BacklogFullError
 from tests.engine.conftest import NOW, MakeQueue, task
 
 

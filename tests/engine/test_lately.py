@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.histograms import Percentiles
-from django_fairque.engine.lately import LastHour, middle, together
+from django_fairque.engine.statistics.histograms import Percentiles
+from django_fairque.engine.statistics.recent_usage import LastHour, middle, together
 from tests.counting import commands
 
 from .conftest import task
@@ -16,7 +16,7 @@ from .conftest import task
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 HOUR = 3600.0
 NINE = 2_000_016_000.0 - 2_000_016_000.0 % HOUR

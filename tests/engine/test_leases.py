@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import StaleLeaseError, TaskNotFoundError, TaskValidationError
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.model.errors import StaleLeaseError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import FailureType, TaskState
 
 from .conftest import NOW, MakeQueue, everything, pop, push_many, task
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_a_task_goes_through_its_states(queue: FairQueue) -> None:

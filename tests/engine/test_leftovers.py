@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, push_many, task
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.outcome import Outcome
 
 from .conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "explanation" / "life.md").read_text()
 ARROW = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| `([A-Z]+)`(?: `(\w+)`)? \|", re.MULTILINE)

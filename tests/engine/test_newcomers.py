@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, MakeQueue, task
 from .newcomers import Simulation
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.model.lease import Lease
 
 P = "fq:{default:0}:"
 ONE = {"waiting": Fraction(1)}

@@ -9,7 +9,7 @@ import pytest
 from .conftest import NOW
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, 2**63, 1.5, "5", True, None])

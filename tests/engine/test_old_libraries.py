@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.library import IDLE, Command, assemble
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.scripts import library_name
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.library import IDLE, Command, assemble
+from django_fairque.engine.scripting.scripts import library_name
 
 from .conftest import task
 

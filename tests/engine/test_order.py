@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.priority import Priority, calculate_score
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.priority import Priority, calculate_score
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 
 from .conftest import NOW, MakeQueue, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 HEAD_START = 6 * 3600
 

@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from django_fairque.engine.errors import LuaScriptError
-from django_fairque.engine.packing import pack, unpack
+from django_fairque.engine.encoding.packing import pack, unpack
+from django_fairque.engine.model.errors import LuaScriptError
 
 from .conftest import NOW, task
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 DAMAGED = [b"-3:", b"-1:x", b"-2:x", b"1:a-3:", b"3", b":", b"x:y"]
 """The first leads back to itself: whoever followed it would never come to an end."""

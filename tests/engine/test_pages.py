@@ -9,7 +9,7 @@ import pytest
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.priority import Priority
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.priority import Priority
 from tests.counting import commands
 
 from .conftest import NOW, MakeQueue, pop, push_many, task
@@ -15,7 +15,7 @@ from .conftest import NOW, MakeQueue, pop, push_many, task
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 HOUR = 3600.0
 
@@ -125,7 +125,7 @@ def test_nobody_starves_when_that_is_switched_off(make_queue: MakeQueue) -> None
 
 
 def test_alerts_are_handed_out_once_and_again_only_to_the_same_call(queue: FairQueue, redis: Redis) -> None:
-    from django_fairque.engine import alerts
+    from django_fairque.engine.statistics import alerts
 
     queue.push_batch([task(sla=10) for _ in range(3)], now=NOW)
     queue.sweep(now=NOW + 6)

@@ -8,15 +8,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
 
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def started(queue: FairQueue, now: float, most: int = 1000) -> int:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import NotReplicatedError, RedisConnectionError
-from django_fairque.engine.leasing import Fetch
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.wait import Wait
+from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.leasing.prefetch import Wait
+from django_fairque.engine.model.errors import NotReplicatedError, RedisConnectionError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.topologies import free_port, make_replica, wait_for
 
 from .conftest import NOW, task

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
-from django_fairque.engine.instants import Timing, find_zone
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
-from django_fairque.engine.schedule import Schedule
-from django_fairque.engine.steps import Call
+from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.schedules.due_times import Timing, find_zone
+from django_fairque.engine.schedules.schedule import Schedule
+from django_fairque.engine.scripting.operations import Call
 
 from .conftest import NOW, MakeQueue, task
 
@@ -294,7 +294,7 @@ class TestFiring:
         assert await AsyncFairQueue(aredis, queue.name).schedules.next_due(NOW) == NOW + 60
 
     def test_a_repeated_call_has_one_effect(self, queue: FairQueue) -> None:
-        from django_fairque.engine import schedules
+        from django_fairque.engine.schedules import operations as schedules
 
         queue.schedules.add("s", task=task(), every=60, now=NOW)
         steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
@@ -305,7 +305,7 @@ class TestFiring:
         assert pushed(queue) == [60]
 
     def test_what_was_changed_meanwhile_is_not_fired_as_it_was(self, queue: FairQueue) -> None:
-        from django_fairque.engine import schedules
+        from django_fairque.engine.schedules import operations as schedules
 
         for change in (
             lambda: queue.schedules.add("s", task=task(payload="new"), every=60, now=NOW),
@@ -333,7 +333,7 @@ class TestFiring:
 SCHEDULER = """
 import sys
 from redis import Redis
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 queue = FairQueue(Redis.from_url(sys.argv[1]))
 print("ready", flush=True)
 for line in sys.stdin:

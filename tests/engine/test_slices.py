@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import MakeQueue
 

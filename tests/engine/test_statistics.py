@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.histograms import Percentiles, percentiles
-from django_fairque.engine.statistics import SlaStats
+from django_fairque.engine.statistics.histograms import Percentiles, percentiles
+from django_fairque.engine.statistics.queue_stats import SlaStats
 from tests.counting import commands
 
 from .conftest import NOW, push_many, task
@@ -16,7 +16,7 @@ from .conftest import NOW, push_many, task
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:

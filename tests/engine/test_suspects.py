@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from django_fairque.engine import leasing
-from django_fairque.engine.errors import TaskValidationError
-from django_fairque.engine.lease import LeaseKey
-from django_fairque.engine.leasing import Fetch
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import FailureType, TaskState
 
 from .conftest import NOW, pop, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import MakeQueue
 

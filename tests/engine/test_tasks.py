@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from django_fairque.engine.keys import Keys
-from django_fairque.engine.lease import LEASE_FIELDS
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.lease import LEASE_FIELDS
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.scripting.keys import Keys
 
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 ALL: dict[str, Any] = {
     "name": "mail",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import redis as redis_py
 
-from django_fairque.engine import scripts
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import LuaScriptError, ServerRefusedError
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import LuaScriptError, ServerRefusedError
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
 
 from .conftest import NOW, task
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError
 from tests.counting import commands
 
 from .conftest import NOW, task
@@ -14,7 +14,7 @@ from .conftest import NOW, task
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def pages(queue: FairQueue, limit: int) -> list[str]:

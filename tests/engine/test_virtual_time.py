@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.outcome import Outcome
 
 from .conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def serve(queue: FairQueue, rounds: int, now: float) -> dict[str, int]:

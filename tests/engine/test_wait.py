@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis as redis_py
 
-from django_fairque.engine.errors import NotPermittedError
-from django_fairque.engine.leasing import Fetch
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
-from django_fairque.engine.wait import Wait
+from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.leasing.prefetch import Wait
+from django_fairque.engine.model.errors import NotPermittedError
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.topologies import wait_for
 
 from .conftest import NOW, task
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
+    from django_fairque.engine.model.lease import Lease
     from tests.servers import Server
 
 FETCH = Fetch(2, "w")

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis as redis_py
 
-from django_fairque.engine import pushing
-from django_fairque.engine.errors import LuaScriptError, RedisConnectionError, ServerRefusedError, TaskValidationError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.steps import Call
+from django_fairque.engine.model.errors import (
+    LuaScriptError,
+    RedisConnectionError,
+    ServerRefusedError,
+    TaskValidationError,
+)
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Call
 
 from .conftest import NOW, task
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
     from tests.servers import Server
 
 

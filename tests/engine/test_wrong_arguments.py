@@ -13,16 +13,16 @@ import pytest
 
 from django_fairque import FairQueueError, Priority
 from django_fairque.conf import WorkerConfig
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
 from .conftest import task as make_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 LARGEST_MESSAGE = 2_000

@@ -16,9 +16,9 @@ from django_fairque import (
     task,
 )
 from django_fairque.conf import WorkerConfig, close_queues
-from django_fairque.engine.models import Task
-from django_fairque.engine.payload import MAX_DEPTH
-from django_fairque.engine.shortening import LONGEST, short
+from django_fairque.engine.encoding.payload import MAX_DEPTH
+from django_fairque.engine.model.shortening import LONGEST, short
+from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import TaskSerializationError, TaskValidationError
-from django_fairque.engine.xcom import MAX_KEYS
+from django_fairque.engine.dependencies.xcom import MAX_KEYS
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
 
 from .conftest import NOW
 from .test_fairness import HOSTILE
@@ -15,7 +15,7 @@ from .test_fairness import HOSTILE
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_values_come_back_as_they_were(queue: FairQueue) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.events import Condition
     from django_fairque.tasks.definition import AnyDefinition
 

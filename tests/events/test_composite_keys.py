@@ -13,7 +13,7 @@ from tests.shop.models import Seat
 from .conftest import arrived
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,7 +15,7 @@ from django_fairque.events import registry
 from tests.shop.models import Customer, Order, Tag
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "events.md"
 

@@ -17,7 +17,7 @@ from tests.shop.models import Order
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
 
 pytestmark = pytest.mark.django_db(transaction=True)

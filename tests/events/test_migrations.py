@@ -20,7 +20,7 @@ from .test_relations import told
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
 
 pytestmark = pytest.mark.django_db(transaction=True)

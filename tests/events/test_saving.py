@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])

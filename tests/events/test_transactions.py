@@ -20,7 +20,7 @@ from .conftest import arrived
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import AnyDefinition
     from tests.conftest import MakeServer
     from tests.servers import Server

@@ -10,10 +10,10 @@ import pytest
 from django.core.management import call_command
 
 from django_fairque.conf import close_queues
-from django_fairque.engine.diagnosis import findings
-from django_fairque.engine.doctor import examine
-from django_fairque.engine.errors import RedisConnectionError, UnsupportedServerError
-from django_fairque.engine.servers import check_server, holes
+from django_fairque.engine.model.errors import RedisConnectionError, UnsupportedServerError
+from django_fairque.engine.statistics.server_checks import findings
+from django_fairque.engine.statistics.server_report import examine
+from django_fairque.engine.transport.server_support import check_server, holes
 from django_fairque.monitoring.doctor import is_memorydb
 from tests.topologies import free_port, make_cluster, make_replica
 

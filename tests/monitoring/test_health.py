@@ -11,16 +11,16 @@ import pytest
 from django.core.management import call_command
 
 from django_fairque.conf import close_queues, get_queue
-from django_fairque.engine.diagnosis import REFUSALS, findings
-from django_fairque.engine.errors import ServerRefusedError
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.errors import ServerRefusedError
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.server_checks import REFUSALS, findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
     from tests.servers import Server
 

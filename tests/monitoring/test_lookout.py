@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.conf import FairQueueConfig
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.monitoring.lookout import Sight
     from tests.conftest import MakeServer
     from tests.servers import Server

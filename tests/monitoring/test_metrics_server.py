@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring.server import MetricsServer
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig, get_queue
-from django_fairque.engine.errors import ConfigurationError, RedisConnectionError
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.statistics import MinuteStats
+from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.statistics.queue_stats import MinuteStats
 from django_fairque.monitoring import formatting
 from django_fairque.monitoring.monitor import METRICS, MonitorAlert, Rule, StatsMonitor, broken
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.statistics import QueueStats
+    from django_fairque.engine.statistics.queue_stats import QueueStats
     from tests.conftest import MakeServer
     from tests.servers import Server
 

@@ -13,9 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.histograms import Distribution
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.histograms import Distribution
 from django_fairque.monitoring.figures import BOUNDS, cumulative
 from django_fairque.monitoring.prometheus import FairqueCollector, exposition
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.models import Undecodable
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.task import Undecodable
 from django_fairque.monitoring.redaction import (
     DEEPEST,
     HIDDEN,

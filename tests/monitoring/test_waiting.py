@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import TaskNotFoundError
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.monitoring.waiting import MOST_NAMED, reasons
 
 if TYPE_CHECKING:

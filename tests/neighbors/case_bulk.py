@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 from .cases import Felt, case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     from .world import World
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from tests.worker.conftest import ROOT
 
 from .cases import Felt, case

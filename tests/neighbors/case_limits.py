@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from tests.worker.conftest import eventually
 from tests.worker.project.tasks import STARTED
 

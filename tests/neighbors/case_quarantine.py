@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.model.records import FailureType, TaskState
 from tests.worker.conftest import eventually
 
 from .cases import Felt, case, percentile

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from tests.worker.conftest import eventually, is_alive, told
 from tests.worker.project.tasks import STARTED
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
 from tests.worker.conftest import WorkerProcess, eventually, told
 from tests.worker.project.tasks import STARTED
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from django_fairque.engine.records import TaskState
+    from django_fairque.engine.model.records import TaskState
 
 
 class World:

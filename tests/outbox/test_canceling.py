@@ -13,7 +13,7 @@ from django_fairque import task
 from .conftest import arrived, enqueue, rows
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -19,7 +19,7 @@ from .conftest import arrived, enqueue, rows
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 left_behind = test_outbox.TestRelay.left_behind

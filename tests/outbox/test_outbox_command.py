@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import transaction
 
 from django_fairque import TaskState, task
-from django_fairque.engine.errors import RedisConnectionError
+from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.events import on_save
 from tests.events.conftest import own_rules  # noqa: F401 - a fixture that every test here uses
 from tests.shop.models import Order
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.engine import leasing
-from django_fairque.engine.leasing import Fetch
-from django_fairque.engine.steps import Call
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.scripting.operations import Call
 
 if TYPE_CHECKING:
-    from django_fairque.engine.outcomes import Settled
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.outcome import Settled
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def fetched_ahead(queue: FairQueue, worker: str, now: float, lease: float, *, again: bool = False) -> Settled:

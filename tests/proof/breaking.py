@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import LuaScriptError
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import LuaScriptError
+from django_fairque.engine.queue.queue import FairQueue
 
 from .draining import drain, settle_down
 from .sites import FailingClient
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.model.options import QueueConfig
 
     from .states import States
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.model.options import QueueConfig
 from tests.servers import Server
 
 from .states import States

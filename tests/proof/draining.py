@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.engine import users
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.users import users
 
 from .walk import USERS
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 LIVE = ("scheduled", "deferred", "queued", "started")
 

@@ -10,12 +10,15 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import leasing, lookup, maintenance, pushing
-from django_fairque.engine.errors import StaleLeaseError
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.scripts import load
-from django_fairque.engine.steps import Call
+from django_fairque.engine.inspection import task_lookup as lookup
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.maintenance import sweep as maintenance
+from django_fairque.engine.model.errors import StaleLeaseError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.scripts import load
 from tests.engine.oracle import ENDED, Known, Oracle
 
 from .walk import NOW, PREFIX
@@ -23,9 +26,9 @@ from .walk import NOW, PREFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_fairque.engine.commands import Commands
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.steps import Steps
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
 
 LEASE = 30.0
 DELIVERIES = 2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import ResponseError
 
-from django_fairque.engine import scripts
+from django_fairque.engine.scripting import scripts
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.queue.queue import FairQueue
 
 if TYPE_CHECKING:
     from .telling import Act, Scene

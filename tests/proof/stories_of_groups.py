@@ -8,7 +8,7 @@ from .stories_of_wrongs import damaged
 from .walk import LEASE
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .telling import Act, Scene
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import leasing
-from django_fairque.engine.ids import new_nonce
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.pushing import push_args
-from django_fairque.engine.records import EventCount
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import EventCount
+from django_fairque.engine.pushing.push import push_args
 
 from .ahead import fetched_ahead
 from .telling import P

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.outcome import Outcome
 
 from .telling import P
 from .walk import LEASE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 
 from .walk import LEASE, NOW
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.options import QueueConfig
 
     Act = Callable[[FairQueue], Any]
 

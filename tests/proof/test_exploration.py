@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine import scripts
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
 from tests.engine.oracle import Oracle
 
 from .effort import SEED, logger, times
@@ -17,7 +17,7 @@ from .exploring import DELIVERIES, DUMP, LEASE, OUTLINE, RESTORE, TASKS, TICK, M
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.model.options import QueueConfig
 
 TRANSITIONS = 35_000
 """Of each policy of the task that depends on another."""

@@ -12,11 +12,11 @@ from redis import ResponseError
 
 from django_fairque import task
 from django_fairque.conf import get_queue
-from django_fairque.engine.errors import LuaScriptError
-from django_fairque.engine.lease import Lease
-from django_fairque.engine.models import LEASE_FIELDS, Task
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import LuaScriptError
+from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import LEASE_FIELDS, Task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Run, prepare
 from django_fairque.tasks.services import Services
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.model.options import QueueConfig
     from tests.servers import Server
 
     from .states import States

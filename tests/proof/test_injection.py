@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine import scripts
-from django_fairque.engine.errors import LuaScriptError
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import LuaScriptError
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
 
 from .breaking import START, Breaking
 from .effort import SEED, logger, times
@@ -23,7 +23,7 @@ from .walk import EXPECTED, NOW, Walk
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.model.options import QueueConfig
 
     from .states import States
     from .stories import Story

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis.exceptions
 
-from django_fairque.engine.lease import Lease
-from django_fairque.engine.outcomes import Settled
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.outcome import Settled
+from django_fairque.engine.queue.queue import FairQueue
 
 from .effort import SEED, times
 from .walk import Walk
@@ -22,7 +22,7 @@ from .walk import Walk
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.options import QueueConfig
+    from django_fairque.engine.model.options import QueueConfig
     from tests.servers import Server
 
     from .states import States
@@ -70,7 +70,7 @@ def shown(result: Any) -> Any:
 def test_a_repeated_call_has_one_effect_and_the_first_reply(
     own_server: Server, redis: Redis, states: States, config: QueueConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_fairque.engine.transport.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("django_fairque.engine.transport.transport.time.sleep", lambda seconds: None)
     config = config.model_copy(
         update={"sweep_batch_size": 1000}
     )  # maintenance is bounded: repeated, it does the next slice

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from django_fairque.engine import scripts
+from django_fairque.engine.scripting import scripts
 
 LUA = files("django_fairque.engine") / "lua"
 FILES = sorted(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.steps import Call
-from django_fairque.engine.transport import Transport
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.transport.transport import Transport
 from tests.servers import Server
 
 from .effort import SEED, times
@@ -19,8 +19,8 @@ from .walk import Walk
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.options import QueueConfig
-    from django_fairque.engine.steps import Request
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.scripting.operations import Request
 
 OPERATIONS = 600
 RESTARTS = 300

@@ -6,11 +6,11 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import leasing
-from django_fairque.engine.errors import FairQueueError, StaleLeaseError, TaskNotFoundError
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.records import EventCount
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.model.errors import FairQueueError, StaleLeaseError, TaskNotFoundError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import EventCount
+from django_fairque.engine.model.task import Task
 
 from .ahead import fetched_ahead
 from .states import LIVE
@@ -18,9 +18,9 @@ from .states import LIVE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.lease import Lease
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.steps import Request, Steps
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.scripting.operations import Request, Steps
 
 NOW = 2_000_000_000.0
 """After any real clock, so that it is the engine's time."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import ConfigurationError, TaskNotFoundError
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker.options import new_worker_id
 from tests.engine.conftest import NOW, push_many, task
 

@@ -10,8 +10,8 @@ from django_fairque.tasks.execution import Run, execute, prepare
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.outcomes import Outcome
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.outcome import Outcome
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.services import Services
 
 

@@ -15,7 +15,7 @@ from .helpers import run_next, run_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.services import Services
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import FairQueueError, StaleLeaseError, TaskUsageError, current_task, task
-from django_fairque.engine.lease import LeaseKey
+from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.tasks.context import RunningTask
 from django_fairque.tasks.execution import Run, aexecute, execute, prepare, run_batch
 from django_fairque.tasks.progress import INTERVAL
@@ -20,7 +20,7 @@ from django_fairque.tasks.services import Services
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 Report = tuple[float, float, str]
 

@@ -13,7 +13,7 @@ from django_fairque.tasks.execution import Run, aexecute, execute, prepare
 from .helpers import run_of
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.services import Services
 
 

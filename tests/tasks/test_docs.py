@@ -13,7 +13,7 @@ from django_fairque.tasks.execution import Run, execute, prepare, run_batch
 from django_fairque.tasks.options import DECLARABLE, SENDABLE
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.services import Services
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

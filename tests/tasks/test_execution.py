@@ -12,7 +12,7 @@ from django_fairque.tasks.services import Services
 from .helpers import raising, run_next, run_of
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_a_result_is_kept(queue: FairQueue, services: Services) -> None:

@@ -8,8 +8,8 @@ import pytest
 from django.db import transaction
 
 from django_fairque import Step, chain, current_task, group, task
-from django_fairque.engine.errors import DependencyCycleError, TaskNotFoundError
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import DependencyCycleError, TaskNotFoundError
+from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks.errors import TaskUsageError, TaskWaitTimeoutError
 from django_fairque.tasks.execution import execute, prepare
 from django_fairque.tasks.run import Run
@@ -17,7 +17,7 @@ from django_fairque.tasks.run import Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import TaskDefinition
     from django_fairque.tasks.pipelines import Pipeline
     from django_fairque.tasks.results import TaskResult

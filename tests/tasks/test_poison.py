@@ -15,7 +15,7 @@ from .helpers import raising, run_next
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import django_fairque
-from django_fairque.engine import errors as engine_errors
-from django_fairque.engine.records import PushResult
+from django_fairque.engine.model import errors as engine_errors
+from django_fairque.engine.model.records import PushResult
 from django_fairque.tasks import errors as task_errors
 
 ROOT = Path(__file__).parent.parent.parent

@@ -23,7 +23,7 @@ from django_fairque import (
 from django_fairque.conf import aclose_queues
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def enqueue() -> TaskResult:

@@ -13,7 +13,7 @@ from django_fairque.tasks.execution import Run, execute, failed, prepare
 from .helpers import raising, run_next, run_next_of, run_of
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.services import Services
 
 

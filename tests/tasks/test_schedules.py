@@ -12,7 +12,7 @@ from django.core.checks import run_checks
 
 from django_fairque import Priority, aget_queue, get_queue, task
 from django_fairque.conf import aclose_queues
-from django_fairque.engine.errors import ConfigurationError, TaskValidationError
+from django_fairque.engine.model.errors import ConfigurationError, TaskValidationError
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.schedules import sync_or_log, sync_schedules
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 
 from django_fairque import ShardsAwayError, Task, signals, task
 from django_fairque.conf import aclose_queues, get_queue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks import canceling
 from django_fairque.testing import capture_tasks
 from tests.counting import counted
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.lookup import Note
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.inspection.task_lookup import Note
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
 
 Connect = Callable[..., None]

@@ -13,7 +13,7 @@ from django_fairque.conf import aclose_queues
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 THREE_FIT = 3
 

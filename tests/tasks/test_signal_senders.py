@@ -8,7 +8,7 @@ from django_fairque import signals, task
 from django_fairque.testing import run_tasks
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 HAPPENING = [signals.task_pushed, signals.task_started, signals.task_finished]
 

@@ -20,9 +20,9 @@ from django_fairque import (
     TaskSignatureError,
     task,
 )
-from django_fairque.engine import sealing
-from django_fairque.engine.ids import new_task_id
-from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.model import signature as sealing
+from django_fairque.engine.model.ids import new_task_id
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.tasks import signing
 from django_fairque.tasks.schedules import sync_schedules
 from django_fairque.tasks.services import Services

@@ -14,7 +14,7 @@ from .test_transactions import arrived, enqueue, in_transactions
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestGraphs:

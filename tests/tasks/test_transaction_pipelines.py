@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque import Step
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
     from tests.servers import Server
 

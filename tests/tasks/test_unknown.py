@@ -14,7 +14,7 @@ from .helpers import raising, run_next, run_of
 if TYPE_CHECKING:
     import pytest
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_only_registered_names_run_and_others_wait_for_a_deploy(queue: FairQueue) -> None:

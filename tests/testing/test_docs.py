@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.testing.capture import Capture
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

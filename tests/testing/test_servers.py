@@ -11,7 +11,7 @@ import pytest
 
 from django_fairque import task
 from django_fairque.embedded import processes
-from django_fairque.engine.errors import FairQueueError, RedisConnectionError
+from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.tasks import registry
 from django_fairque.testing import assert_fair, private_server, run_tasks
 

@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from django_fairque import AsyncWorker, Worker, current_task, get_queue, group, task
 from django_fairque.conf import aclose_queues
-from django_fairque.engine.trace import Trace
+from django_fairque.engine.model.trace_context import Trace
 from django_fairque.tasks.tracing import in_trace
 from django_fairque.testing import capture_tasks, eager
 

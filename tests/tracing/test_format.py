@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_fairque.engine.trace import MAX_MEMBERS, MAX_STATE, NONE, Trace, read, read_parent, read_state, restored
+from django_fairque.engine.model.trace_context import (
+    MAX_MEMBERS,
+    MAX_STATE,
+    NONE,
+    Trace,
+    read,
+    read_parent,
+    read_state,
+    restored,
+)
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"

@@ -25,7 +25,7 @@ settings.configure(
 )
 django.setup()
 from django_fairque import current_task, task
-from django_fairque.engine.trace import Trace
+from django_fairque.engine.model.trace_context import Trace
 from django_fairque.tasks.tracing import in_trace
 from django_fairque.testing import eager
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django_fairque import FairQueue, Task
-from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.model.options import QueueConfig
 from tests.worker.conftest import WorkerProcess
 
 from .test_format import PARENT, SPAN_ID, TRACE_ID

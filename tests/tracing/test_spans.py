@@ -22,7 +22,7 @@ from django_fairque import (
     task,
 )
 from django_fairque.conf import aclose_queues
-from django_fairque.engine.trace import Trace
+from django_fairque.engine.model.trace_context import Trace
 from django_fairque.tasks import spans as ours
 from django_fairque.tasks.tracing import in_trace
 from django_fairque.testing import eager

@@ -14,7 +14,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import reverse
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .conftest import TOKEN
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django.http import HttpResponse
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
     from tests.servers import Server
 

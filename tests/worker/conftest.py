@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import psutil
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -14,7 +14,7 @@ django.setup()
 from django.db import transaction  # noqa: E402 - Django comes first
 from django.db.models import QuerySet  # noqa: E402
 
-from django_fairque.engine.queue import FairQueue  # noqa: E402
+from django_fairque.engine.queue.queue import FairQueue  # noqa: E402
 from django_fairque.outbox import relay, rows  # noqa: E402
 from tests.worker.project.tasks import count_me  # noqa: E402
 

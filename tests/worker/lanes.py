@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.lease import LEASE_FIELDS, Lease
-from django_fairque.engine.outcomes import Outcome, Settled
-from django_fairque.worker.budget import Budget
-from django_fairque.worker.lane import Call, Lane
+from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
+from django_fairque.engine.model.outcome import Outcome, Settled
+from django_fairque.worker.fetching.fetch_planner import Call, Lane
+from django_fairque.worker.fetching.slot_budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

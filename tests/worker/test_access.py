@@ -9,10 +9,10 @@ import pytest
 
 from django_fairque import Worker, get_queue, task
 from django_fairque.conf import close_queues
-from django_fairque.engine.access import rules
-from django_fairque.engine.errors import RedisConnectionError, ServerRefusedError, UntrustedServerError
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import RedisConnectionError, ServerRefusedError, UntrustedServerError
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.acl import rules
 from django_fairque.tasks import registry
 from tests.tls import Authority, Front
 from tests.topologies import free_port

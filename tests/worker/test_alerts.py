@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core import mail
 
-from django_fairque.engine.alerts import Alert
-from django_fairque.engine.models import Task
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.alerts import Alert
 from django_fairque.signals import sla_at_risk
-from django_fairque.worker.herald import MOST_LINES, Herald, tell
 from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.reporting.signal_thread import MOST_LINES, Herald, tell
 
 from .conftest import Push, StartWorker, eventually, told
 from .project.tasks import STARTED
@@ -24,7 +24,7 @@ from .project.tasks import STARTED
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 ALERT = Alert("at_risk", 100.0, "default", "t1", "acme", "app.report", Priority.HIGH, deadline=130.0)
 

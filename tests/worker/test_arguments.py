@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker import AsyncWorker, Worker
 
 if TYPE_CHECKING:

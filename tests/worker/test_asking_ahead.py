@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import RedisConnectionError
-from django_fairque.engine.outcomes import Settled
-from django_fairque.worker.bell import Bell
-from django_fairque.worker.budget import Budget
-from django_fairque.worker.lane import Lane
+from django_fairque.engine.model.errors import RedisConnectionError
+from django_fairque.engine.model.outcome import Settled
+from django_fairque.worker.fetching.fetch_planner import Lane
+from django_fairque.worker.fetching.fetch_thread import Puller
+from django_fairque.worker.fetching.slot_budget import Budget
+from django_fairque.worker.fetching.wakeup import Bell
+from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions
-from django_fairque.worker.outage import Outages
-from django_fairque.worker.puller import Puller
 
 from .lanes import answer, lane_of, lease, planned, run_all
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.worker.lane import Call
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.worker.fetching.fetch_planner import Call
 
 
 def watched(lane: Lane, now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from django_fairque.worker.board import Board, Running
+from django_fairque.worker.execution.status_board import Board, Running
 
 from .lanes import lease
 

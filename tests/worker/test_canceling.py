@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from django_fairque.worker.coroutines import cancel_all
+from django_fairque.worker.execution.event_loop import cancel_all
 
 
 async def deaf(times: int, heard: list[int]) -> None:

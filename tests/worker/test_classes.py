@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Settled
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.outcome import Settled
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.aio_desk import Desk
-from django_fairque.worker.lane import Call
-from django_fairque.worker.puller import Puller
+from django_fairque.worker.fetching.async_fetcher import Desk
+from django_fairque.worker.fetching.fetch_planner import Call
+from django_fairque.worker.fetching.fetch_thread import Puller
 
 from .conftest import eventually
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push
@@ -483,7 +483,10 @@ def test_a_failure_of_the_worker_itself_is_not_counted(
         raise RuntimeError("a mistake in the worker")
 
     task_id = push(name, 1, max_retries=0)
-    for function in ("database.tidy", "aio_desk.aexecute" if is_async else "isolation.TaskContexts.new"):
+    for function in (
+        "execution.db_connections.tidy",
+        "fetching.async_fetcher.aexecute" if is_async else "execution.isolation.TaskContexts.new",
+    ):
         monkeypatch.setattr(f"django_fairque.worker.{function}", fail)
     if is_async:
         asyncio.run(AsyncWorker(burst=True).run())

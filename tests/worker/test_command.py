@@ -8,10 +8,10 @@ from unittest.mock import ANY
 
 import pytest
 
-from django_fairque.engine.health import Health
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.statistics.health import Health
 from django_fairque.monitoring.worker_file import worker_health
 
 from .conftest import both_ways, eventually, is_alive, told

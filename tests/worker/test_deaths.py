@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.model.task import Task
 
 from .conftest import both_ways, eventually, is_alive, told
 from .project.tasks import ENDED, STARTED
@@ -20,7 +20,7 @@ from .project.tasks import ENDED, STARTED
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, StartWorker
 

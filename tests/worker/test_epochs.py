@@ -10,7 +10,7 @@ import pytest
 
 from django_fairque import AsyncWorker, Worker, get_queue, signals, task
 from django_fairque.conf import close_queues
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 
 from .conftest import WorkerProcess, eventually, told
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from django_fairque.engine.alerts import Alert
+    from django_fairque.engine.statistics.alerts import Alert
     from tests.conftest import MakeServer
 
 
@@ -86,7 +86,7 @@ def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server:
 
 
 def push(queue: FairQueue, name: str, *args: object) -> None:
-    from django_fairque.engine.models import Task
+    from django_fairque.engine.model.task import Task
 
     queue.push(Task.create("ann", 3, {"args": args, "kwargs": {}}, name=name, timeout=60))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import eventually, told
 from .project.tasks import STARTED
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, StartWorker
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import ConfigurationError
-from django_fairque.worker.health import EVERY, HealthFile
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.worker.supervisor.health_file import EVERY, HealthFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
-from django_fairque.worker import isolation
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.worker.execution import isolation
 
 from .conftest import ROOT
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push, StartWorker

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from django_fairque.engine.lease import Lease
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.worker.budget import Budget
-from django_fairque.worker.lane import HOLD, MANY, STALE, Lane
+from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.worker.fetching.fetch_planner import HOLD, MANY, STALE, Lane
+from django_fairque.worker.fetching.slot_budget import Budget
 
 from .lanes import answer, lane_of, lease, planned, run_all
 

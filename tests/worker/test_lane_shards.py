@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from django_fairque.engine.order import Order, Orders
-from django_fairque.engine.outcomes import Settled
-from django_fairque.engine.turns import Standing, Turns, Window
-from django_fairque.worker.budget import GLANCE, Budget
-from django_fairque.worker.lane import Call, Lane
-from django_fairque.worker.places import Turn
+from django_fairque.engine.model.outcome import Settled
+from django_fairque.engine.sharding.shard_head import Standing, Turns, Window
+from django_fairque.engine.sharding.shard_scheduler import Order, Orders
+from django_fairque.worker.fetching.fetch_planner import Call, Lane
+from django_fairque.worker.fetching.shard_places import Turn
+from django_fairque.worker.fetching.slot_budget import GLANCE, Budget
 
 from .lanes import answer, lane_of, lease, planned, run_all
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.worker.log import LINES_PER_SECOND, Reporter, shown
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.worker.reporting.log import LINES_PER_SECOND, Reporter, shown
 
 from .lanes import lease
 

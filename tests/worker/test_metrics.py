@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import eventually
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push, StartWorker, WorkerProcess

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import ROOT, eventually
 from .project.tasks import STARTED
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push, StartWorker

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
-from django_fairque.worker.keeper import Keeper
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.worker.leases.lease_renewal import Keeper
+from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions
-from django_fairque.worker.outage import Outages
 
 from .conftest import WorkerProcess, eventually, told
 from .project.tasks import ENDED, STARTED

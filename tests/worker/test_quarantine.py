@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from django_fairque.engine.records import FailureType, TaskState
+from django_fairque.engine.model.records import FailureType, TaskState
 
 from .conftest import both_ways, eventually, is_alive, told
 from .project.tasks import ENDED, STARTED
@@ -16,7 +16,7 @@ from .project.tasks import ENDED, STARTED
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, StartWorker
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.lease import LeaseKey
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.tasks.services import Services
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.revoked import MOST, Revoked
-from django_fairque.worker.setting import prepare_all, run_one
+from django_fairque.worker.execution.revoked_leases import MOST, Revoked
+from django_fairque.worker.execution.task_services import prepare_all, run_one
 
 from .conftest import eventually
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
 # The workers run in this process, and look after the connections that other tests have left open here.

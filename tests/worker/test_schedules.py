@@ -13,9 +13,9 @@ import pytest
 
 from django_fairque import AsyncWorker, get_queue, task
 from django_fairque.conf import close_queues
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import LONGEST_SWEEP_INTERVAL
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
 
 from .conftest import eventually
@@ -23,7 +23,7 @@ from .conftest import eventually
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
 
     from .conftest import Push, StartWorker

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import WorkerProcess, eventually
 

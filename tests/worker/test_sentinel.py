@@ -14,9 +14,9 @@ import redis
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig
 from django_fairque.conf.clients import close_client
 from django_fairque.conf.redis import SentinelConfig
-from django_fairque.engine.errors import NotReplicatedError
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import NotReplicatedError
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.topologies import SERVICE, free_port, make_replica, sentinels
 
 from .conftest import WorkerProcess, eventually

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.shards.sharded import SHARDS, users_of
 
 from .conftest import eventually, told

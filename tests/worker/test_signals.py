@@ -11,7 +11,7 @@ import pytest
 from django_fairque import AsyncWorker, Discard, Retry, Worker, get_queue, signals, task
 from django_fairque.conf import close_queues
 from django_fairque.tasks import registry
-from django_fairque.worker.keeper import Keeper
+from django_fairque.worker.leases.lease_renewal import Keeper
 
 from .conftest import eventually
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
-from django_fairque.worker import stalls
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.worker.supervisor import stalled_processes as stalls
 
 from .conftest import eventually, told
 from .project.tasks import STARTED
@@ -21,7 +21,7 @@ from .project.tasks import STARTED
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, StartWorker
 
@@ -143,7 +143,8 @@ def test_no_task_starts_twice_however_often_a_process_is_stopped(
 
 def test_a_stall_is_seen_in_time() -> None:
     """What a process has not begun is back within 2 seconds: the times that lead there, with a second for the call itself."""
-    from django_fairque.worker import limits, supervisor
+    from django_fairque.worker.execution import time_limits as limits
+    from django_fairque.worker.supervisor import supervisor
 
     assert stalls.STALLED_AFTER >= 2 * 10 * limits.TICK, "an idle process shows that it responds twice a second"
     assert stalls.STALLED_AFTER + stalls.SETTLE_SECONDS + 2 * supervisor.TICK < 1.5

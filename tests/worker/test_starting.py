@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from django_fairque.engine.records import TaskState
-from django_fairque.worker.forks import can_fork
+from django_fairque.engine.model.records import TaskState
+from django_fairque.worker.supervisor.fork_client import can_fork
 
 from .conftest import ROOT, both_ways, eventually, is_alive, told
 from .project.tasks import ENDED, STARTED
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push, StartWorker, WorkerProcess

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from django_fairque.engine.models import Task
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 
 from .conftest import both_ways, eventually, told
 from .project import tasks
@@ -20,7 +20,7 @@ from .project.tasks import ENDED, STARTED
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, StartWorker
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import both_ways, eventually, told
 from .project.tasks import ENDED, STARTED
@@ -14,7 +14,7 @@ from .project.tasks import ENDED, STARTED
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, StartWorker
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 
 from .conftest import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import StartWorker
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 
 from .conftest import eventually, told
 from .project.tasks import STARTED
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Push, StartWorker, WorkerProcess
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.leasing import Wish
+from django_fairque.engine.leasing.lease_ops import Wish
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.wishes import Wishes
+from django_fairque.worker.leases.operator_commands import Wishes
 
 from .conftest import eventually, told
 from .project.tasks import ENDED, STARTED
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push, StartWorker

@@ -11,7 +11,7 @@ from django_fairque.monitoring.report import missing_words
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class Command(QueueCommand):

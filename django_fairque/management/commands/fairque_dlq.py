@@ -8,11 +8,11 @@ from argparse import ArgumentTypeError
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine import payload as json_payload
-from django_fairque.engine.dlq import MOST_LOOKED_AT, SLICE
-from django_fairque.engine.dlq_filter import Filters
-from django_fairque.engine.records import FailureType
-from django_fairque.engine.shortening import short
+from django_fairque.engine.dead_letters.filters import Filters
+from django_fairque.engine.dead_letters.operations import MOST_LOOKED_AT, SLICE
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model.records import FailureType
+from django_fairque.engine.model.shortening import short
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.ages import read_age
 from django_fairque.monitoring.formatting import plain
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.records import DLQEntry, DLQGroup
+    from django_fairque.engine.model.records import DLQEntry, DLQGroup
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def age(text: str) -> float:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.group_queue import GroupQueue
-    from django_fairque.engine.groups import GroupStats
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.users.group_facade import GroupQueue
+    from django_fairque.engine.users.groups import GroupStats
 
 
 class Command(QueueCommand):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.health import Health
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.statistics.health import Health
 from django_fairque.management.base import QueueCommand
 from django_fairque.monitoring.doctor import examined
 from django_fairque.monitoring.formatting import size

@@ -9,7 +9,7 @@ from django_fairque.management.base import QueueCommand
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class Command(QueueCommand):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from django_fairque.engine.errors import FairQueueError
-from django_fairque.engine.instants import find_zone
-from django_fairque.engine.priority import Priority
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.formatting import plain
 from django_fairque.tasks import registry
@@ -20,8 +20,8 @@ from django_fairque.tasks import registry
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.schedule import Schedule
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.schedules.schedule import Schedule
 
 
 class Command(QueueCommand):

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.errors import RedisConnectionError
+from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.management.base import QueueCommand
 from django_fairque.monitoring.monitor import broken
 from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 CLEAR = "\x1b[H\x1b[2J"
 SEEN_WITHIN = 0.5

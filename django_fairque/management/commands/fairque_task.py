@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.records import TaskState
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.redaction import as_line, redacted, redacted_text
 from django_fairque.monitoring.waiting import reasons
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 MOST_NAMED = 20
 

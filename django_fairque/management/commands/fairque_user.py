@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.shortening import short
 from django_fairque.management.base import NONE, QueueCommand, limit_of, pages
 from django_fairque.tasks import canceling
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.users import UserQueue, UserStats
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.users.users import UserQueue, UserStats
 
 
 class Command(QueueCommand):

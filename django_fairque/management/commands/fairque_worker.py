@@ -14,20 +14,20 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from django_fairque.conf import get_config, set_overrides
-from django_fairque.engine.errors import ConfigurationError, FairQueueError
-from django_fairque.engine.options import InvalidOptionsError
-from django_fairque.engine.shortening import short
+from django_fairque.engine.model.errors import ConfigurationError, FairQueueError
+from django_fairque.engine.model.options import InvalidOptionsError
+from django_fairque.engine.model.shortening import short
 from django_fairque.management.base import open_what_is_closed
-from django_fairque.worker import log
 from django_fairque.worker.options import WorkerOptions
-from django_fairque.worker.supervisor import Supervisor
+from django_fairque.worker.reporting import log
+from django_fairque.worker.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.options import Mistake
+    from django_fairque.engine.model.options import Mistake
 
 WORKER_OPTIONS = {
     "worker": "id",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from django_fairque import engine
-from django_fairque.engine import scripts
+from django_fairque.engine.scripting import scripts
 
 FOLDER = Path(engine.__file__).parent / "lua"
 PARTS = ("KEYS", "ARGV", "REPLY", "COST")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.benchmarks.processes import wait_for_workers, wait_until, worker
 from tests.benchmarks.worker import idle_to_start, throughput
 from tests.servers import Server

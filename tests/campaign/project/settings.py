@@ -9,7 +9,7 @@ from pathlib import Path
 # redis-py loads OpenTelemetry's SDK wherever it is installed: a twentieth of a process' start, and hundreds start here.
 sys.modules.setdefault("opentelemetry.sdk", None)  # type: ignore[arg-type]
 
-from django_fairque.engine import scripts  # noqa: E402 - imports redis-py
+from django_fairque.engine.scripting import scripts  # noqa: E402 - imports redis-py
 
 SECRET_KEY = "campaign"
 DEBUG = False

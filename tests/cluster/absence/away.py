@@ -8,8 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.options import QueueConfig
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.options import QueueConfig
 from tests.cluster.conftest import SHARDS
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
 

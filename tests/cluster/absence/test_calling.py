@@ -6,11 +6,11 @@ import pytest
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.clients import aclose_client
-from django_fairque.engine import nodes as cluster_nodes
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import RedisConnectionError, ShardsAwayError
-from django_fairque.engine.models import Task
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.transport import node_health as cluster_nodes
 from tests.engine.conftest import task
 from tests.worker.conftest import eventually
 

@@ -9,9 +9,9 @@ import pytest
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.clients import aclose_client
-from django_fairque.engine.aio import AsyncFairQueue
-from django_fairque.engine.errors import RedisConnectionError, ShardsAwayError
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from tests.engine.conftest import task
 
 from .away import CONFIG, DEADLINE, USERS, Away, in_time, stopped
@@ -19,8 +19,8 @@ from .away import CONFIG, DEADLINE, USERS, Away, in_time, stopped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.alerts import Alert
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.alerts import Alert
 
 
 @pytest.fixture

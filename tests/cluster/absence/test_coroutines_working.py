@@ -10,7 +10,7 @@ import pytest
 from django_fairque import AsyncWorker
 from django_fairque import task as task_of
 from django_fairque.conf import aclose_queues
-from django_fairque.engine.models import Task
+from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
 from tests.cluster.conftest import SHARDS
 from tests.worker.conftest import eventually
@@ -20,7 +20,7 @@ from .away import DEADLINE, USERS, Away, stopped
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.mark.django_db(transaction=True)  # what a database connection of an earlier test would be asked for

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import ShardsAwayError
-from django_fairque.engine.finding import Search
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.errors import ShardsAwayError
+from django_fairque.engine.model.records import TaskState
 from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.listing import Listed
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.inspection.pages import Listed
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 from .away import USERS, Away
 

@@ -21,7 +21,7 @@ from tests.worker.conftest import eventually
 from .away import DEADLINE, Away, stopped
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError
 from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.cluster.six import Six
 
 from .away import Away, in_time

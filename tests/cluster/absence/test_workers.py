@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.cluster.test_failover import users_of
 from tests.worker.conftest import eventually

@@ -9,7 +9,7 @@ from tests.engine.conftest import NOW, push_many, task
 from .making import join, members
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.engine.conftest import NOW
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def join(queue: FairQueue, group: str | None, *users: str, now: float = NOW) -> None:

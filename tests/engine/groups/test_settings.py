@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError
 from tests.counting import commands
 from tests.engine.conftest import NOW, push_many
 from tests.engine.test_fairness import HOSTILE, served
@@ -17,7 +17,7 @@ from .making import join, members
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 P = "fq:{default:0}:"
 

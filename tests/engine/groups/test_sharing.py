@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.outcome import Outcome
 from tests.engine.conftest import NOW, MakeQueue, push_many, task
 from tests.engine.test_fairness import served
 
@@ -18,7 +18,7 @@ from .making import join, members
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 P = "fq:{default:0}:"
 

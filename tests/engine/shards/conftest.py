@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
 from .sharded import CONFIG
 

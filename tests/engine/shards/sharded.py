@@ -6,14 +6,14 @@ import itertools
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.ids import bucket_of
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
 from tests.engine.conftest import NOW
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
-    from django_fairque.engine.records import TaskState
+    from django_fairque.engine.model.records import TaskState
+    from django_fairque.engine.queue.queue import FairQueue
 
 SHARDS = 4
 CONFIG = QueueConfig(shards=SHARDS, fair_by="tasks")

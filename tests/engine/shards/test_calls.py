@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import (
-    TaskNotFoundError,
-)
-from django_fairque.engine.outcomes import Outcome
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.outcome import Outcome
 from tests.engine.conftest import NOW, task
 
 from .sharded import ONE, THREE, TWO
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestLeases:

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import (
-    TaskIdConflictError,
-    TaskNotFoundError,
-)
-from django_fairque.engine.models import Task
-from django_fairque.engine.outcomes import Outcome
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.model.errors import TaskIdConflictError, TaskNotFoundError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from tests.engine.conftest import NOW, task
 
 from .sharded import ONE, THREE, TWO, finish_all, names_of, users_of
@@ -20,7 +17,7 @@ from .sharded import ONE, THREE, TWO, finish_all, names_of, users_of
 if TYPE_CHECKING:
     from redis import Redis
 
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestDependencies:

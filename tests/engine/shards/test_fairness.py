@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.order import Order
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.turns import Turns, Window
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.sharding.shard_head import Turns, Window
+from django_fairque.engine.sharding.shard_scheduler import Order
 from tests.engine.conftest import NOW, task
 
 from .sharded import ONE, THREE, TWO, users_of

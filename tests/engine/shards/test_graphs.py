@@ -6,20 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import (
-    BacklogFullError,
-    TaskNotFoundError,
-    TaskValidationError,
-)
-from django_fairque.engine.records import TaskState
-from django_fairque.engine.routing import pushing
+from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.pushing import push_sharded as pushing
 from tests.engine.conftest import NOW, task
 
 from .sharded import ONE, THREE, TWO, finish_all, names_of
 
 if TYPE_CHECKING:
-    from django_fairque.engine.models import Task
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestGraphs:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from django_fairque.engine.order import Order, Orders
-from django_fairque.engine.outcomes import Settled
-from django_fairque.engine.turns import NO_WINDOW, Standing, Window
+from django_fairque.engine.model.outcome import Settled
+from django_fairque.engine.sharding.shard_head import NO_WINDOW, Standing, Window
+from django_fairque.engine.sharding.shard_scheduler import Order, Orders
 from tests.engine.conftest import NOW, task
 from tests.engine.sharing import World
 from tests.engine.test_sharing_at_random import A_QUARTER, STEPS, by_either, quietly, seeds
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.leasing import Users
-    from django_fairque.engine.queue import FairQueue
+    from django_fairque.engine.leasing.lease_ops import Users
+    from django_fairque.engine.queue.queue import FairQueue
 
 SHARDS = 3
 runs = settings(quietly, max_examples=6)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from django_fairque.engine.finding import Search
-from django_fairque.engine.queue import FairQueue
-from django_fairque.engine.records import TaskState
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
 from .sharded import ONE, THREE, TWO, finish_all

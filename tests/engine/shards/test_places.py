@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import (
-    BacklogFullError,
-    ConfigurationError,
-    TaskNotFoundError,
-)
-from django_fairque.engine.ids import bucket_in, bucket_of
-from django_fairque.engine.models import Task
-from django_fairque.engine.options import QueueConfig
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import BacklogFullError, ConfigurationError, TaskNotFoundError
+from django_fairque.engine.model.ids import bucket_in, bucket_of
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
 from .sharded import CONFIG, ONE, SHARDS, THREE, TWO, finish_all, keys_of

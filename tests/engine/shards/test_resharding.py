@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.errors import (
-    ConfigurationError,
-    QueueNotDrainedError,
-)
-from django_fairque.engine.queue import FairQueue
+from django_fairque.engine.model.errors import ConfigurationError, QueueNotDrainedError
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
 from .sharded import CONFIG, finish_all, keys_of, names_of

@@ -32,7 +32,8 @@ if "TEST_BREAK_CHILDREN" in os.environ and multiprocessing.parent_process() is n
     raise RuntimeError("this module can't be imported in a worker's child")
 
 if after := os.environ.get("TEST_STALLED_AFTER"):  # so that a test sees many stalls in a short time
-    from django_fairque.worker import stalls, supervisor
+    from django_fairque.worker.supervisor import stalled_processes as stalls
+    from django_fairque.worker.supervisor import supervisor
 
     stalls.STALLED_AFTER = float(after)
     stalls.REPEAT_SECONDS = supervisor.TICK = 0.02

@@ -1,0 +1,223 @@
+"""Who waits for whom: one task's dependencies, the graph around it, and what its parents returned."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.encoding.packing import unpack
+from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.scripting.operations import Read, Steps, read_each
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.scripting.commands import Commands
+
+MOST_SHOWN = 1000
+"""Ids in one list of a view."""
+MOST_NODES = 200
+SLICE = 200
+"""Results read in one round trip."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A task of a graph; ``state`` None when it is forgotten."""
+
+    task_id: str
+    name: str
+    user_id: str
+    state: TaskState | None
+
+
+@dataclass(frozen=True)
+class DependencyGraph:
+    """What is connected with a task: ``edges`` lead from a task to one that depends on it.
+
+    ``is_whole`` is False when there is more than was looked at.
+    """
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: tuple[tuple[str, str], ...] = ()
+    is_whole: bool = True
+
+
+@dataclass(frozen=True)
+class DependencyView:
+    """A task's place among the others, at one moment.
+
+    ``waiting`` are tasks that wait for it, ``blocked`` those that block it (at most 1,000 of each; the counts are
+    exact), ``parents`` what it was declared to depend on, finished or not.
+    """
+
+    task_id: str
+    waiting: tuple[str, ...]
+    waiting_count: int
+    blocked: tuple[str, ...]
+    blocked_count: int
+    parents: tuple[str, ...]
+    graph: DependencyGraph
+
+
+@dataclass(frozen=True)
+class Blockers:
+    """What still blocks a task: ``count`` tasks, some of which are ``nodes``.
+
+    ``orphans`` are those of ``nodes`` that will never release it: they are unknown, or over without anyone to tell it.
+    """
+
+    count: int
+    nodes: tuple[Node, ...]
+    orphans: tuple[str, ...]
+
+
+def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[DependencyView]:
+    check_id(task_id, "task_id")
+    check_whole(nodes, "nodes", 1)
+    keys = commands.keys
+    sets = [each.waiting(task_id) for each in keys.everywhere()]
+    (facts, blocked_count, blocked), counts, members = yield from read_each(
+        [
+            [
+                ("HMGET", keys.task(task_id), "state", "parents"),
+                ("SCARD", keys.blocked(task_id)),
+                ("SRANDMEMBER", keys.blocked(task_id), MOST_SHOWN),
+            ],
+            [("SCARD", key) for key in sets],
+            [("SRANDMEMBER", key, MOST_SHOWN) for key in sets],
+        ]
+    )
+    state, parents = facts
+    if state is None:
+        raise commands.unknown(task_id)
+    waiting = [member for some in members for member in some][:MOST_SHOWN]
+    waiting_count = sum(map(int, counts))
+    graph = yield from _graph(commands, task_id, nodes)
+    return DependencyView(
+        task_id,
+        tuple(sorted(each.decode() for each in waiting)),
+        waiting_count,
+        tuple(sorted(each.decode() for each in blocked)),
+        int(blocked_count),
+        tuple(each.decode() for each in unpack(parents or b"")),
+        graph,
+    )
+
+
+def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
+    """Breadth first from ``start`` along parents and waiting tasks, in one round trip per layer."""
+    keys = commands.keys
+    nodes: dict[str, Node] = {}
+    edges: dict[tuple[str, str], None] = {}
+    is_whole = True
+    layer, queued = deque([start]), {start}
+    while layer:
+        ids = [layer.popleft() for _ in range(len(layer))]
+        reply = yield Read(
+            [("HMGET", keys.task(each), "state", "name", "user", "parents") for each in ids]
+            + [("SRANDMEMBER", shard.waiting(each), most + 1) for each in ids for shard in keys.everywhere()]
+        )
+        shards = len(keys.everywhere())
+        for number, task_id in enumerate(ids):
+            state, name, user, parents = reply[number]
+            at = len(ids) + number * shards
+            waiting = {member for some in reply[at : at + shards] for member in some}
+            nodes[task_id] = _node(task_id, state, name, user)
+            for other, edge in [
+                *((each.decode(), (each.decode(), task_id)) for each in unpack(parents or b"")),
+                *((each.decode(), (task_id, each.decode())) for each in sorted(waiting)),
+            ]:
+                if other not in queued:
+                    if len(queued) >= most:
+                        is_whole = False
+                        continue
+                    queued.add(other)
+                    layer.append(other)
+                edges[edge] = None
+    return DependencyGraph(nodes, tuple(edges), is_whole)
+
+
+def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
+    """In three round trips, at most ``most`` + 2 commands for each task and two for each of those that are over."""
+    check_whole(most, "most", 1)
+    if not task_ids:
+        return {}
+    keys = [commands.keys.blocked(check_id(task_id, "task_id")) for task_id in task_ids]
+    reply = yield Read([("SCARD", key) for key in keys] + [("SRANDMEMBER", key, most) for key in keys])
+    counts, members = reply[: len(keys)], [sorted(each.decode() for each in some) for some in reply[len(keys) :]]
+    nodes = yield from _nodes(commands, list(dict.fromkeys(each for some in members for each in some)))
+    over = [each for each, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
+    told: list[float | None] = []
+    if over:
+        told = yield Read([("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over])
+    lost = {each for each, score in zip(over, told, strict=True) if score is None}
+    return {
+        task_id: Blockers(int(count), tuple(nodes[each] for each in some), _orphans(commands, task_id, some, lost))
+        for task_id, count, some in zip(task_ids, counts, members, strict=True)
+    }
+
+
+def _orphans(commands: Commands, task_id: str, blockers: Sequence[str], lost: set[str]) -> tuple[str, ...]:
+    """Those that are lost. What lies on another shard is not: that shard is asked about it every minute."""
+    here = commands.keys.of(task_id)
+    return tuple(each for each in blockers if each in lost and commands.keys.of(each) is here)
+
+
+def _nodes(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Node]]:
+    if not task_ids:
+        return {}
+    reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user") for each in task_ids])
+    return {each: _node(each, *values) for each, values in zip(task_ids, reply, strict=True)}
+
+
+def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | None) -> Node:
+    known = None if state is None else TaskState(state.decode())
+    return Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
+
+
+def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGraph]:
+    """The members of a run with the edges among them; their payloads are not read."""
+    check_id(run_id, "run_id")
+    check_whole(most, "nodes", 1)
+    found = yield Read([("SRANDMEMBER", keys.run(run_id), most + 1) for keys in commands.keys.everywhere()])
+    members = [member for some in found for member in some]
+    if not members:
+        raise TaskNotFoundError(f"queue {commands.name!r} knows no run {run_id!r}; one is forgotten with its last task")
+    ids = sorted(member.decode() for member in members)[:most]
+    nodes, edges = {}, []
+    for first in range(0, len(ids), SLICE):
+        some = ids[first : first + SLICE]
+        reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user", "parents") for each in some])
+        for task_id, (*values, parents) in zip(some, reply, strict=True):
+            nodes[task_id] = _node(task_id, *values)
+            edges += [(each.decode(), task_id) for each in unpack(parents or b"")]
+    inside = tuple((parent, child) for parent, child in edges if parent in nodes)
+    return DependencyGraph(nodes, inside, len(members) <= most)
+
+
+def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]]:
+    """What these tasks returned, by id; without those that have not finished, or are forgotten."""
+    values: dict[str, Any] = {}
+    for first in range(0, len(task_ids), SLICE):
+        some = task_ids[first : first + SLICE]
+        found = yield Read([("HMGET", commands.keys.task(each), "state", "result") for each in some])
+        values.update(
+            (task_id, json_payload.loads(result, what="result") if result else None)
+            for task_id, (state, result) in zip(some, found, strict=True)
+            if state == b"finished"
+        )
+    return values
+
+
+def parents(commands: Commands, task_id: str) -> Steps[list[str]]:
+    """The tasks that one depends on, in the order of its declaration."""
+    (found,) = yield Read([("HMGET", commands.keys.task(check_id(task_id, "task_id")), "state", "parents")])
+    if found[0] is None:
+        raise commands.unknown(task_id)
+    return [each.decode() for each in unpack(found[1] or b"")]

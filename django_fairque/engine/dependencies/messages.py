@@ -1,0 +1,97 @@
+"""Carrying messages from shard to shard: at least once each, and a second time changes nothing.
+
+A message lies in the outbox of the shard that wrote it, in the same call as what it is about, until it has arrived.
+Three kinds: a part of a graph (``push:{shard}:{nonce}``), a question what becomes of a task there
+(``watch:{shard}:{task}``), and the answer when it has ended (``tell:{shard}:{task}``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.encoding.packing import unpack
+from django_fairque.engine.inspection.task_lookup import server_time
+from django_fairque.engine.scripting.commands import MAX_BATCH
+from django_fairque.engine.scripting.operations import Read
+
+if TYPE_CHECKING:
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.sharding.shards import Shards
+
+UNKNOWN_FOR = 600.0
+"""Seconds after which a task that its shard does not know counts as given up: whatever would bring it has arrived."""
+OVER = ("finished", "failed", "canceled")
+
+
+def carry(shards: Shards, limit: int, now: float | None) -> Steps[int]:
+    """Carry at most ``limit`` messages of each shard; returns how many arrived."""
+    if len(shards) == 1:
+        return 0
+    arrived = 0
+    for shard in shards:
+        arrived += yield from _carry_from(shards, shard, min(limit, MAX_BATCH), now)
+    return arrived
+
+
+def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None) -> Steps[int]:
+    (reply,) = yield Read([("HRANDFIELD", source.keys("outbox"), limit, "WITHVALUES")])
+    messages = _pairs(reply)
+    if not messages:
+        return 0
+    done: list[tuple[bytes, bytes]] = []
+    questions: dict[Commands, list[tuple[bytes, bytes, str]]] = {}
+    answers: dict[Commands, list[tuple[bytes, bytes, str]]] = {}
+    for field, body in messages:
+        kind, number, name = field.decode().split(":", 2)
+        target = shards.all[int(number)]
+        if not shards.is_present(target):
+            continue  # it stays here until that shard is back
+        if kind == "push":
+            yield target.call("push", unpack(body), now, reply=name)
+            done.append((field, body))
+        else:
+            (questions if kind == "watch" else answers).setdefault(target, []).append((field, body, name))
+    for target, told in answers.items():
+        yield from _tell(target, [(name, body.decode()) for _, body, name in told], now)
+        done += [(field, body) for field, body, _ in told]
+    for target, asked in questions.items():
+        done += yield from _ask(target, source, asked, now)
+    if not done:
+        return 0
+    forgotten: list[Any] = [part for message in done for part in message]
+    yield source.call("carried", [len(done), *forgotten], now)
+    return len(done)
+
+
+def _tell(target: Commands, states: list[tuple[str, str]], now: float | None) -> Steps[None]:
+    yield target.call("told", [len(states), *(part for each in states for part in each)], now)
+
+
+def _ask(
+    target: Commands, source: Commands, asked: list[tuple[bytes, bytes, str]], now: float | None
+) -> Steps[list[tuple[bytes, bytes]]]:
+    """What is over already is told at once. A task that is not known yet may still be on its way: ask again."""
+    states = yield target.call("watch", [source.keys.shard, len(asked), *(name for _, _, name in asked)], now)
+    moment = yield from server_time(now)
+    done, told = [], []
+    for (field, body, name), state in zip(asked, states, strict=True):
+        word = state.decode()
+        if not word and moment - int(body) / 1_000_000 > UNKNOWN_FOR:
+            word = "canceled"
+        if word in OVER:
+            told.append((name, word))
+        if word:
+            done.append((field, body))
+    if told:
+        yield from _tell(source, told, now)
+    return done
+
+
+def _pairs(reply: list[Any] | None) -> list[tuple[bytes, bytes]]:
+    """Fields with their values, in the reply of either protocol."""
+    if not reply:
+        return []
+    if isinstance(reply[0], (list, tuple)):
+        return [(field, value) for field, value in reply]
+    return list(zip(reply[::2], reply[1::2], strict=True))

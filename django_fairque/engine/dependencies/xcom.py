@@ -1,0 +1,116 @@
+"""Values that tasks pass to each other by key, within a namespace: a pipeline's run, or any name of one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model.durations import positive_us, to_us
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.scripting.operations import AsyncRun, Read, Run, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django_fairque.engine.scripting.commands import Commands
+
+MAX_KEYS = 1000
+"""In one namespace, so that listing one is bounded."""
+MAX_PUSHED = 1000
+ABSENT = object()
+
+
+def push(
+    commands: Commands, namespace: str, values: Mapping[str, Any], ttl: float | None, now: float | None
+) -> Steps[None]:
+    if not values:
+        return
+    if len(values) > MAX_PUSHED:
+        raise TaskValidationError(f"at most {MAX_PUSHED} values are kept in one call, got {len(values)}")
+    length = to_us(commands.config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
+    args: list[Any] = [length, MAX_KEYS, len(values)]
+    for key, value in values.items():
+        what = f"value {short(key)}"
+        args += [
+            check_id(key, "an xcom key"),
+            json_payload.dumps(value, limit=commands.config.max_payload_bytes, what=what),
+        ]
+    kept = yield commands.call("xcom", args, now, xcom=check_id(namespace, "namespace"))
+    if not kept:
+        raise TaskValidationError(
+            f"namespace {namespace!r} holds at most {MAX_KEYS} keys and these would be more; nothing was kept"
+        )
+
+
+def pull(commands: Commands, namespace: str, key: str, default: Any) -> Steps[Any]:
+    name = commands.keys.xcom(check_id(namespace, "namespace"))
+    (value,) = yield Read([("HGET", name, check_id(key, "an xcom key"))])
+    if value is not None:
+        return json_payload.loads(value, what=f"value {short(key)}")
+    if default is ABSENT:
+        raise KeyError(key)
+    return default
+
+
+def items(commands: Commands, namespace: str) -> Steps[dict[str, Any]]:
+    (found,) = yield Read([("HGETALL", commands.keys.xcom(check_id(namespace, "namespace")))])
+    return {key.decode(): json_payload.loads(value, what="value") for key, value in sorted(found.items())}
+
+
+def keys(commands: Commands, namespace: str) -> Steps[list[str]]:
+    (found,) = yield Read([("HKEYS", commands.keys.xcom(check_id(namespace, "namespace")))])
+    return sorted(key.decode() for key in found)
+
+
+class XCom:
+    """One namespace of values (``queue.xcom(namespace)``). Values are any JSON, each at most ``max_payload_bytes``."""
+
+    def __init__(self, commands: Commands, run: Run, namespace: str) -> None:
+        self._commands, self._run = commands, run
+        self.namespace = check_id(namespace, "namespace")
+
+    def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
+        """Keep a value, in place of an earlier one. The namespace lasts ``ttl`` seconds from now at least
+        (``result_ttl`` by default) and ends as a whole."""
+        self._run(push(self._commands, self.namespace, {key: value}, ttl, now))
+
+    def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
+        """Keep several values in one call: all of them or none."""
+        self._run(push(self._commands, self.namespace, values, ttl, now))
+
+    def pull(self, key: str, default: Any = ABSENT) -> Any:
+        """The value of that key; ``default`` when there is none, `KeyError` without a default."""
+        return self._run(pull(self._commands, self.namespace, key, default))
+
+    def items(self) -> dict[str, Any]:
+        """All values by key."""
+        return self._run(items(self._commands, self.namespace))
+
+    def keys(self) -> list[str]:
+        """The keys that have values."""
+        return self._run(keys(self._commands, self.namespace))
+
+
+class AsyncXCom:
+    """`XCom`, awaited."""
+
+    def __init__(self, commands: Commands, run: AsyncRun, namespace: str) -> None:
+        self._commands, self._run = commands, run
+        self.namespace = check_id(namespace, "namespace")
+
+    async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
+        await self._run(push(self._commands, self.namespace, {key: value}, ttl, now))
+
+    async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
+        await self._run(push(self._commands, self.namespace, values, ttl, now))
+
+    async def pull(self, key: str, default: Any = ABSENT) -> Any:
+        return await self._run(pull(self._commands, self.namespace, key, default))
+
+    async def items(self) -> dict[str, Any]:
+        return await self._run(items(self._commands, self.namespace))
+
+    async def keys(self) -> list[str]:
+        return await self._run(keys(self._commands, self.namespace))

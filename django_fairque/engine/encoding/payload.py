@@ -1,0 +1,110 @@
+"""Payloads are strict JSON: what was pushed arrives byte for byte, and nothing else is accepted.
+
+Python's ``json`` takes and gives more than JSON (``NaN``, ``Infinity``, repeated keys, keys that are not
+strings); each of these would arrive as something else or not at all, so each is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque.engine.model.shortening import short
+
+HARD_LIMIT = 8 * 1024 * 1024
+"""No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
+
+# What contains itself is found by `_refuse_other_keys`, which goes through everything before.
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+class _NotStrictError(ValueError):
+    """``plain`` says the same without quoting the payload, for where it may be logged."""
+
+    def __init__(self, text: str, plain: str) -> None:
+        super().__init__(text)
+        self.plain = plain
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise _NotStrictError(f"the number {text[:40]} is too large for a float", "a number is too large for a float")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise _NotStrictError(f"the key {twice!r} occurs twice", "a key occurs twice")
+    return result
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys).decode
+
+
+MAX_DEPTH = 200
+"""Levels of a value. Python's limit counts the frames of the code that encodes or decodes it, so that a value might be pushed
+and then not be read."""
+
+
+def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
+    """Python would turn ``{1: …}`` into ``{"1": …}`` silently: another payload than the one pushed."""
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TaskSerializationError(
+                    f"{where}: the keys of a JSON object are strings, got {type(key).__name__} {short(key)}"
+                )
+            if isinstance(item, (dict, list, tuple)):
+                _refuse_other_keys(item, f"{where}.{key}", depth + 1)
+    else:
+        for index, item in enumerate(value):
+            if isinstance(item, (dict, list, tuple)):
+                _refuse_other_keys(item, f"{where}[{index}]", depth + 1)
+
+
+def dumps(value: Any, *, limit: int = HARD_LIMIT, what: str = "payload") -> bytes:
+    """Encode ``value`` as compact UTF-8 JSON of at most ``limit`` bytes.
+
+    Tuples become lists, as JSON knows no tuple. Anything that JSON can't hold exactly raises
+    `TaskSerializationError` naming the place.
+    """
+    try:
+        if isinstance(value, (dict, list, tuple)):
+            _refuse_other_keys(value, what)
+        data = _encode(value).encode()
+    except (TypeError, ValueError) as error:  # UnicodeEncodeError (a lone surrogate) is a ValueError too
+        raise TaskSerializationError(
+            f"{what} is not JSON: {error}; use only dict, list, str, int, float, bool and None"
+        ) from error
+    except RecursionError as error:
+        raise TaskSerializationError(
+            f"{what} is nested too deeply for JSON (at most {MAX_DEPTH} levels); flatten it"
+        ) from error
+    if len(data) > limit:
+        raise TaskSerializationError(
+            f"{what} takes {len(data):,} bytes, the limit is {limit:,}; store the data and pass a reference to it"
+        )
+    return data
+
+
+def loads(data: bytes, *, what: str = "payload", quotes: bool = True) -> Any:
+    """Decode strict JSON; raise `TaskSerializationError` for everything else, which ``quotes`` what is wrong or not."""
+    try:
+        return _decode(data.decode("utf-8"))
+    except _NotStrictError as error:
+        raise TaskSerializationError(f"{what} can't be decoded: ValueError: {error if quotes else error.plain}") from (
+            error if quotes else None
+        )
+    except (ValueError, RecursionError) as error:
+        raise TaskSerializationError(f"{what} can't be decoded: {type(error).__name__}: {error}") from error

@@ -1,0 +1,219 @@
+"""Looking without changing: pages of tasks and users, queue sizes, workers. Never a scan of the key space."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
+
+from django_fairque.engine.inspection.task_lookup import get_tasks
+from django_fairque.engine.model.durations import check_whole, number
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.scripting.commands import NEVER
+from django_fairque.engine.scripting.operations import Read, Steps, read_sound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.scripting.commands import Commands
+
+T = TypeVar("T")
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Some ``items``, over which it can be iterated and indexed, and the ``cursor`` to go on with: None at the end.
+
+    A page may hold fewer items than asked for, or none, although more follow (a filter left some out): the cursor says so, not
+    whether the page is empty.
+    """
+
+    items: list[T]
+    cursor: str | None
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now: the pages go on without them."""
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> T | list[T]:
+        return self.items[index]
+
+
+class Listed(list[T]):
+    """A list of what the shards know, without what lies on the ``missing_shards``, which can't be reached now."""
+
+    def __init__(self, items: Iterable[T] = (), missing_shards: tuple[int, ...] = ()) -> None:
+        super().__init__(items)
+        self.missing_shards = missing_shards
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many tasks a user has: ready ones by priority, waiting for their time, running."""
+
+    critical: int
+    normal: int
+    by_priority: dict[str, int]
+    scheduled: int
+    deferred: int
+    running: int
+
+    @property
+    def ready(self) -> int:
+        return self.critical + self.normal
+
+    @property
+    def total(self) -> int:
+        """Everything that has not ended."""
+        return self.ready + self.scheduled + self.deferred + self.running
+
+
+UNKNOWN_TASKS = "unknown_tasks"
+"""The field of a worker's record with a JSON list of names; absent when there are none."""
+
+
+@dataclass(frozen=True)
+class WorkerRecord:
+    """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time.
+
+    ``wish`` is what was wished of it last: quiet, work or stop.
+    """
+
+    worker: str
+    seen_at: float
+    leases: int
+    info: dict[str, str]
+    wish: str = ""
+
+    @property
+    def unknown_tasks(self) -> list[str]:
+        """Names of which it was handed tasks lately that it can't run, as no function is registered for them there."""
+        try:
+            names = json.loads(self.info.get(UNKNOWN_TASKS, "[]"))
+        except ValueError:
+            return []
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def tasks(
+    commands: Commands, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
+) -> Steps[Page[Task]]:
+    check_limit(limit)
+    states = [TaskState.named(state)] if state is not None else list(TaskState)
+    at, index = parse_cursor(cursor, len(states))
+    while at < len(states):
+        key = commands.keys.state(states[at].value)
+        (ids,) = yield Read([("ZRANGE", key, index, index + limit - 1)])
+        found = yield from get_tasks(commands, [task_id.decode() for task_id in ids])
+        items = [task for task in found if task and task.state is states[at] and user_id in (None, task.user_id)]
+        if len(ids) == limit:
+            return Page(items, f"{at}:{index + limit}")
+        at, index = at + 1, 0
+        if items or at == len(states):
+            return Page(items, f"{at}:0" if at < len(states) else None)
+    return Page([], None)
+
+
+def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
+    check_limit(limit)
+    if busy_first:
+        return (yield from _busy_users_first(commands, cursor, limit))
+    _, index = parse_cursor(cursor, 1)
+    (names,) = yield Read([("ZRANGE", commands.keys("users"), index, index + limit - 1)])
+    following = f"0:{index + limit}" if len(names) == limit else None
+    return Page([name.decode() for name in names], following)
+
+
+def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Steps[Page[str]]:
+    """Those that are kept in the records, by name; then the idle ones, beginning with the one that was busy last."""
+    _, index = parse_cursor(cursor, 1)
+    key = commands.keys("users")
+    idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER}"), ("ZCARD", key)])))
+    end = min(index + limit, total)
+    busy = max(0, min(end, total - idle) - index)  # of this page
+    left = total - max(index + busy, total - idle)  # idle ones that no page before had
+    reads: list[tuple[Any, ...]] = []
+    if busy:
+        reads.append(("ZRANGE", key, idle + index, idle + index + busy - 1))
+    if (some := end - index - busy) > 0:
+        reads.append(("ZREVRANGE", key, total - left, total - left + some - 1))
+    if not reads:
+        return Page([], None)
+    names = [name for reply in (yield Read(reads)) for name in reply]
+    return Page([name.decode() for name in names], f"0:{end}" if end < total else None)
+
+
+def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
+    if not user_ids:
+        return {}
+    reply = yield from read_sound([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
+    return {user: sizes(record) for user, record in zip(user_ids, reply, strict=True)}
+
+
+def sizes(record: Mapping[bytes, bytes]) -> Sizes:
+    """A user's record read as sizes."""
+
+    def whole(field: str) -> int:
+        return int(number(record.get(field.encode())))
+
+    ready = {priority.name: whole(f"ready:{priority.value}") for priority in Priority}
+    return Sizes(
+        critical=ready[Priority.CRITICAL.name],
+        normal=sum(ready.values()) - ready[Priority.CRITICAL.name],
+        by_priority=ready,
+        scheduled=whole("sched"),
+        deferred=whole("deferred"),
+        running=whole("run"),
+    )
+
+
+def workers(commands: Commands) -> Steps[list[WorkerRecord]]:
+    (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE - 1)])
+    if not ids:
+        return []
+    names = [worker.decode() for worker in ids]
+    reply = yield Read([("HGETALL", commands.keys.worker(name)) for name in names])
+    return [_worker(name, record) for name, record in zip(names, reply, strict=True) if record]
+
+
+def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
+    info: dict[str, Any] = {key.decode(): value.decode() for key, value in record.items()}
+    for field in ("id", "wished"):
+        info.pop(field, None)
+    seen, leases, wish = int(info.pop("seen", 0)), int(info.pop("leases", 0)), info.pop("wish", "")
+    return WorkerRecord(name, seen / 1_000_000, leases, info, wish)
+
+
+def check_limit(limit: int) -> None:
+    check_whole(limit, "limit", 1, MAX_PAGE)
+
+
+def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    at, separator, index = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
+    is_whole = bool(separator) and all(part.isdecimal() and len(part) < 16 for part in (at, index))
+    if not (is_whole and int(at) < states):
+        raise wrong_cursor(cursor)
+    return int(at), int(index)
+
+
+def wrong_cursor(cursor: object) -> TaskValidationError:
+    """What is said of a cursor that no page returned."""
+    return TaskValidationError(f"cursor must be one that an earlier page returned, got {short(cursor, 300)}")

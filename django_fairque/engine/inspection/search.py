@@ -1,0 +1,150 @@
+"""Looking for tasks of one state by user, name and worker: through a bounded number of records, and saying how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.inspection.pages import check_limit, wrong_cursor
+from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.scripting.operations import Read, Steps, read_sound
+
+if TYPE_CHECKING:
+    from django_fairque.engine.model.records import TaskState
+    from django_fairque.engine.scripting.commands import Commands
+
+SLICE = 500
+MOST_LOOKED_AT = 10_000
+FIELDS = (
+    *("state", "user", "name", "priority", "created", "due", "expires", "ready", "started", "ended", "worker"),
+    *("retries", "max_retries", "deliveries", "run"),
+)
+"""What is read of a task: neither payload nor result, which may be large."""
+ASKED = ("state", "user", "name", "worker")
+"""What is read to tell whether a task is meant: a fifth of the work of reading `FIELDS` and making a task of them."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Tasks of one state, and if given of one user, of one name and of one worker (that which had it last);
+    ``look_at``: in so many records at most."""
+
+    state: TaskState
+    user_id: str | None = None
+    name: str | None = None
+    look_at: int = 1000
+    worker: str | None = None
+
+    def __post_init__(self) -> None:
+        check_whole(self.look_at, "look_at", 1, MOST_LOOKED_AT)
+
+    @property
+    def is_filtered(self) -> bool:
+        return (self.user_id, self.name, self.worker) != (None, None, None)
+
+    def matches(self, state: bytes | None, user: bytes | None, name: bytes | None, worker: bytes | None) -> bool:
+        """Whether a task's fields of `ASKED` are those of one that is meant."""
+        wanted = ((self.user_id, user), (self.name, name), (self.worker, worker))
+        is_meant = all(asked is None or (found or b"") == asked.encode() for asked, found in wanted)
+        return state == self.state.value.encode() and is_meant
+
+
+@dataclass(frozen=True)
+class Found:
+    """What matches among the ``looked_at`` records after the cursor; ``cursor`` to go on, None at the end."""
+
+    tasks: tuple[Task, ...]
+    looked_at: int
+    cursor: str | None
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, and are left out."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The ids of all that match; unless ``is_whole`` only of the first ``look_at`` records."""
+
+    task_ids: list[str]
+    is_whole: bool
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, of which nothing is known."""
+
+
+def check_search(search: Search) -> None:
+    if not isinstance(search, Search):
+        raise TaskValidationError(f"expected a Search, got {short(search)}")
+
+
+def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
+    check_limit(limit)
+    key = commands.keys.state(search.state.value)
+    index = yield from _start(key, cursor)
+    found: list[Task] = []
+    looked_at = 0
+    while looked_at < search.look_at:
+        size = min(SLICE if search.is_filtered else limit - len(found), search.look_at - looked_at)
+        (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
+        names = [task_id.decode() for task_id in ids]
+        meant = (yield from _meant(commands, search, names)) if search.is_filtered else names
+        records = dict(zip(meant, (yield from _records(commands, meant)), strict=True))
+        for task_id in names:
+            looked_at, index = looked_at + 1, index + 1
+            task = records.get(task_id)
+            if task is not None and task.state is search.state:
+                found.append(task)
+                if len(found) == limit:
+                    return Found(tuple(found), looked_at, f"{index}:{task_id}")
+        if len(ids) < size:
+            return Found(tuple(found), looked_at, None)
+    return Found(tuple(found), looked_at, f"{index}:{names[-1]}")
+
+
+def matching(commands: Commands, search: Search) -> Steps[Matching]:
+    """Of the tasks nothing is read but what is asked about: nothing at all when every task of the state is meant."""
+    key, index = commands.keys.state(search.state.value), 0
+    found: list[str] = []
+    while index < search.look_at:
+        size = min(SLICE, search.look_at - index)
+        (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
+        names = [task_id.decode() for task_id in ids]
+        found += (yield from _meant(commands, search, names)) if search.is_filtered else names
+        if len(names) < size:
+            return Matching(found, is_whole=True)
+        index += size
+    return Matching(found, is_whole=False)
+
+
+def _meant(commands: Commands, search: Search, task_ids: list[str]) -> Steps[list[str]]:
+    if not task_ids:
+        return []
+    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *ASKED) for task_id in task_ids])
+    return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
+
+
+def _start(key: str, cursor: str | None) -> Steps[int]:
+    """The place after the cursor's task; where it was, less its own place, if it has left the registry since."""
+    if cursor is None:
+        return 0
+    index, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
+    if not (separator and index.isdecimal() and len(index) < 16):
+        raise wrong_cursor(cursor)
+    (rank,) = yield Read([("ZRANK", key, task_id)])
+    return max(0, int(index) - 1) if rank is None else int(rank) + 1
+
+
+def _records(commands: Commands, task_ids: list[str]) -> Steps[list[Task | None]]:
+    if not task_ids:
+        return []
+    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *FIELDS) for task_id in task_ids])
+    return [_task(task_id, values) for task_id, values in zip(task_ids, reply, strict=True)]
+
+
+def _task(task_id: str, values: list[bytes | None]) -> Task | None:
+    record = {field: value for field, value in zip(FIELDS, values, strict=True) if value is not None}
+    try:
+        return Task.from_redis_dict({**record, "id": task_id, "payload": b"null"}) if record else None
+    except TaskSerializationError:  # the page goes on without it; the checker names it
+        return None

@@ -1,0 +1,199 @@
+"""One task: reading it, its history, progress and place; canceling it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.encoding.packing import unpack
+from django_fairque.engine.model.durations import now_us, seconds
+from django_fairque.engine.model.errors import StaleLeaseError, TaskSerializationError, TaskValidationError
+from django_fairque.engine.model.ids import check_id, check_ids, check_text, new_nonce
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import Attempt, TaskState
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.scripting.operations import Read, read_sound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+
+SLICE = 200
+"""Tasks changed in one call: the server does nothing else meanwhile."""
+
+Note = Callable[[Sequence[str]], object] | None
+"""Is called with the ids of tasks that were canceled, slice by slice."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a task says it is."""
+
+    current: float
+    total: float
+    message: str = ""
+
+
+def cancel(commands: Commands, task_id: str, reason: str, now: float | None) -> Steps[bool]:
+    (code,) = yield from cancel_many(commands, [check_id(task_id, "task_id")], reason, now)
+    if code == 0:
+        raise commands.unknown(task_id)
+    return bool(code == 1)
+
+
+def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[list[int]]:
+    """0 unknown, 1 canceled, 2 ended before: one for each of at most 1000 ids."""
+    check_text(reason, "reason")
+    reply = yield commands.call("cancel", [reason, len(task_ids), *task_ids], now, reply=new_nonce())
+    return [code - 0x30 for code in reply]
+
+
+def cancel_noting(
+    commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None
+) -> Steps[list[str]]:
+    """As `cancel_many`; returns the ids of those that it has canceled, and notes them."""
+    codes = yield from cancel_many(commands, task_ids, reason, now)
+    done = [task_id for task_id, code in zip(task_ids, codes, strict=True) if code == 1]
+    if note is not None and done:
+        note(done)
+    return done
+
+
+def cancel_some(commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Steps[int]:
+    """Cancel those of these that have not ended, in slices; returns how many."""
+    total, ids = 0, checked_ids(task_ids)
+    for first in range(0, len(ids), SLICE):
+        total += len((yield from cancel_noting(commands, ids[first : first + SLICE], reason, note, now)))
+    return total
+
+
+def run_regardless(commands: Commands, task_id: str, now: float | None) -> Steps[bool]:
+    (code,) = yield from _hasten(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
+    if code == 0:
+        raise commands.unknown(task_id)
+    return bool(code == 1)
+
+
+def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> Steps[int]:
+    total, ids = 0, checked_ids(task_ids)
+    for first in range(0, len(ids), SLICE):
+        total += (yield from _hasten(commands, ids[first : first + SLICE], TaskState.SCHEDULED, now)).count(1)
+    return total
+
+
+def _hasten(commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None) -> Steps[list[int]]:
+    reply = yield commands.call("hasten", [state.value, len(task_ids), *task_ids], now, reply=new_nonce())
+    return [code - 0x30 for code in reply]
+
+
+def checked_ids(task_ids: Sequence[str]) -> list[str]:
+    """Each once."""
+    return check_ids(task_ids, "task ids")
+
+
+def get_task(commands: Commands, task_id: str) -> Steps[Task]:
+    record, payload = yield Read(_reads_of(commands, [check_id(task_id, "task_id")]))
+    if not record:
+        raise commands.unknown(task_id)
+    return _task(commands, task_id, record, payload)
+
+
+def get_tasks(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Task | None]]:
+    """The tasks of these ids, None for each that is not known, or whose record can't be read."""
+    if not task_ids:
+        return []
+    reply = yield from read_sound(_reads_of(commands, task_ids))
+    records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
+    return [
+        _sound_task(commands, task_id, record, payload)
+        for task_id, record, payload in zip(task_ids, records, payloads, strict=True)
+    ]
+
+
+def _reads_of(commands: Commands, task_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    reads: list[tuple[Any, ...]] = [("HGETALL", commands.keys.task(task_id)) for task_id in task_ids]
+    return reads + [("GET", commands.keys.payload(task_id)) for task_id in task_ids]
+
+
+def _sound_task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes | None) -> Task | None:
+    """One damaged record leaves the others of a page readable; the checker names it."""
+    try:
+        return _task(commands, task_id, record, payload) if record else None
+    except TaskSerializationError:
+        return None
+
+
+def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes | None) -> Task:
+    task = Task.from_redis_dict({**record, b"id": task_id, b"payload": payload or b""})
+    ready = seconds(record.get(b"ready")) or task.created_at
+    if task.state in (TaskState.SCHEDULED, TaskState.DEFERRED):
+        return task
+    sla = commands.config.sla[task.priority.name] if task.sla is None else task.sla
+    return task.model_copy(update={"sla_deadline": ready + sla, "ready_at": ready})
+
+
+def server_time(now: float | None) -> Steps[float]:
+    """The engine's moment in seconds since the epoch: the server's clock, unless the caller says otherwise."""
+    if now is not None:
+        return now_us(now) / 1_000_000
+    (clock,) = yield Read([("TIME",)])
+    return int(clock[0]) + int(clock[1]) / 1_000_000
+
+
+def history(commands: Commands, task_id: str) -> Steps[list[Attempt]]:
+    (lines,) = yield Read([("LRANGE", commands.keys.history(task_id), 0, -1)])
+    return [attempt(line) for line in lines]
+
+
+def set_progress(
+    commands: Commands, lease: Lease, current: float, total: float, message: str, now: float | None
+) -> Steps[None]:
+    for value, what in ((current, "current"), (total, "total")):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TaskValidationError(f"{what} of a task's progress must be a number, got {short(value)}")
+    if not isinstance(message, str):
+        raise TaskValidationError(f"the message of a task's progress must be a string, got {short(message)}")
+    body = json_payload.dumps([current, total, message], limit=4096, what="progress")
+    recorded = yield commands.call("progress", [lease.task_id, lease.token, body], now)
+    if not recorded:
+        raise StaleLeaseError(f"the lease of task {lease.task_id!r} is not its current one; progress was not kept")
+
+
+def get_progress(commands: Commands, task_id: str) -> Steps[Progress | None]:
+    (body,) = yield Read([("HGET", commands.keys.task(task_id), "progress")])
+    return None if body is None else Progress(*json_payload.loads(body, what="progress"))
+
+
+def position(commands: Commands, task_id: str) -> Steps[int | None]:
+    (found,) = yield Read([("HMGET", commands.keys.task(task_id), "state", "user", "priority")])
+    state, user, priority = found
+    if state is None:
+        raise commands.unknown(task_id)
+    if state != b"queued":
+        return None
+    name = user.decode()
+    if int(priority) == Priority.CRITICAL:
+        (index,) = yield Read([("LPOS", commands.keys.critical(name), task_id)])
+        return None if index is None else int(index)
+    critical = ("LLEN", commands.keys.critical(name))
+    score = ("ZSCORE", commands.keys.normal(name), task_id)
+    length, at = yield Read([critical, score])
+    if at is None:
+        return None
+    band = float(at) // 1e15 * 1e15
+    higher = ("ZCOUNT", commands.keys.normal(name), f"{band + 1e15:.0f}", "+inf")
+    elders = ("ZCOUNT", commands.keys.normal(name), f"{band:.0f}", f"({float(at):.0f}")
+    above, before = yield Read([higher, elders])
+    return int(length) + int(above) + int(before)
+
+
+def attempt(line: bytes) -> Attempt:
+    """One entry of a history list (`remember` in lua/lib/base.lua packs it)."""
+    at, kind, worker, error, trace = (text.decode("utf-8", "replace") for text in unpack(line))
+    return Attempt(int(at) / 1_000_000, kind, worker, error, trace)

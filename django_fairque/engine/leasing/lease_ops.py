@@ -1,0 +1,309 @@
+"""Leases: fetching tasks, reporting what became of them, keeping and giving back what a worker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Union
+
+from django_fairque.engine.encoding.packing import pack
+from django_fairque.engine.leasing.validation import check_batch
+from django_fairque.engine.model.durations import MAX_DURATION, check_whole, duration, positive_us, to_us
+from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError
+from django_fairque.engine.model.ids import MAX_USERS, check_id, check_text, new_nonce
+from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
+from django_fairque.engine.model.outcome import Outcome, Settled, backoff
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.scripting.commands import MAX_BATCH, NEVER, Commands
+from django_fairque.engine.scripting.operations import Block, Call, Steps
+from django_fairque.engine.sharding.shard_head import NO_WINDOW, Standing, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
+"""Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
+
+WOKEN = 6
+"""Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
+STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
+
+
+WISHES = ("quiet", "work", "stop")
+"""What may be wished of a worker: take no more tasks, take tasks again, end gracefully."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One of `WISHES`, and when it was told (seconds since the epoch, server time): a later one is another wish."""
+
+    kind: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """``renewed`` leases were lengthened; the tasks of those in ``revoked`` were canceled, and should be stopped.
+
+    ``wish`` is the last one, told again with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
+    handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a failover. ``at`` and
+    ``epoch`` in seconds since the epoch.
+    """
+
+    renewed: int
+    revoked: list[LeaseKey]
+    wish: Wish | None = None
+    epoch: float = 0.0
+    token: int = 0
+    at: float = 0.0
+    server: str = ""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What a worker asks for: leases of ``lease`` seconds on tasks of these users, in up to ``limit`` turns."""
+
+    limit: int = 0
+    worker: str = ""
+    users: Users = "*"
+    steal: Users = ()
+    lease: float | None = None
+    woken: bool = False
+    window: Window = NO_WINDOW
+    """Of one of several shards: how it is placed among them."""
+    batches: Mapping[str, int] = field(default_factory=dict)
+    """By the name of a task of which the worker runs many in one call: how many. Such a turn gives all that are waiting."""
+
+    def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
+        """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
+        check_batch(self.limit)
+        if self.limit or self.worker:
+            check_id(self.worker, "worker")
+        length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
+        woken = 2 if has_waited else int(self.woken)
+        lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
+        sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
+        return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists, *sizes]
+
+    def standings(self, text: bytes, count: int) -> tuple[Standing, ...]:
+        """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
+        if self.users == "*":
+            return (Standing(float(text) if text else None, count),)
+        if self.limit and not text:
+            return (Standing(None, 0.0),) * 2
+        parts = (one.partition(b"/") for one in text.split())
+        return tuple(Standing(float(place) if place else None, float(given)) for place, _, given in parts)
+
+
+def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
+    """Who names no worker fetches for the one whose leases are reported."""
+    if fetch.worker or not fetch.limit:
+        return fetch
+    workers = {outcome.lease.worker for outcome in outcomes}
+    if len(workers) != 1:
+        raise TaskValidationError(
+            f"worker must say for whom tasks are fetched: the outcomes are those of {len(workers)} workers, not of one"
+        )
+    return replace(fetch, worker=workers.pop())
+
+
+def _user_list(users: Users, what: str) -> list[Any]:
+    if users == "*":
+        return ["*"]
+    if isinstance(users, str):
+        raise TaskValidationError(
+            f"{what} must be '*' or a sequence of user ids, got the string {short(users)}; did you mean [{short(users)}]?"
+        )
+    if not isinstance(users, Iterable):
+        raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
+    # Once each: whoever stood in the list twice would have two turns.
+    names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
+    if len(names) > MAX_USERS:
+        raise TaskValidationError(f"{what} may list at most {MAX_USERS} ids, got {len(names)}; use '*' for everyone")
+    return [len(names), *names]
+
+
+def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
+    args = fetch.to_lua_args(commands.config.lease_seconds)
+    reply = yield commands.call("pop", args, now, reply=new_nonce(), leases=fetch.worker)
+    return _leases(commands, reply, 5, fetch.worker)
+
+
+def settle(
+    commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None, *, has_waited: bool = False
+) -> Steps[Settled]:
+    """``has_waited``: the call was sent before there was anything for it, and its worker may have left since (`wait`)."""
+    args: list[Any] = [len(outcomes)]
+    for outcome in outcomes:
+        args += outcome.to_lua_args(commands.config)
+    args += fetch.to_lua_args(commands.config.lease_seconds, has_waited=has_waited)
+    reply = yield commands.call("settle", args, now, reply=new_nonce(), leases=fetch.worker)
+    moment, look_at, virtual_time, place, news, codes = reply[:6]
+    look = int(look_at)
+    return Settled(
+        [STATUSES[code - 0x30] for code in codes],
+        _leases(commands, reply, 6, fetch.worker),
+        int(moment) / 1_000_000,
+        None if look >= NEVER else look / 1_000_000,
+        float(virtual_time),
+        fetch.standings(place, len(reply[6:]) // len(LEASE_FIELDS)),
+        news == b"1",
+    )
+
+
+def again(call: Call) -> Call:
+    """A fetch that has waited, to be sent once more: it then does nothing if it is carried out later where it was sent first."""
+    args = list(call.args)
+    args[WOKEN] = 3
+    return replace(call, args=args)
+
+
+def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -> list[Lease]:
+    size, started, shard = len(LEASE_FIELDS), int(reply[0]) / 1_000_000, commands.keys.shard
+    return [Lease(reply[i : i + size], worker, started, shard) for i in range(first, len(reply), size)]
+
+
+def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Steps[str]:
+    """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
+    settled = yield from settle(commands, [outcome], Fetch(), now)
+    status = settled.statuses[0]
+    if status == "stale":
+        lease = outcome.lease
+        raise StaleLeaseError(
+            f"the lease of task {lease.task_id!r} (token {lease.token}, worker {lease.worker!r}) is not its "
+            f"current one; nothing was changed"
+        )
+    return status
+
+
+def finish(commands: Commands, lease: Lease, result: Any, took: float | None, now: float | None) -> Steps[None]:
+    yield from settle_one(
+        commands, Outcome.finish(lease, result, took=took, limit=commands.config.max_payload_bytes), now
+    )
+
+
+def fail(
+    commands: Commands,
+    lease: Lease,
+    error: BaseException | str,
+    delay: float | None,
+    took: float | None,
+    now: float | None,
+) -> Steps[TaskState]:
+    status = yield from settle_one(commands, Outcome.fail(lease, error, delay=delay, took=took), now)
+    return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
+
+
+def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float | None) -> float | None:
+    """Seconds before the next attempt of a task that failed, by what was asked for or the queue's settings."""
+    check_lease(lease)
+    if not retry:
+        return None
+    if delay is not None:
+        return duration(delay, "delay")
+    return backoff(commands.config, lease)
+
+
+def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Steps[list[bool]]:
+    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
+    renewed: list[bool] = []
+    for first in range(0, len(leases), MAX_BATCH):
+        some = leases[first : first + MAX_BATCH]
+        pairs = [value for item in map(check_lease, some) for value in (item.task_id, item.token)]
+        reply = yield commands.call("renew", [length, len(some), *pairs], now)
+        renewed += [code == 0x31 for code in reply]
+    return renewed
+
+
+def heartbeat(
+    commands: Commands, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
+) -> Steps[Heartbeat]:
+    check_id(worker, "worker")
+    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
+    pairs = [text for pair in info.items() for text in pair]
+    args = [worker, length, positive_us(ttl, "ttl"), len(info), *pairs]
+    reply = yield commands.call("heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker)
+    renewed, kind, told, epoch, token, at, server, *revoked = reply
+    wish = Wish(kind.decode(), int(told) / 1_000_000) if kind else None
+    keys = _lease_keys(revoked)
+    moments = int(epoch) / 1_000_000, int(at) / 1_000_000
+    return Heartbeat(int(renewed), keys, wish, moments[0], int(token), moments[1], server.decode())
+
+
+def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
+    pairs = (text.partition(b":") for text in texts)
+    # Nobody holds a lease without a number: it is of a damaged record.
+    return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
+
+
+def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:
+    if wish not in WISHES:
+        raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {short(wish)}")
+    told = yield commands.call("tell", [wish], now, worker=check_id(worker, "worker"))
+    return bool(told)
+
+
+def release_worker(
+    commands: Commands,
+    worker: str,
+    crashed: Iterable[int],
+    reason: str,
+    forget: bool,
+    now: float | None,
+    begun: Iterable[int] = (),
+) -> Steps[int]:
+    check_id(worker, "worker")
+    tokens = [check_whole(token, "crashed: a token", 1) for token in crashed]
+    others = [check_whole(token, "begun: a token", 1) for token in begun]
+    total = 0
+    while True:
+        args = [
+            worker,
+            check_text(reason, "reason"),
+            int(forget),
+            commands.config.sweep_batch_size,
+            len(tokens),
+            *tokens,
+        ]
+        args += [len(others), *others]
+        reply = yield commands.call("release_worker", args, now, worker=worker, leases=worker, revoked=worker)
+        total += int(reply[0])
+        if not int(reply[1]):
+            return total
+
+
+def take_over(
+    commands: Commands, key: LeaseKey, worker: str, lease: float | None, now: float | None
+) -> Steps[Lease | None]:
+    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
+    task_id, token = check_id(key.task_id, "task_id"), check_whole(key.token, "a token", 1)
+    reply = yield commands.call("take_over", [task_id, token, check_id(worker, "worker"), length], now, leases=worker)
+    return next(iter(_leases(commands, reply, 1, worker)), None)
+
+
+def reconcile_worker(
+    commands: Commands, worker: str, held: Iterable[int], reason: str, now: float | None
+) -> Steps[int]:
+    check_id(worker, "worker")
+    tokens = [check_whole(token, "held: a token", 1) for token in held]
+    total = 0
+    while True:
+        args = [worker, reason, commands.config.sweep_batch_size, len(tokens), *tokens]
+        reply = yield commands.call("reconcile", args, now, reply=new_nonce(), leases=worker)
+        total += int(reply[0])
+        if not int(reply[1]):
+            return total
+
+
+def wait_for_work(commands: Commands, timeout: float) -> Steps[bool]:
+    reply = yield wake(commands, timeout)
+    return reply is not None
+
+
+def wake(commands: Commands, timeout: float) -> Block:
+    """The wait for the marker that there is work."""
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not (is_number and 0 < timeout <= MAX_DURATION):
+        raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
+    return Block(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)

@@ -1,0 +1,185 @@
+"""Everything that a queue holds, read for the checker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.scripting.operations import Read, Scan, Steps, scored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from django_fairque.engine.scripting.commands import Commands
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen.
+
+    ``mend`` is what ``repair.lua`` is told to do about it; empty when only a person can.
+    """
+
+    invariant: str
+    key: str
+    detail: str
+    mend: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.key}: {self.detail}"
+
+
+@dataclass
+class Snapshot:
+    """Everything of one shard."""
+
+    tasks: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    payloads: set[str] = field(default_factory=set)
+    histories: set[str] = field(default_factory=set)
+    users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    groups: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    rings: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of the groups."""
+    normal: dict[str, dict[str, float]] = field(default_factory=dict)
+    critical: dict[str, list[str]] = field(default_factory=dict)
+    scheduled: dict[str, dict[str, float]] = field(default_factory=dict)
+    states: dict[str, dict[str, float]] = field(default_factory=dict)
+    leases: dict[str, set[str]] = field(default_factory=dict)
+    members: dict[str, dict[str, float]] = field(default_factory=dict)
+    counters: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    deps: dict[str, set[str]] = field(default_factory=dict)
+    runs: dict[str, set[str]] = field(default_factory=dict)
+    remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+    squatters: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Keys that are of another type than ours are: the type each has and the one that it should have."""
+
+    def registry(self, name: str) -> dict[str, float]:
+        """The ring, the throttled users, all users or all groups, with their scores."""
+        return self.members.get(name, {})
+
+
+def take_snapshot(commands: Commands) -> Steps[Snapshot]:
+    prefix = str(commands.keys)
+    keys: set[str] = set()
+    cursor = 0
+    pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
+    while True:
+        cursor, found = yield Scan(prefix, pattern, cursor)
+        keys.update(key.decode("utf-8", "surrogateescape")[len(prefix) :] for key in found)
+        if cursor == 0:
+            break
+    snapshot = Snapshot()
+    ordered = sorted(keys)
+    for first in range(0, len(ordered), 500):
+        yield from _read(commands, snapshot, ordered[first : first + 500])
+    return snapshot
+
+
+def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Steps[None]:
+    prefix = str(commands.keys)
+    types = yield Read([("TYPE", bytes_of(prefix + name)) for name in names])
+    for name, found in zip(names, types, strict=True):
+        expected = type_of(name)
+        if expected and found.decode() not in (expected, "none"):
+            snapshot.squatters[name] = (found.decode(), expected)
+    names = [name for name in names if name not in snapshot.squatters]
+    wanted = [(name, *place) for name in names if (place := _place(snapshot, name))]
+    if wanted:
+        reply = yield Read([_COMMANDS[kind](bytes_of(prefix + name)) for name, kind, _, _ in wanted])
+        for (_, kind, into, at), value in zip(wanted, reply, strict=True):
+            into[at] = _SHAPES[kind](value)
+
+
+_COMMANDS: dict[str, Callable[[bytes], tuple[Any, ...]]] = {
+    "hash": lambda key: ("HGETALL", key),
+    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
+    "list": lambda key: ("LRANGE", key, 0, -1),
+    "set": lambda key: ("SMEMBERS", key),
+}
+_SHAPES: dict[str, Callable[[Any], Any]] = {
+    "hash": lambda reply: reply,
+    "zset": lambda reply: {name_of(member): score for member, score in scored(reply)},
+    "list": lambda reply: [name_of(item) for item in reply],
+    "set": lambda reply: {name_of(item) for item in reply},
+}
+_OWNERLESS = (
+    *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
+    *("delivered", "events", "outbox", "probe", "quarantine", "shards"),
+)
+"""Kinds of keys that belong to the shard or end by themselves."""
+
+
+_TYPES = {
+    **dict.fromkeys(
+        ("stats", "task", "user", "group", "worker", "xcom", "schedules", "schedules:last", "events"), "hash"
+    ),
+    **dict.fromkeys(
+        (
+            "state",
+            "ring",
+            "throttled",
+            "users",
+            "groups",
+            "grouped",
+            "resolving",
+            "wake",
+            "workers",
+            "schedules:due",
+            "due",
+        ),
+        "zset",
+    ),
+    **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
+    **dict.fromkeys(("history", "alerts"), "list"),
+    **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
+}
+
+
+def type_of(name: str) -> str | None:
+    """The server's word for what a key of this name holds; None for a name that is not ours."""
+    if name.startswith("queue:user:"):
+        return "list" if name.endswith(":critical") else "zset"
+    return _TYPES.get(name) or _TYPES.get(name.partition(":")[0])
+
+
+def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | None:
+    """How to read a key and where its value goes; None for a key whose name is all that matters."""
+    kind, _, rest = name.partition(":")
+    if name.startswith("queue:user:"):
+        user, _, lane = rest.removeprefix("user:").rpartition(":")
+        if lane == "critical":
+            return "list", snapshot.critical, user
+        return "zset", snapshot.normal if lane == "normal" else snapshot.scheduled, user
+    if name in ("ring", "throttled", "due", "users", "groups", "grouped", "resolving", "mirrors"):
+        return "zset", snapshot.members, name
+    places: dict[str, tuple[str, dict[str, Any]]] = {
+        "task": ("hash", snapshot.tasks),
+        "user": ("hash", snapshot.users),
+        "group": ("hash", snapshot.groups),
+        "ring": ("zset", snapshot.rings),
+        "state": ("zset", snapshot.states),
+        "leases": ("set", snapshot.leases),
+        "deps": ("set", snapshot.deps),
+        "run": ("set", snapshot.runs),
+        "remote": ("hash", snapshot.remotes),
+    }
+    if kind in places:
+        return (*places[kind], rest)
+    if name == "stats":
+        return "hash", snapshot.counters, name
+    names = {"payload": snapshot.payloads, "history": snapshot.histories}
+    if kind in names:
+        names[kind].add(rest)
+    elif kind not in _OWNERLESS:
+        snapshot.others.append(name)
+    return None
+
+
+def name_of(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(name: str) -> bytes:
+    """What `name_of` was given: any bytes, for damaged names must be read and mended too."""
+    return name.encode("utf-8", "surrogateescape")

@@ -1,0 +1,185 @@
+"""Spreading a drained queue over another number of shards.
+
+Users move with what holds for them, schedules with their users; tasks that have ended are forgotten, and figures of
+shards that are given up end with them. Each step can be repeated, and the new number is written down last: what was
+interrupted is done by doing it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.inspection import pages as listing
+from django_fairque.engine.maintenance import sharded as upkeep
+from django_fairque.engine.model.durations import to_us
+from django_fairque.engine.model.errors import QueueNotDrainedError
+from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue import read_operations as reading
+from django_fairque.engine.schedules import operations as schedules
+from django_fairque.engine.scripting.operations import Read, Scan, read_each
+from django_fairque.engine.sharding import shard_count as spreading
+from django_fairque.engine.users import groups_sharded as groups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.sharding.shards import Shards
+
+SETTINGS = ("weight", "cap", "rate", "gap", "burst", "backlog", "max_bytes", "sla", "paused", "group")
+"""Fields of a user's record that people set."""
+SLICE = 500
+OF_GROUPS = ("weight", "cap", "paused")
+"""Those of a group's record."""
+LIVE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What was moved, and how many ended tasks were forgotten."""
+
+    users: int
+    schedules: int
+    forgotten: int
+
+
+def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
+    """Move everything that outlives its tasks from the old shards to the new ones.
+
+    Raises:
+        QueueNotDrainedError: tasks wait or run, dead letters lie there, or workers live. Nothing was changed.
+    """
+    yield from _check_drained(old)
+    for each in (old, new):
+        yield from spreading.forget_copies(each)
+    forgotten = 0
+    for shard in old:
+        forgotten += yield from _forget_ended(shard, now)
+    yield from _copy_groups(old, new, now)
+    users = yield from _move_users(old, new, now)
+    moved = yield from _move_schedules(old, new, now)
+    if (yield from reading.is_paused(old)):
+        yield from upkeep.set_paused(new, now, paused=True)
+    kept = {shard.keys.shard for shard in new}
+    for shard in old:
+        if shard.keys.shard not in kept:
+            yield from _remove(shard)
+    yield from spreading.write(new)
+    return Moved(users, moved, forgotten)
+
+
+def _check_drained(shards: Shards) -> Steps[None]:
+    states = [*LIVE, TaskState.FAILED]
+    found = yield from read_each(
+        [
+            [
+                *(("ZCARD", shard.keys.state(state.value)) for state in states),
+                ("HLEN", shard.keys("outbox")),
+                ("ZCARD", shard.keys("resolving")),
+            ]
+            for shard in shards
+        ]
+    )
+    sizes = [sum(map(int, each)) for each in zip(*found, strict=True)]
+    problems = [f"{size} tasks are {state.value}" for state, size in zip(LIVE, sizes, strict=False) if size]
+    if sizes[len(LIVE)]:
+        problems.append(f"{sizes[len(LIVE)]} dead letters are to be requeued or discarded")
+    if sizes[-1] or sizes[-2]:
+        problems.append("news between tasks are still being carried")
+    workers = yield from _workers(shards)
+    if workers:
+        problems.append(f"{len(workers)} workers live ({', '.join(sorted(workers)[:5])}), which must be stopped")
+    if problems:
+        raise QueueNotDrainedError(
+            f"queue {shards.name!r} can't be moved to other shards yet: {'; '.join(problems)}; nothing was changed"
+        )
+
+
+def _workers(shards: Shards) -> Steps[set[str]]:
+    found: set[str] = set()
+    for shard in shards:
+        found |= {record.worker for record in (yield from listing.workers(shard))}
+    return found
+
+
+def _forget_ended(shard: Commands, now: float | None) -> Steps[int]:
+    total = 0
+    for state in (TaskState.FINISHED, TaskState.CANCELED):
+        while True:
+            (ids,) = yield Read([("ZRANGE", shard.keys.state(state.value), 0, SLICE - 1)])
+            removed = int((yield shard.call("forget", [len(ids), *ids], now))) if ids else 0
+            total += removed
+            if not removed:
+                break
+    return total
+
+
+def _move_users(old: Shards, new: Shards, now: float | None) -> Steps[int]:
+    moved = 0
+    for shard in old:
+        (names,) = yield Read([("ZRANGE", shard.keys("users"), 0, -1)])
+        for first in range(0, len(names), SLICE):
+            some = [name.decode() for name in names[first : first + SLICE]]
+            records = yield Read([("HMGET", shard.keys.user(name), *SETTINGS) for name in some])
+            for name, values in zip(some, records, strict=True):
+                there = new.of(name)
+                if there.keys.shard != shard.keys.shard:
+                    moved += yield from _move_user(shard, there, name, values, now)
+    return moved
+
+
+def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Steps[int]:
+    """First made on its new shard, then given its defaults on the old one, which forgets it in its time."""
+    held = [(field, value) for field, value in zip(SETTINGS, values, strict=True) if value is not None]
+    held = [pair for pair in held if pair != ("weight", b"1")]
+    if not held:
+        return 0
+    yield there.call("user", [name, len(held), *(part for pair in held for part in pair)], now)
+    yield shard.call("user", [name, len(held), *(part for field, _ in held for part in (field, ""))], now)
+    return 1
+
+
+def _copy_groups(old: Shards, new: Shards, now: float | None) -> Steps[None]:
+    """What was set for a group was set on every shard, and is to hold on every new one."""
+    cursor = None
+    while True:
+        page = yield from groups.page(old, cursor, SLICE)
+        for name in page.items:
+            records = yield Read([("HMGET", shard.keys.group(name), *OF_GROUPS) for shard in old])
+            values = next((each for each in records if any(each)), [None] * len(OF_GROUPS))
+            held = {field: value for field, value in zip(OF_GROUPS, values, strict=True) if value is not None}
+            if held:
+                yield from groups.change(new, name, held, now)
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _move_schedules(old: Shards, new: Shards, now: float | None) -> Steps[int]:
+    moved = 0
+    for shard in old:
+        for schedule in (yield from schedules.list_all(shard)):
+            there = new.of(str(schedule.task["user_id"]))
+            if there.keys.shard == shard.keys.shard:
+                continue
+            following = "" if schedule.next_at is None else to_us(schedule.next_at)
+            args = ["set", schedule.name, b"", schedule.stored, following]
+            yield there.call("schedule", args, now, reply=new_nonce())
+            yield from schedules.remove(shard, schedule.name, now)
+            moved += 1
+    return moved
+
+
+def _remove(shard: Commands) -> Steps[None]:
+    """Everything that a shard which is given up still holds: figures, idle users, registries."""
+    prefix, cursor = str(shard.keys), 0
+    pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
+    while True:
+        cursor, found = yield Scan(prefix, pattern, cursor)
+        if found:
+            yield Read([("DEL", key) for key in found])
+        if cursor == 0:
+            return

@@ -1,0 +1,219 @@
+"""What keeps a queue going, and what operators do to all of it, over its shards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.inspection import runs
+from django_fairque.engine.inspection import task_lookup as lookup
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.maintenance import repair as repairing
+from django_fairque.engine.maintenance import sweep as maintenance
+from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.sharding.fan_out import add_up, reach
+from django_fairque.engine.statistics import alerts as alerting
+from django_fairque.engine.users import purge as purging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from django_fairque.engine.inspection.task_lookup import Note
+    from django_fairque.engine.leasing.lease_ops import Heartbeat
+    from django_fairque.engine.maintenance.repair import Repair
+    from django_fairque.engine.maintenance.sweep import Sweep
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.alerts import Alert
+
+
+def heartbeat(
+    shards: Shards, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
+) -> Steps[Heartbeat]:
+    beats = []
+    for shard in shards:
+        beats.append((yield from leasing.heartbeat(shard, worker, info, lease, ttl, now)))
+    revoked = [key for beat in beats for key in beat.revoked]
+    wishes = [beat.wish for beat in beats if beat.wish is not None]
+    wish = max(wishes, key=lambda each: each.at, default=None)
+    return leasing.Heartbeat(
+        sum(beat.renewed for beat in beats),
+        revoked,
+        wish,
+        max(beat.epoch for beat in beats),
+        sum(beat.token for beat in beats),
+        max(beat.at for beat in beats),
+        " ".join(beat.server for beat in beats),
+    )
+
+
+def tell_worker(shards: Shards, worker: str, wish: str, now: float | None) -> Steps[bool]:
+    told = False
+    for shard in shards:
+        told = (yield from leasing.tell_worker(shard, worker, wish, now)) or told
+    return told
+
+
+def release_worker(
+    shards: Shards,
+    worker: str,
+    crashed: Iterable[int],
+    reason: str,
+    forget: bool,
+    now: float | None,
+    begun: Iterable[int] = (),
+) -> Steps[int]:
+    tokens, others, total = list(crashed), list(begun), 0
+    if (tokens or others) and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
+        raise TaskValidationError(
+            f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
+            "call release_worker of the one that handed them out (queue.shards)"
+        )
+    for shard in shards:
+        total += yield from leasing.release_worker(shard, worker, tokens, reason, forget, now, others)
+    return total
+
+
+def reconcile_worker(shards: Shards, worker: str, held: Iterable[int], reason: str, now: float | None) -> Steps[int]:
+    tokens, total = list(held), 0
+    if tokens and len(shards) > 1:
+        raise TaskValidationError(
+            f"held: tokens belong to one shard, and queue {shards.name!r} has {len(shards)}; "
+            "call reconcile_worker of the shard that handed them out (queue.shards)"
+        )
+    for shard in shards:
+        total += yield from leasing.reconcile_worker(shard, worker, tokens, reason, now)
+    return total
+
+
+def sweep(shards: Shards, now: float | None) -> Steps[Sweep]:
+    whole: Sweep | None = None
+    for shard in shards:
+        one = yield from maintenance.sweep(shard, now)
+        whole = one if whole is None else _together(whole, one)
+    assert whole is not None  # noqa: S101 - a queue has a shard
+    return whole
+
+
+def _together(left: Sweep, right: Sweep) -> Sweep:
+    counted = (
+        "promoted",
+        "reaped",
+        "expired",
+        "overdue",
+        "freed",
+        "forgotten",
+        "dropped",
+        "at_risk",
+        "risen",
+        "alerts",
+        "messages",
+    )
+    return replace(
+        left,
+        more=left.more or right.more,
+        now=max(left.now, right.now),
+        **{name: getattr(left, name) + getattr(right, name) for name in counted},
+        look_at=_earlier(left.look_at, right.look_at),
+        schedule_at=_earlier(left.schedule_at, right.schedule_at),
+    )
+
+
+def _earlier(left: float | None, right: float | None) -> float | None:
+    return min((each for each in (left, right) if each is not None), default=None)
+
+
+def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Steps[None]:
+    """The shards that can be reached, then `ShardsAwayError` for the others."""
+    for shard in shards:
+        yield from maintenance.set_paused(shard, now, paused=paused)
+    shards.check_present(f"{'paused' if paused else 'resumed'} without some")
+
+
+def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Steps[bool]:
+    return (yield from lookup.cancel((yield from shards.of_task(task_id)), task_id, reason, now))
+
+
+def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Steps[int]:
+    parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
+
+    def cancel(shard: Commands, _: object) -> Steps[int]:
+        return (yield from lookup.cancel_some(shard, parts[shard], reason, note, now))
+
+    return (yield from add_up(shards, cancel, "tasks were canceled", wanted=parts))
+
+
+def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Steps[int]:
+    parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
+
+    def hasten(shard: Commands, _: object) -> Steps[int]:
+        return (yield from lookup.run_now(shard, parts[shard], now))
+
+    return (yield from add_up(shards, hasten, "tasks were queued", wanted=parts))
+
+
+def run_regardless(shards: Shards, task_id: str, now: float | None) -> Steps[bool]:
+    return (yield from lookup.run_regardless((yield from shards.of_task(task_id)), task_id, now))
+
+
+def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[Commands, list[str]]]:
+    """The ids that lie on each shard, in their order."""
+    places = yield from shards.locate(task_ids)
+    found: dict[Commands, list[str]] = {}
+    for task_id in task_ids:
+        found.setdefault(places[task_id], []).append(task_id)
+    return found
+
+
+def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float | None) -> Steps[int]:
+    check_id(run_id, "run_id")
+    unknown = list[TaskNotFoundError]()
+
+    def cancel(shard: Commands, _: object) -> Steps[int]:
+        try:
+            return (yield from runs.cancel(shard, run_id, reason, note, now))
+        except TaskNotFoundError as error:  # it has no members there
+            unknown.append(error)
+            return 0
+
+    total = yield from add_up(shards, cancel, f"tasks of run {run_id!r} were canceled")
+    if len(unknown) == len(shards):
+        raise unknown[0]
+    return total
+
+
+def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Alert]]:
+    """What was taken is handed out, whatever can't be reached: the others' are there the next time."""
+    check_whole(limit, "limit", 1, alerting.MOST_ALERTS)
+    found: list[Alert] = []
+
+    def take(shard: Commands) -> Steps[None]:
+        if len(found) < limit:
+            found.extend((yield from alerting.take_alerts(shard, limit - len(found), now)))
+
+    failures = yield from reach(shards, shards.all, take)
+    if failures and not found:
+        raise next(iter(failures.values()))
+    return sorted(found, key=lambda alert: alert.at)
+
+
+def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Steps[int]:
+    def cancel(shard: Commands, left: int | None) -> Steps[int]:
+        return (yield from purging.purge(shard, left if left is not None else limit, note, now))
+
+    return (yield from add_up(shards, cancel, "tasks were canceled", limit))
+
+
+def repair(shards: Shards, now: float | None) -> Steps[list[Repair]]:
+    done: list[Repair] = []
+
+    def mend(shard: Commands, _: object) -> Steps[int]:
+        some = yield from repairing.repair(shard, now)
+        done.extend(some)
+        return len(some)
+
+    yield from add_up(shards, mend, "repairs were made")
+    return done

@@ -1,0 +1,102 @@
+"""Identifiers: of tasks (they say where their user lives) and of calls (nonces).
+
+A task id is ``{process}{count:08x}-{bucket:03x}``: 60 random bits drawn once per process, a counter, and the bucket of
+its user, 24 characters. Two processes share a prefix with probability 2^-60 a pair, and the ids of one process sort in
+the order they were made, so tasks that become due at the same instant keep their order. A user's bucket decides its
+shard, whatever their number: who makes an id need not know how the queue is spread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from zlib import crc32
+
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.shortening import short
+
+MAX_BYTES = 256
+"""The longest user id or task id, in bytes of UTF-8."""
+
+MAX_USERS = 3000
+"""User ids in one list of a worker's: each call of the worker names them all."""
+
+BUCKETS = 4096
+"""Users are spread over so many buckets, and these over the shards of a queue."""
+
+_GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
+_ALPHABET = "0123456789abcdefghijklmnopqrstuv"
+
+
+class _Source:
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        bits = secrets.randbits(60)
+        self.prefix = "".join(_ALPHABET[bits >> shift & 31] for shift in range(55, -1, -5))
+        self.next = itertools.count().__next__
+
+
+_source = _Source()
+os.register_at_fork(after_in_child=_source.renew)  # a forked child must not repeat its parent's ids
+
+
+def bucket_of(name: str) -> int:
+    """The bucket of a user, a run or a namespace: stable for all times, processes and versions."""
+    return crc32(name.encode()) % BUCKETS
+
+
+def new_task_id(user_id: str | None = None) -> str:
+    """A new id for a task of this user; one without a user is found by asking every shard."""
+    made = f"{_source.prefix}{_source.next():08x}"
+    return made if user_id is None else f"{made}-{bucket_of(user_id):03x}"
+
+
+def bucket_in(task_id: str) -> int | None:
+    """The bucket that an id made here says; None for one that was chosen."""
+    found = _GENERATED.fullmatch(task_id)
+    return None if found is None else int(found[1], 16)
+
+
+def new_nonce() -> str:
+    return f"{_source.prefix}{_source.next():x}"
+
+
+def check_ids(values: object, what: str) -> list[str]:
+    """Return ids, each once; raise `TaskValidationError` if this is no list of them."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        kind = "the string " if isinstance(values, str) else ""
+        raise TaskValidationError(f"expected a list of {what}, got {kind}{short(values)}")
+    return list(dict.fromkeys(check_id(value, f"each of the {what}") for value in values))
+
+
+def check_text(value: object, what: str) -> str:
+    """Return a text that the server can keep; raise `TaskValidationError` for anything else."""
+    if not isinstance(value, str):
+        raise TaskValidationError(f"{what} must be a string, got {short(value)}")
+    check_encodable(value, what)
+    return value
+
+
+def check_encodable(value: str, what: str) -> int:
+    """Return the bytes that a text takes; raise `TaskValidationError` if it has no UTF-8, as half of a surrogate pair."""
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError as error:
+        raise TaskValidationError(f"{what} must be encodable as UTF-8, got {short(value)}") from error
+
+
+def check_id(value: object, what: str) -> str:
+    """Return ``value`` if it can name a user or a task, else raise `TaskValidationError`."""
+    if not isinstance(value, str):
+        raise TaskValidationError(
+            f"{what} must be a non-empty string of at most {MAX_BYTES} bytes, got {type(value).__name__} {short(value)}"
+        )
+    size = check_encodable(value, what)
+    if not 0 < size <= MAX_BYTES:
+        raise TaskValidationError(f"{what} must be a non-empty string of at most {MAX_BYTES} bytes, got {size} bytes")
+    return value

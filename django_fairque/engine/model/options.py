@@ -1,0 +1,364 @@
+"""How a queue behaves: `QueueConfig`, and what every section of the configuration has in common.
+
+A section is checked when it is made. All its mistakes are found at once and raised as one
+`ConfigurationError`, each with what was expected and what came; values that may hold a password are not shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_origin
+
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from django_fairque.engine.encoding.payload import HARD_LIMIT
+from django_fairque.engine.model.durations import MAX_DURATION
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.shortening import short
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from pydantic.functional_validators import ModelWrapValidatorHandler
+    from typing_extensions import Self
+
+DEFAULT_SLA = {
+    "CRITICAL": 300.0,
+    "VERY_HIGH": 1800.0,
+    "HIGH": 1800.0,
+    "NORMAL": 7200.0,
+    "LOW": 86400.0,
+    "VERY_LOW": 86400.0,
+}
+"""Seconds within which a task of each priority is promised to start."""
+
+DEFAULT_STARVATION = {"VERY_LOW": 86400.0, "LOW": 86400.0, "NORMAL": 14400.0}
+"""Seconds of waiting after which a task of the class moves up: VERY_LOW and LOW to NORMAL, NORMAL to HIGH."""
+STARVING = tuple(DEFAULT_STARVATION)
+
+LONGEST_SWEEP_INTERVAL = 5.0
+"""Seconds. Only sweeps notice alerts, new schedules and messages between shards."""
+
+LONGEST_SHOWN = 80
+
+REPLIES_RECORDED = 120
+"""Seconds for which the server records replies at most, so that a repeated call gets the first one."""
+LONGEST_REPEATING = 60
+"""The most seconds for which a call may be repeated. The rest of `REPLIES_RECORDED` is for a repetition that is on its way."""
+
+logger = logging.getLogger("django_fairque.conf")
+
+PROBLEM = "fairque_problem"
+"""The error type of a validator whose message is the whole explanation, with what was expected and what came."""
+
+
+def problem(text: str) -> PydanticCustomError:
+    """What a field's validator raises when its own words say more than the field's description."""
+    return PydanticCustomError(PROBLEM, "{text}", {"text": text})
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong with the configuration.
+
+    ``kind`` is one of unknown (key), value, conflict (between keys), file, server (none is named), cache, timing (of a
+    schedule, which is never due).
+    ``key`` is the place as the user wrote it; until that is known, ``path`` stands for it.
+    """
+
+    kind: Literal["unknown", "value", "conflict", "file", "server", "cache", "timing"]
+    path: tuple[str, ...]
+    problem: str
+    suggestion: str = ""
+    key: str = ""
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.suggestion}?" if self.suggestion else ""
+        return f"{self.key or '.'.join(self.path)}: {self.problem}{hint}"
+
+
+class InvalidOptionsError(ConfigurationError):
+    """What is wrong with the configuration, every mistake of it (``mistakes``)."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        lines = [str(mistake) for mistake in self.mistakes]
+        head = [] if len(lines) == 1 else [f"{len(lines)} mistakes in the configuration"]
+        super().__init__("\n- ".join(head + lines))
+
+    def __reduce__(self) -> tuple[type[InvalidOptionsError], tuple[tuple[Mistake, ...]]]:
+        return type(self), (self.mistakes,)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or an empty string."""
+    spelled, word = {name.lower(): name for name in known}, word.lower()
+    alike = difflib.get_close_matches(word, spelled, n=1) or [
+        name for name in spelled if word and name.startswith(word)
+    ]
+    return spelled[alike[0]] if len(alike) == 1 else ""
+
+
+def unknown(path: tuple[str, ...], known: Collection[str], what: str = "key") -> Mistake:
+    """The mistake of a name that means nothing where it stands."""
+    suggestion = nearest(path[-1], known)
+    choice = "" if suggestion else f"; expected one of {', '.join(known)}"
+    name = "" if what == "key" else f" {path[-1]!r}"  # a key is named by where the mistake is
+    return Mistake("unknown", path, f"unknown {what}{name}{choice}", suggestion)
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short, without the credentials of a URL; of a container only its type."""
+    if isinstance(value, str):
+        text = re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", value))
+        return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")
+    if value is None or isinstance(value, (bool, int, float)):
+        return short(value)
+    kind = "mapping" if isinstance(value, Mapping) else type(value).__name__
+    return f"a {kind} of {len(value)}" if isinstance(value, (Mapping, Sequence)) else f"a {kind}"
+
+
+class Options(BaseModel):
+    """A section: frozen, no unknown keys, every mistake explained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    absent: ClassVar[Mapping[str, str]] = {}
+    """Names that are no options on purpose, each with what to do instead."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Earlier names of options, which are still accepted, each with the current name."""
+
+    @classmethod
+    def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace earlier names of options by the current ones.
+
+        Raises:
+            InvalidOptionsError: An option is given by both names.
+        """
+        made: dict[str, Any] = {}
+        for name, value in options.items():
+            current = cls.renamed.get(name, name)
+            if current in made:
+                text = f"expected once; got it by its earlier name as well ({', '.join(_earlier(cls, current))})"
+                raise InvalidOptionsError([Mistake("conflict", (current,), text)])
+            made[current] = value
+        return made
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """What is wrong between fields that are right one by one; ``path`` begins with the field's name."""
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            section = handler(cls.with_current_names(data) if cls.renamed and isinstance(data, Mapping) else data)
+        except InvalidOptionsError as error:
+            mistakes = list(error.mistakes)
+        except ValidationError as error:
+            mistakes = [_mistake(cls, details) for details in error.errors(include_url=False)]
+        else:
+            mistakes = list(section.contradictions())
+            if not mistakes:
+                return section
+        # Not inside the except block: pydantic's error holds the input, and with it the secrets.
+        raise InvalidOptionsError(replace(m, key=".".join((cls.__name__, *m.path))) for m in mistakes)
+
+
+def _earlier(kind: type[Options], current: str) -> list[str]:
+    return [earlier for earlier, name in kind.renamed.items() if name == current]
+
+
+def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
+    path = tuple(str(part) for part in details["loc"])
+    section, field, depth = _at(model, path)
+    if details["type"] == "extra_forbidden":
+        instead = section.absent.get(path[-1], "") if issubclass(section, Options) else ""
+        return Mistake("unknown", path, f"unknown key; {instead}") if instead else unknown(path, section.model_fields)
+    if path[-1:] == ("[key]",):
+        return unknown(path[:-1], list(Priority.__members__), "priority")
+    if details["type"] == PROBLEM:
+        return Mistake("value", path, details["msg"])
+    if field is None:
+        return Mistake("value", path, f"expected a mapping of options; got {shown(details['input'])}")
+    words = field.description if depth == len(path) else field.title
+    came = shown(details["input"]) if field.repr else "a value that is not shown"
+    return Mistake("value", path, f"expected {words}; got {'nothing' if details['type'] == 'missing' else came}")
+
+
+def _at(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[BaseModel], FieldInfo | None, int]:
+    """The innermost section and field on ``path``, and how many of its names lead there; the rest is inside a value."""
+    field, depth = None, 0
+    for part in path:
+        if part not in model.model_fields:
+            break
+        field, depth = model.model_fields[part], depth + 1
+        nested = [kind for kind in getattr(field.annotation, "__args__", ()) if _is_model(kind)]
+        if depth < len(path) and nested:
+            model = nested[0]
+    return model, field, depth
+
+
+def _is_model(kind: object) -> bool:
+    return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel)
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a truth value is not a number")  # noqa: TRY004 - pydantic reports only ValueError
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _priority_name(value: str) -> str:
+    if value not in Priority.__members__:
+        raise ValueError("no such priority")
+    return value
+
+
+PriorityName = Annotated[str, AfterValidator(_priority_name)]
+Whole = Annotated[int, BeforeValidator(_plain_number)]
+Number = Annotated[float, BeforeValidator(_plain_number), AllowInfNan(allow_inf_nan=False)]
+
+
+def whole(default: int, *, least: int, most: int) -> Any:
+    """A field that is a whole number, with the words for its errors."""
+    return Field(default=default, ge=least, le=most, description=f"a whole number from {least} to {most}")
+
+
+def seconds(default: float | None, *, least: float | None = None) -> Any:
+    """A field that is a number of seconds (float) or a timedelta; more than 0 unless ``least`` says otherwise."""
+    start = "greater than 0 and" if least is None else f"from {least:g} and"
+    words = f"a number of seconds {start} at most {MAX_DURATION:.0f} (ten years)"
+    above = 0 if least is None else None
+    number = None if default is None else float(default)
+    return Field(default=number, gt=above, ge=least, le=MAX_DURATION, description=words)
+
+
+MOST_SHARDS = 256
+
+
+class QueueConfig(Options):
+    """How one queue behaves. Durations are seconds; docs/configuration.md explains each field."""
+
+    absent: ClassVar[Mapping[str, str]] = {
+        "stats_prefix": "figures lie under the queue's own prefix: set that, for all of its keys",
+        "stats_aggregation_interval": (
+            "figures are written with each call, so there is nothing to aggregate: stats_minutes_ttl says how long those of "
+            "each minute are kept"
+        ),
+    }
+    renamed: ClassVar[Mapping[str, str]] = {"queue_cleanup_interval": "sweep_interval"}
+
+    prefix: str = Field(
+        default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
+    )
+    shards: Whole = whole(1, least=1, most=MOST_SHARDS)
+    fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
+    head_start_seconds: Number = seconds(21600, least=0)
+    lease_seconds: Number = seconds(30)
+    default_task_timeout: Number | None = seconds(None)
+    default_max_retries: Whole = whole(3, least=0, most=1000)
+    max_retry_attempts: Whole = whole(100, least=0, most=1000)
+    retry_base_seconds: Number = seconds(1, least=0)
+    retry_cap_seconds: Number = seconds(3600, least=0)
+    retry_jitter: Number = Field(default=0.1, ge=0, le=1, description="a fraction from 0 to 1")
+    max_payload_bytes: Whole = whole(262144, least=1, most=HARD_LIMIT)
+    max_deliveries: Whole = whole(5, least=1, most=1000)
+    max_backlog: Whole = Field(
+        default=0, ge=0, le=10**12, description="a whole number of tasks per user, at least 0 (0: no limit)"
+    )
+    max_backlog_bytes: Whole = Field(
+        default=0, ge=0, le=10**15, description="a whole number of bytes per user, at least 0 (0: no limit)"
+    )
+    result_ttl: Number = seconds(86400, least=60)
+    failed_ttl: Number = seconds(604800, least=60)
+    user_ttl: Number = seconds(3600, least=1)
+    sla: dict[PriorityName, Annotated[Number, Field(gt=0, le=MAX_DURATION)]] = Field(
+        default_factory=DEFAULT_SLA.copy,
+        description="a mapping of priority names to numbers of seconds",
+        title="a number of seconds greater than 0",
+    )
+    sla_at_risk_seconds: Number = seconds(300, least=0)
+    starvation: dict[PriorityName, Annotated[Number, Field(ge=0, le=MAX_DURATION)]] = Field(
+        default_factory=DEFAULT_STARVATION.copy,
+        description="a mapping of VERY_LOW, LOW and NORMAL to numbers of seconds (0: never)",
+        title="a number of seconds, at least 0",
+    )
+    pipeline_batch_size: Whole = whole(300, least=1, most=1000)
+    pipeline_timeout: Number = seconds(10, least=0)
+    replicas_to_confirm: Whole = whole(0, least=0, most=10)
+    replication_timeout: Number = seconds(1)
+    sweep_batch_size: Whole = whole(100, least=1, most=1000)
+    sweep_interval: Number = seconds(1)
+    stats_minutes_ttl: Number = seconds(90000, least=60)
+
+    @property
+    def queue_cleanup_interval(self) -> float:
+        """The earlier name of `sweep_interval`."""
+        return self.sweep_interval
+
+    @field_validator("sweep_interval")
+    @classmethod
+    def _bound_sweep_interval(cls, value: float) -> float:
+        if value > LONGEST_SWEEP_INTERVAL:
+            logger.warning(
+                "sweep_interval is reduced from %g to %g seconds, the largest value: alerts and new schedules are noticed "
+                "by sweeps",
+                *(value, LONGEST_SWEEP_INTERVAL),
+            )
+        return min(value, LONGEST_SWEEP_INTERVAL)
+
+    @field_validator("sla", mode="before")
+    @classmethod
+    def _complete(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {**DEFAULT_SLA, **{str(name).upper(): duration for name, duration in value.items()}}
+
+    @field_validator("starvation", mode="before")
+    @classmethod
+    def _complete_starvation(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {**DEFAULT_STARVATION, **{str(name).upper(): duration for name, duration in value.items()}}
+
+    def contradictions(self) -> Iterator[Mistake]:
+        if self.pipeline_timeout > LONGEST_REPEATING:
+            yield Mistake(
+                "value",
+                ("pipeline_timeout",),
+                f"expected at most {LONGEST_REPEATING} seconds; got {self.pipeline_timeout:g}: replies are recorded for "
+                f"{REPLIES_RECORDED} seconds, and a call that is repeated later than that would be carried out twice",
+            )
+        for name in self.starvation.keys() - DEFAULT_STARVATION.keys():
+            yield Mistake(
+                "value", ("starvation", name), "expected one of VERY_LOW, LOW, NORMAL: higher ones don't starve"
+            )
+        if self.retry_cap_seconds < self.retry_base_seconds:
+            yield Mistake(
+                "conflict",
+                ("retry_cap_seconds",),
+                f"expected at least retry_base_seconds ({self.retry_base_seconds:g}); got {self.retry_cap_seconds:g}",
+            )
+        if self.default_max_retries > self.max_retry_attempts:
+            yield Mistake(
+                "conflict",
+                ("default_max_retries",),
+                f"expected at most max_retry_attempts ({self.max_retry_attempts}); got {self.default_max_retries}",
+            )

@@ -1,0 +1,187 @@
+"""What a worker says of a leased task when it is done with it."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model.durations import duration_us, retry_delay
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.lease import check_lease
+from django_fairque.engine.model.shortening import short
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.sharding.shard_head import Standing
+
+MAX_ERROR = 2_000
+MAX_TRACEBACK = 8_000
+"""Characters kept of an error's text and of its traceback (the end of it, where the cause is)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One task's outcome, to be sent with `FairQueue.settle`; made by the functions named below.
+
+    ``took`` is the worker time it used, in seconds: what its user is charged. None lets the server count from
+    the pop (right for a single task, too much for one that waited in a worker's buffer).
+    """
+
+    lease: Lease
+    kind: str
+    body: bytes = b""
+    trace: bytes = b""
+    took: float | None = None
+    delay: float | None = None
+    backs_off: bool = False
+    """The ``delay`` is the queue's to say, when it is settled."""
+
+    def __post_init__(self) -> None:
+        """Raise `TaskValidationError` for what can't be: before any of several outcomes is sent."""
+        check_lease(self.lease)
+        if self.took is not None:
+            duration_us(self.took, "took")
+        if self.delay is not None:
+            duration_us(self.delay, "delay")
+        elif self.kind == "later":
+            raise TaskValidationError("delay must be a number of seconds, got None: a task that is put off comes again")
+
+    @classmethod
+    def finish(
+        cls, lease: Lease, result: Any = None, *, took: float | None = None, limit: int | None = None
+    ) -> Outcome:
+        """Done. ``result`` is any JSON value of at most ``limit`` bytes (`TaskSerializationError` otherwise)."""
+        body = b""
+        if result is not None:
+            body = json_payload.dumps(result, limit=limit or json_payload.HARD_LIMIT, what="result")
+        return cls(lease, "finish", body, took=took)
+
+    @classmethod
+    def fail(
+        cls,
+        lease: Lease,
+        error: BaseException | str,
+        *,
+        delay: float | Literal["backoff"] | None = "backoff",
+        took: float | None = None,
+    ) -> Outcome:
+        """The attempt failed: a dead letter when its retries are used up, else it is tried again.
+
+        Args:
+            delay: seconds until then; ``"backoff"``, what the queue's settings say, as `FairQueue.fail` does; None for never.
+        """
+        text, trace = describe(error)
+        if delay == "backoff":
+            return cls(lease, "fail", text, trace, took, backs_off=True)
+        return cls(lease, "fail", text, trace, took, delay)
+
+    @classmethod
+    def overdue(
+        cls, lease: Lease, error: BaseException | str, *, delay: float | None = None, took: float | None = None
+    ) -> Outcome:
+        """As `fail`, of a task that did not end at its hard limit, so that its process was killed.
+
+        For ten minutes, tasks of its name and user run alone (`Lease.is_quarantined`).
+        """
+        text, trace = describe(error)
+        return cls(lease, "overdue", text, trace, took, delay)
+
+    @classmethod
+    def retry(cls, lease: Lease, reason: BaseException | str, *, delay: float, took: float | None = None) -> Outcome:
+        """Not yet: run again in ``delay`` seconds without using up the retry budget."""
+        text, trace = describe(reason)
+        return cls(lease, "later", text, trace, took, delay)
+
+    @classmethod
+    def discard(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
+        """The task's work is no longer wanted: CANCELED, no retry, no dead letter."""
+        text, trace = describe(reason)
+        return cls(lease, "discard", text, trace, took)
+
+    @classmethod
+    def release(cls, lease: Lease, *, took: float | None = 0.0, delay: float | None = None) -> Outcome:
+        """Given back unharmed (a graceful stop): not counted as a delivery, not charged; ready now or in ``delay`` seconds."""
+        return cls(lease, "release", took=took, delay=delay)
+
+    @classmethod
+    def crash(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
+        """The worker process died under it: counted as a delivery, and ready again at once; after a pause from the second on."""
+        text, trace = describe(reason)
+        return cls(lease, "crash", text, trace, took)
+
+    @classmethod
+    def poison(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
+        """It can never run (its payload can't be decoded): a dead letter of type ``poisoned``."""
+        text, trace = describe(reason)
+        return cls(lease, "poison", text, trace, took)
+
+    def to_lua_args(self, config: QueueConfig) -> list[Any]:
+        """The arguments of one outcome in ``settle.lua``, in its order."""
+        delay = backoff(config, self.lease) if self.backs_off else self.delay
+        return [
+            self.lease.task_id,
+            self.lease.token,
+            self.kind,
+            "" if self.took is None else duration_us(self.took, "took"),
+            "" if delay is None else duration_us(delay, "delay"),
+            self.body,
+            self.trace,
+        ]
+
+
+def backoff(config: QueueConfig, lease: Lease) -> float:
+    """Seconds before the next attempt of a task that failed, by the queue's settings."""
+    return retry_delay(
+        lease.retry_count, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
+    )
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The reply to `FairQueue.settle`.
+
+    ``statuses`` has one word per outcome: finished, retried, dead, released, canceled, or stale (the lease was
+    no longer current, nothing was changed). ``look_at`` is the moment (seconds since the epoch, server time)
+    at which something becomes due, None if nothing will by itself; ``now`` is the server's time.
+    ``virtual_time`` is what each user with constant work has been served so far (microseconds of worker time), on this
+    shard; ``standings`` say who is left to be served: of all, or of each list of users that was looked at, the first list first
+    (nobody, if the queue has one shard). ``has_messages`` says that there is news for other shards.
+    """
+
+    statuses: list[str]
+    leases: list[Lease]
+    now: float
+    look_at: float | None
+    virtual_time: float = 0.0
+    standings: tuple[Standing, ...] = ()
+    has_messages: bool = False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether somebody is left whom the request was for. Of a queue of one shard nothing is known of it."""
+        return any(standing.place is not None for standing in self.standings)
+
+
+def describe(error: BaseException | str) -> tuple[bytes, bytes]:
+    """An error's class and text, and its traceback, both bounded, as bytes that are valid UTF-8."""
+    if not isinstance(error, (str, BaseException)):
+        raise TaskValidationError(f"an error must be an exception or a string, got {short(error)}")
+    if isinstance(error, str):
+        return _clip(error, MAX_ERROR), b""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001 - an exception whose own __str__ raises must still be reported
+        text = f"<its message can't be shown: {broken!r}>"
+    lines: Sequence[str] = traceback.format_exception(kind, error, error.__traceback__) if error.__traceback__ else ()
+    return _clip(f"{name}: {text}" if text else name, MAX_ERROR), _clip("".join(lines)[-MAX_TRACEBACK:], MAX_TRACEBACK)
+
+
+def _clip(text: str, limit: int) -> bytes:
+    return text[:limit].encode("utf-8", "backslashreplace")

@@ -1,0 +1,415 @@
+"""`Task`: what goes in and out of the engine.
+
+Python speaks seconds (floats, since the epoch for moments), the scripts integer microseconds (`to_us`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.encoding import task_encoding as task_hash
+from django_fairque.engine.encoding.push_template import Form
+from django_fairque.engine.model import trace_context as traces
+from django_fairque.engine.model.durations import duration, moment, positive_us, retry_delay, rounded
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
+from django_fairque.engine.model.ids import check_encodable, check_id, new_task_id
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.signature import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from django_fairque.engine.model.trace_context import Trace
+
+MAX_NAME = 200
+MAX_DEPENDENCIES = 5000
+
+Policy = Literal["wait", "cancel", "run"]
+"""What a task does when a dependency fails: wait until it is requeued and finishes, be canceled, or run anyhow."""
+POLICIES: tuple[Policy, ...] = ("wait", "cancel", "run")
+
+LEASE_FIELDS = (
+    *("id", "token", "deliveries", "lease", "payload", "user", "name", "priority", "created", "ready"),
+    *("retries", "max_retries", "timeout", "due", "expires", "deadline", "run"),
+    *("trace", "suspect"),
+)
+"""What a pop returns for each task, in this order; all of it bytes, an absent value empty."""
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """Stands for a payload that is not the JSON it should be."""
+
+    raw: bytes
+    error: str
+
+
+class Task(BaseModel):
+    """One piece of work. Immutable; made by `Task.create`, or read back from the server.
+
+    Moments are seconds since the epoch, lengths of time seconds. ``created_at``, ``state`` and
+    ``sla_deadline`` of a task that was read back are the server's; before the push they are this process's
+    guess (``sla_deadline`` is None).
+    """
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
+
+    task_id: str
+    user_id: str
+    priority: Priority
+    payload: Any = None
+    name: str = ""
+    retry_count: int = 0
+    max_retries: int = 3
+    created_at: float
+    execute_after: float | None = None
+    expires_at: float | None = None
+    timeout: float | None = None
+    sla: float | None = None
+    state: TaskState = TaskState.QUEUED
+    sla_deadline: float | None = None
+    ready_at: float | None = None
+    unique_key: str = ""
+    unique_for: float | None = None
+    debounce: float | None = None
+    debounce_max_wait: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    result: Any = None
+    worker: str = ""
+    delivery: int = 0
+    given_back: int = 0
+    depends_on: tuple[str, ...] = ()
+    on_dependency_failure: Policy = "wait"
+    run_id: str = ""
+    promoted_from: Priority | None = None
+    traceparent: str = ""
+    tracestate: str = ""
+
+    _raw: bytes = PrivateAttr(default=b"")
+    _chosen: bool = PrivateAttr(default=False)
+    _seal: bytes | None = PrivateAttr(default=None)
+
+    @classmethod
+    def create(
+        cls,
+        user_id: str,
+        priority: Priority | int,
+        payload: Any,
+        *,
+        task_id: str | None = None,
+        name: str = "",
+        max_retries: int = 3,
+        execute_after: float | datetime | timedelta | None = None,
+        expires_at: float | datetime | timedelta | None = None,
+        sla: float | timedelta | None = None,
+        timeout: float | timedelta | None = None,
+        unique_key: str = "",
+        unique_for: float | timedelta | None = None,
+        debounce: float | timedelta | None = None,
+        debounce_max_wait: float | timedelta | None = None,
+        depends_on: Iterable[str] = (),
+        on_dependency_failure: Policy = "wait",
+        run_id: str = "",
+        traceparent: str = "",
+        tracestate: str = "",
+        max_payload_bytes: int = json_payload.HARD_LIMIT,
+    ) -> Task:
+        """Check everything that can be checked here and make the task.
+
+        Args:
+            user_id: who must be treated fairly; a non-empty string of at most 256 bytes.
+            payload: any JSON value; see `django_fairque.engine.encoding.payload`.
+            task_id: an idempotency key: while a task of this id has not ended, pushing it again is a duplicate;
+                afterwards it takes the ended one's place, also that of a dead letter. An id that belongs to a task of
+                another user is refused (`TaskIdConflictError`).
+            name: the kind of work, for run-time estimates and statistics; at most 200 characters.
+            execute_after: not before this moment.
+            expires_at: if not started by this moment it becomes a dead letter of type ``expired``.
+            sla: seconds within which it is promised to start, instead of its priority's.
+            timeout: seconds it may run, instead of its queue's ``default_task_timeout`` or the worker's limit.
+            unique_key, unique_for: within ``unique_for`` seconds of a push the same key of the same user is a duplicate.
+            debounce: wait this many seconds; the same key pushed meanwhile for the same user replaces the payload and starts
+                the wait again.
+            debounce_max_wait: seconds after the first push at which the wait ends at the latest; ten times ``debounce`` by
+                default.
+            depends_on: ids of tasks that must have finished before; known to the queue, or pushed in the same call.
+            on_dependency_failure: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
+                finishes, ``"cancel"`` this task, or ``"run"`` it anyhow. One that is canceled or given up cancels this
+                task too, unless it is to run anyhow.
+            run_id: keeps tasks together that are pushed in one call (`FairQueue.run`, `FairQueue.cancel_run`).
+            traceparent, tracestate: the trace that it belongs to, as W3C Trace Context writes them.
+
+        Raises:
+            TaskValidationError, TaskSerializationError: nothing was sent.
+        """
+        level = Priority.from_int(priority)
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
+            raise TaskValidationError(f"max_retries must be an integer from 0 to 1000, got {short(max_retries)}")
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise TaskValidationError(f"name must be a string of at most {MAX_NAME} characters, got {short(name)}")
+        if not name.isascii():
+            check_encodable(name, "name")
+        if (unique_for is not None or debounce is not None) and not unique_key:
+            raise TaskValidationError("unique_for and debounce need a unique_key: what makes two tasks the same?")
+        if unique_for is not None and debounce is not None:
+            raise TaskValidationError(
+                "unique_for keeps the first task and debounce the last one: give only one of them"
+            )
+        if debounce_max_wait is not None and debounce is None:
+            raise TaskValidationError("debounce_max_wait needs debounce: it says for how long that may go on")
+        if unique_key:
+            check_id(unique_key, "unique_key")
+        trace = _trace(traceparent, tracestate) if traceparent or tracestate else traces.NONE
+        if not isinstance(on_dependency_failure, str) or on_dependency_failure not in POLICIES:
+            raise TaskValidationError(
+                f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {short(on_dependency_failure)}"
+            )
+        check_id(user_id, "user_id")
+        fields = _DEFAULTS.copy()  # and one by one what is given: a display of all of them takes twice as long
+        fields["task_id"] = check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id)
+        fields["user_id"] = user_id
+        fields["priority"] = level
+        fields["payload"] = payload
+        fields["name"] = name
+        fields["max_retries"] = max_retries
+        fields["created_at"] = rounded(time.time())
+        fields["execute_after"] = None if execute_after is None else moment(execute_after, "execute_after")
+        fields["expires_at"] = None if expires_at is None else moment(expires_at, "expires_at")
+        fields["sla"] = None if sla is None else duration(sla, "sla")
+        fields["timeout"] = None if timeout is None else positive_us(timeout, "timeout") / 1_000_000
+        fields["unique_key"] = unique_key
+        fields["unique_for"] = None if unique_for is None else duration(unique_for, "unique_for")
+        fields["debounce"] = None if debounce is None else duration(debounce, "debounce")
+        longest = None if debounce_max_wait is None else duration(debounce_max_wait, "debounce_max_wait")
+        if longest is not None and longest < fields["debounce"]:
+            raise TaskValidationError(
+                f"debounce_max_wait must be at least debounce ({fields['debounce']:g} s), got {longest:g} s"
+            )
+        fields["debounce_max_wait"] = longest
+        fields["depends_on"] = _dependencies(depends_on) if depends_on else ()
+        fields["on_dependency_failure"] = on_dependency_failure
+        fields["run_id"] = check_id(run_id, "run_id") if run_id else ""
+        fields["traceparent"] = trace.parent
+        fields["tracestate"] = trace.state
+        return cls._made(
+            fields,
+            json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.HARD_LIMIT)),
+            is_chosen=task_id is not None,
+        )
+
+    @classmethod
+    def _made(cls, fields: dict[str, Any], raw: bytes, *, is_chosen: bool = False) -> Task:
+        """As `model_construct`, for all fields, which were just checked: a quarter of its time, and pushes are many."""
+        task = cls.__new__(cls)
+        put = object.__setattr__
+        put(task, "__dict__", fields)
+        put(task, "__pydantic_fields_set__", _ALL)
+        put(task, "__pydantic_extra__", None)
+        put(task, "__pydantic_private__", {"_raw": raw, "_chosen": is_chosen, "_seal": None})
+        return task
+
+    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
+        if not self._raw and not isinstance(self.payload, Undecodable):
+            self._raw = json_payload.dumps(self.payload)
+
+    def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
+        """This very task, with its payload as bytes (for the engine; a task is made by `create`)."""
+        _private(self).update(_raw=raw, _chosen=chosen_id is not None)
+        return self
+
+    def traced(self, trace: Trace) -> Task:
+        """This very task, as part of a trace (for who sends it; a task is made by `create`)."""
+        self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
+        return self
+
+    def sealed(self, seal: bytes) -> Task:
+        """This very task, with a seal that was made before (for the engine): pushing it makes no other."""
+        self._seal = seal
+        return self
+
+    @property
+    def seal(self) -> bytes | None:
+        """What was put behind the payload so that workers know the task, or None."""
+        seal: bytes | None = _private(self)["_seal"]
+        return seal
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that it belongs to."""
+        return traces.Trace(self.traceparent, self.tracestate)
+
+    @property
+    def payload_bytes(self) -> bytes:
+        """The payload as it is on the wire."""
+        raw: bytes = _private(self)["_raw"]
+        return raw
+
+    @property
+    def has_chosen_id(self) -> bool:
+        """Whether the caller chose the id (then a second push of it is a duplicate, not an accident)."""
+        chosen: bool = _private(self)["_chosen"]
+        return chosen
+
+    def is_ready_to_execute(self, now: float | None = None) -> bool:
+        """Whether its time has come and not passed; ``now`` defaults to this machine's clock."""
+        at = time.time() if now is None else now
+        return (self.execute_after or 0) <= at and (self.expires_at is None or at < self.expires_at)
+
+    def can_retry(self) -> bool:
+        """Whether its retry budget has something left."""
+        return self.retry_count < self.max_retries
+
+    def get_retry_delay(self, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:
+        """Seconds to wait before the next attempt: see `retry_delay`."""
+        return retry_delay(self.retry_count, base=base, cap=cap, jitter=jitter)
+
+    def increment_retry(self) -> Task:
+        """A copy with one attempt more used."""
+        return self.model_copy(update={"retry_count": self.retry_count + 1})
+
+    @property
+    def form(self) -> Form:
+        """What it has in common with many others."""
+        return Form._make((*_in_form(self.__dict__), _private(self)["_chosen"]))
+
+    def to_lua_args(self) -> list[Any]:
+        """What ``push.lua`` takes of a task that is pushed alone, in its order: the task (without a seal), then its form.
+
+        `from_lua_result` makes an equal task of it.
+        """
+        return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.form.packed()], self)
+
+    def to_redis_dict(self) -> dict[str, str | bytes]:
+        """The fields as the task's hash holds them, with the payload and whatever else a push says beside.
+
+        `from_redis_dict` makes an equal task of it.
+        """
+        return task_hash.written(self)
+
+    @classmethod
+    def from_redis_dict(cls, fields: Mapping[Any, Any]) -> Task:
+        """Build a task from its hash plus ``id`` and ``payload``; keys and values may be bytes or text.
+
+        A payload that can't be decoded becomes an `Undecodable`; anything else that is missing or damaged
+        raises `TaskSerializationError`.
+        """
+        data = {_text(key): _bytes(value) for key, value in fields.items()}
+        raw, _ = opened(data.get("payload", b""))
+        try:
+            payload: Any = json_payload.loads(raw)
+        except TaskSerializationError as error:
+            payload = Undecodable(raw, str(error))
+        found = {**_DEFAULTS, **task_hash.read(data), "payload": payload}
+        return cls._made(found, raw, is_chosen=task_hash.CHOSEN in data)
+
+    @classmethod
+    def from_lua_result(cls, values: Sequence[bytes]) -> Task:
+        """Build a task from the `LEASE_FIELDS` of a pop's reply, or from what `to_lua_args` returned.
+
+        A plain list of the latter says nothing of dependencies, run and trace, and the task counts as created now.
+
+        Raises:
+            TaskSerializationError: The values are neither of the two.
+        """
+        try:
+            if len(values) == len(PushArguments.FIELDS):
+                return cls._from_push_arguments(values)
+            fields = {name: value for name, value in zip(LEASE_FIELDS, values, strict=True) if value != b""}
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise TaskSerializationError(
+                f"expected the {len(LEASE_FIELDS)} values of a lease, or what to_lua_args() returned, got {short(values)}"
+            ) from error
+        return cls.from_redis_dict({**fields, "state": TaskState.STARTED.value})
+
+    @classmethod
+    def _from_push_arguments(cls, values: Sequence[Any]) -> Task:
+        task_id, user_id, raw, _count, packed = values
+        form = Form.unpacked(packed)
+        fields = {**_DEFAULTS, "task_id": task_id, "user_id": user_id, "created_at": rounded(time.time())}
+        fields.update({name: value for name, value in form._asdict().items() if name in cls.model_fields})
+        fields["priority"] = Priority(form.priority)
+        fields["payload"] = json_payload.loads(raw)
+        if isinstance(values, PushArguments):
+            fields.update(values.others)
+        return cls._made(fields, raw, is_chosen=form.is_chosen)
+
+
+class PushArguments(list[Any]):
+    """The arguments with which a task is pushed, and the task's fields that the arguments don't contain."""
+
+    FIELDS = ("task_id", "user_id", "payload", "count", "form")
+
+    def __init__(self, values: Iterable[Any], task: Task) -> None:
+        super().__init__(values)
+        held = {"task_id", "user_id", "payload", *Form._fields}
+        self.others = {name: value for name, value in task.__dict__.items() if name not in held}
+
+
+_ALL = set(Task.model_fields)
+"""One set for all tasks: of its own it would take more than a task's fields do (and pydantic copies it for a copy)."""
+_DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
+_in_form = itemgetter(*Form._fields[:-1])
+
+
+def _private(task: Task) -> dict[str, Any]:
+    """What pydantic keeps of a task's private attributes: they cost a microsecond each through its ``__getattr__``."""
+    return task.__pydantic_private__ or {}
+
+
+def check_task(task: Task) -> Task:
+    """Raise `TaskValidationError` for what is none."""
+    if not isinstance(task, Task):
+        raise TaskValidationError(
+            f"only a Task can be pushed, got {type(task).__name__} {short(task)}; make one with Task.create(), or enqueue "
+            "a function that is declared with @task"
+        )
+    return task
+
+
+def check_tasks(tasks: Iterable[Task]) -> list[Task]:
+    """These tasks; raise `TaskValidationError` if one is none."""
+    if not isinstance(tasks, Iterable) or isinstance(tasks, (str, bytes)):
+        raise TaskValidationError(f"expected a sequence of tasks, got {type(tasks).__name__} {short(tasks)}")
+    found = list(tasks)
+    if set(map(type, found)) - {Task}:  # once for all: pushes are large
+        for task in found:
+            check_task(task)
+    return found
+
+
+def _trace(parent: object, state: object) -> Trace:
+    found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NONE
+    if not found.parent:
+        raise TaskValidationError(
+            f"traceparent must be 00-<32 hexadecimal digits>-<16>-<2> as W3C Trace Context says, got {short(parent)}; "
+            "leave it out when there is no trace"
+        )
+    return found
+
+
+def _dependencies(ids: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise TaskValidationError(f"depends_on must be a sequence of task ids, got {type(ids).__name__} {short(ids)}")
+    found = tuple(dict.fromkeys(check_id(task_id, "a task id in depends_on") for task_id in ids))
+    if len(found) > MAX_DEPENDENCIES:
+        raise TaskValidationError(f"a task may depend on at most {MAX_DEPENDENCIES:,} others, got {len(found):,}")
+    return found
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

@@ -1,0 +1,149 @@
+"""Tasks that depend on each other over several shards.
+
+A graph is accepted in one call to the shard of its first task. Its parts for other shards are messages in that shard's
+outbox, written by the same call: so it is accepted as a whole or not at all, and `messages.carry` takes the parts on,
+at least once. A dependency on another shard is a *mirror*: that shard is asked about the task, and tells when it ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.dependencies.graph import check_graph, id_conflict
+from django_fairque.engine.encoding.packing import pack
+from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.records import PushResult
+from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.pushing.push import NOWHERE, Elsewhere
+from django_fairque.engine.users.users import users_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.sharding.shards import Shards
+
+
+def push(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Steps[list[PushResult]]:
+    """As `pushing.push_graph`."""
+    if len(shards) == 1 or not tasks:
+        return (yield from pushing.push_graph(shards.home, tasks, run_id, now))
+    run = run_id or tasks[0].run_id
+    home, elsewhere, mine = yield from divide(shards, tasks, run)
+    done = yield from pushing.push_graph(home, [tasks[index] for index in mine], run, now, elsewhere)
+    return results(tasks, mine, done)
+
+
+def results(tasks: Sequence[Task], mine: Sequence[int], done: Sequence[PushResult]) -> list[PushResult]:
+    """What was answered for those at home, and that the others are accepted with them."""
+    known = dict(zip(mine, done, strict=True))
+    return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
+
+
+def divide(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tuple[Commands, Elsewhere, list[int]]]:
+    """The shard that accepts the graph, what of it lies elsewhere, and the indexes of the tasks that lie there.
+
+    Raises:
+        TaskNotFoundError: a dependency is neither known nor among them. BacklogFullError: a user of another shard has
+        too many tasks. TaskValidationError: what can't be kept over several shards.
+    """
+    check_graph(tasks)
+    for index in (yield from conflicting(shards, tasks)):
+        raise id_conflict(shards.name, tasks[index].task_id, tasks)
+    places = {task.task_id: shards.of(task.user_id) for task in tasks}
+    outside = [each for each in dict.fromkeys(name for task in tasks for name in task.depends_on) if each not in places]
+    dependents = {name: shards.of(task.user_id) for task in reversed(tasks) for name in task.depends_on}
+    located = yield from shards.locate(outside, dependents)
+    home = shards.of(tasks[0].user_id)
+    mine = [index for index, task in enumerate(tasks) if places[task.task_id] is home]
+    numbers = {name: shard.keys.shard for name, shard in {**located, **places}.items()}
+    strangers = {name: number for name, number in numbers.items() if number != home.keys.shard}
+    if not strangers:
+        return home, NOWHERE, mine
+    yield from _check_known(shards, tasks, dict(located.items()))
+    others: dict[Commands, list[Task]] = {}
+    for task in tasks:
+        if places[task.task_id] is not home:
+            others.setdefault(places[task.task_id], []).append(task)
+    if others:
+        _check_unique(tasks)
+    yield from _check_room(shards, [task for part in others.values() for task in part])
+    parts = {
+        f"push:{shard.keys.shard}:{new_nonce()}": pack(
+            pushing.push_args(
+                shard, part, run_id, is_graph=True, elsewhere=Elsewhere(_except(numbers, shard), is_part=True)
+            )
+        )
+        for shard, part in others.items()
+    }
+    return home, Elsewhere(strangers, parts), mine
+
+
+def conflicting(shards: Shards, tasks: Sequence[Task]) -> Steps[set[int]]:
+    """The indexes of tasks whose chosen ids belong to tasks of other users: on other shards, or before them in this call. One
+    look, if ids were chosen.
+
+    Each shard refuses such ids by itself. Two pushes in the same moment to two shards are not noticed, nor one while a shard is
+    away.
+    """
+    from django_fairque.engine.scripting.operations import Read
+
+    chosen = {index: shards.of(task.user_id) for index, task in enumerate(tasks) if task.has_chosen_id}
+    asked = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
+    if not asked:
+        return set()
+    owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in asked])
+    found = {index for (index, _), owner in zip(asked, owners, strict=True) if owner is not None}
+    first: dict[str, str] = {}
+    for index in chosen:
+        if index not in found and first.setdefault(tasks[index].task_id, tasks[index].user_id) != tasks[index].user_id:
+            found.add(index)
+    return found
+
+
+def _except(numbers: dict[str, int], shard: Commands) -> dict[str, int]:
+    return {name: number for name, number in numbers.items() if number != shard.keys.shard}
+
+
+def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Commands]) -> Steps[None]:
+    from django_fairque.engine.scripting.operations import Read
+
+    if not located:
+        return
+    names = list(located)
+    there = yield Read([("EXISTS", located[name].keys.task(name)) for name in names])
+    unknown = {name for name, is_there in zip(names, there, strict=True) if not is_there}
+    for task in tasks:
+        for name in task.depends_on:
+            if name in unknown:
+                raise TaskNotFoundError(
+                    f"task {task.task_id!r} depends on {name!r}, which queue {shards.name!r} does not know: push it "
+                    f"before or together with it; nothing was pushed"
+                )
+
+
+def _check_unique(tasks: Sequence[Task]) -> None:
+    """Also of the first shard's tasks: what waits on others for one that is dropped would wait for nothing."""
+    for task in tasks:
+        if task.unique_key:
+            raise TaskValidationError(
+                f"task {task.task_id!r} has a unique_key and is part of a graph that lies on several shards, where "
+                f"nobody could say what depends on which of the two; push it by itself"
+            )
+
+
+def _check_room(shards: Shards, tasks: Sequence[Task]) -> Steps[None]:
+    """Limits of users on other shards are looked at before: their parts can't be refused any more."""
+    users = list(dict.fromkeys(task.user_id for task in tasks))
+    for stats in (yield from users_stats(shards.across(), users)):
+        limit = stats.max_backlog or shards.config.max_backlog
+        coming = sum(task.user_id == stats.user_id for task in tasks)
+        if limit and stats.sizes.total - stats.sizes.running + coming > limit:
+            raise BacklogFullError(
+                f"the backlog of user {stats.user_id!r} is full (queue {shards.name!r}), so nothing of this graph was "
+                f"accepted; try again later, or raise max_backlog",
+                refused=[task.task_id for task in tasks],
+            )

@@ -1,0 +1,281 @@
+"""`AsyncFairQueue`: `FairQueue`, awaited. What each method promises is said there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django_fairque.engine.dead_letters.facade import AsyncDeadLetters
+from django_fairque.engine.dependencies import messages
+from django_fairque.engine.dependencies.xcom import AsyncXCom
+from django_fairque.engine.leasing import lease_ops as leasing
+from django_fairque.engine.leasing import lease_ops_sharded as routed
+from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, Users
+from django_fairque.engine.leasing.validation import check_leases, check_outcomes
+from django_fairque.engine.maintenance import resharding
+from django_fairque.engine.maintenance import sharded as upkeep
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.outcome import Outcome, Settled
+from django_fairque.engine.model.task import check_task
+from django_fairque.engine.pushing import push_sharded as pushing
+from django_fairque.engine.queue.async_reads import AsyncReading
+from django_fairque.engine.schedules.schedules import AsyncSchedules
+from django_fairque.engine.sharding import shard_count as spreading
+from django_fairque.engine.sharding.shard_head import NO_WINDOW, Window
+from django_fairque.engine.transport.client_check import check_client
+from django_fairque.engine.transport.transport import AsyncClient, AsyncTransport
+from django_fairque.engine.users.group_facade import AsyncGroupQueue
+from django_fairque.engine.users.users import AsyncUserQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from django_fairque.engine.inspection.task_lookup import Note
+    from django_fairque.engine.maintenance.repair import Repair
+    from django_fairque.engine.maintenance.resharding import Moved
+    from django_fairque.engine.maintenance.sweep import Sweep
+    from django_fairque.engine.model.lease import Lease, LeaseKey
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.model.records import EventCount, PushResult, TaskState
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.statistics.alerts import Alert
+
+T = TypeVar("T")
+
+
+class AsyncFairQueue(AsyncReading):
+    """One queue on one server, for asyncio; like `FairQueue`, with every method a coroutine.
+
+    Args:
+        client: a ``redis.asyncio`` client, best made by `FairQueueConfig.create_async_redis_client`.
+    """
+
+    def __init__(
+        self, client: AsyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
+    ) -> None:
+        check_client(client, "AsyncFairQueue", "create_async_redis_client", is_awaited=True)
+        super().__init__(client, name, config, shard)
+        self._transport = AsyncTransport(client, self.config.pipeline_timeout)
+        self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey, self._reach)
+        self.schedules = AsyncSchedules(self._shards, self._run, self._survey)
+
+    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
+        before = await self._drive(spreading.known(self._shards))
+        old, new = (self._shards.spread_over(number) for number in (before, shards))
+        return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
+
+    async def _run_and_carry(self, steps: Steps[T]) -> T:
+        """As `_run`, then carry what these left for other shards."""
+        result = await self._run(steps)
+        await self._carry()
+        return result
+
+    async def push(self, task: Task, *, now: float | None = None) -> PushResult:
+        if check_task(task).depends_on:
+            return await self._run_and_carry(pushing.push(self._shards, task, now))
+        return await self._run(pushing.push(self._shards, task, now))
+
+    async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
+        return await self._run_and_carry(pushing.push_batch(await self._living(), tasks, now))
+
+    async def push_graph(
+        self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
+    ) -> list[PushResult]:
+        return await self._run_and_carry(
+            pushing.push_graph(self._shards, tasks, check_id(run_id, "run_id") if run_id else "", now)
+        )
+
+    async def deliver(
+        self,
+        tasks: Sequence[Task],
+        counts: Mapping[str, EventCount] | None = None,
+        *,
+        run_id: str = "",
+        is_graph: bool = False,
+        from_outbox: bool = False,
+        now: float | None = None,
+    ) -> list[PushResult]:
+        return await self._run_and_carry(
+            pushing.deliver(
+                self._shards,
+                tasks,
+                counts or {},
+                run_id=run_id,
+                is_graph=is_graph,
+                from_outbox=from_outbox,
+                now=now,
+            )
+        )
+
+    async def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
+        return await self._run(pushing.forget_delivered(self._shards, task_ids, now))
+
+    async def pop(
+        self,
+        worker: str,
+        users: Users = "*",
+        steal: Users = (),
+        *,
+        lease: float | None = None,
+        now: float | None = None,
+    ) -> Lease | None:
+        leases = await self._run(
+            routed.pop_batch(await self._living(), self._orders, Fetch(1, worker, users, steal, lease), now)
+        )
+        return leases[0] if leases else None
+
+    async def pop_batch(
+        self,
+        n: int,
+        worker: str,
+        users: Users = "*",
+        steal: Users = (),
+        *,
+        lease: float | None = None,
+        now: float | None = None,
+    ) -> list[Lease]:
+        return await self._run(
+            routed.pop_batch(await self._living(), self._orders, Fetch(n, worker, users, steal, lease), now)
+        )
+
+    async def settle(
+        self,
+        outcomes: Sequence[Outcome],
+        fetch: int = 0,
+        *,
+        worker: str = "",
+        users: Users = "*",
+        steal: Users = (),
+        lease: float | None = None,
+        woken: bool = False,
+        window: Window = NO_WINDOW,
+        batches: Mapping[str, int] | None = None,
+        now: float | None = None,
+    ) -> Settled:
+        return await self._run(
+            routed.settle(
+                await self._living(),
+                self._orders,
+                check_outcomes(outcomes),
+                Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}),
+                now,
+            )
+        )
+
+    async def finish(
+        self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None
+    ) -> None:
+        await self._run(routed.finish(self._shards, lease, result, took, now))
+
+    async def fail(
+        self,
+        lease: Lease,
+        error: BaseException | str,
+        *,
+        retry: bool = True,
+        delay: float | None = None,
+        took: float | None = None,
+        now: float | None = None,
+    ) -> TaskState:
+        wait = leasing.failure_delay(self._shards.home, lease, retry=retry, delay=delay)
+        return await self._run(routed.fail(self._shards, lease, error, wait, took, now))
+
+    async def release(self, lease: Lease, *, now: float | None = None) -> None:
+        await self._run(routed.settle_one(self._shards, Outcome.release(lease), now))
+
+    async def renew(
+        self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None
+    ) -> list[bool]:
+        return await self._run(routed.renew(self._shards, check_leases(leases), lease, now))
+
+    async def take_over(
+        self, key: LeaseKey, worker: str, *, lease: float | None = None, now: float | None = None
+    ) -> Lease | None:
+        return await self._run(routed.take_over(self._shards, key, worker, lease, now))
+
+    async def heartbeat(
+        self,
+        worker: str,
+        info: Mapping[str, str],
+        *,
+        lease: float | None = None,
+        ttl: float = 60.0,
+        now: float | None = None,
+    ) -> Heartbeat:
+        return await self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
+
+    async def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
+        return await self._run(upkeep.tell_worker(self._shards, worker, wish, now))
+
+    async def release_worker(
+        self,
+        worker: str,
+        crashed: Iterable[int] = (),
+        *,
+        begun: Iterable[int] = (),
+        reason: str = "worker process died",
+        forget: bool = False,
+        now: float | None = None,
+    ) -> int:
+        return await self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, begun))
+
+    async def reconcile_worker(
+        self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
+    ) -> int:
+        return await self._run(upkeep.reconcile_worker(self._shards, worker, held, reason, now))
+
+    async def sweep(self, *, now: float | None = None) -> Sweep:
+        return await self._run(upkeep.sweep(self._shards, now))
+
+    async def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
+        return await self._survey(lambda shards: messages.carry(shards, limit, now))
+
+    async def wait_for_work(self, timeout: float) -> bool:
+        return await self._run(routed.wait_for_work(self._shards, timeout))
+
+    async def pause(self, *, now: float | None = None) -> None:
+        await self._survey(lambda shards: upkeep.set_paused(shards, now, paused=True))
+
+    async def resume(self, *, now: float | None = None) -> None:
+        await self._survey(lambda shards: upkeep.set_paused(shards, now, paused=False))
+
+    async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
+        return await self._run(upkeep.cancel(self._shards, task_id, reason, now))
+
+    async def cancel_many(
+        self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
+    ) -> int:
+        return await self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
+
+    async def run_now(self, *task_ids: str, now: float | None = None) -> int:
+        return await self._reach(lambda shards: upkeep.run_now(shards, task_ids, now))
+
+    async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
+        return await self._run(upkeep.run_regardless(self._shards, task_id, now))
+
+    async def set_progress(
+        self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
+    ) -> None:
+        await self._run(routed.set_progress(self._shards, lease, current, total, message, now))
+
+    async def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
+        return await self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
+
+    def xcom(self, namespace: str) -> AsyncXCom:
+        return AsyncXCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
+
+    async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
+        return await self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
+
+    async def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
+        """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
+        return await self._reach(lambda shards: upkeep.purge(shards, limit, note, now))
+
+    def user(self, user_id: str) -> AsyncUserQueue:
+        return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
+
+    def group(self, group: str) -> AsyncGroupQueue:
+        return AsyncGroupQueue(self._survey, group)
+
+    async def repair(self, *, now: float | None = None) -> list[Repair]:
+        return await self._reach(lambda shards: upkeep.repair(shards, now))

@@ -1,0 +1,122 @@
+"""When a schedule is due: cron expressions in a time zone, and intervals.
+
+Cron is read as Debian's cron does, by the cronsim library: in the night that skips an hour, jobs of fixed times in that
+hour run right after it; in the night that repeats one, they run once; jobs of every minute or hour follow real time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import zoneinfo
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from cronsim import CronSim, CronSimError
+
+from django_fairque.engine.model.durations import to_us
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.shortening import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LEAST_INTERVAL = 1.0
+_SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
+"""Seconds before a moment in which to look for the last instant before it: the first that has one ends the search."""
+
+
+LONGEST_ZONE = 100
+"""Characters of a time zone's name; the longest known one has 32."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """``cron`` in ``zone``, or every ``every`` seconds from ``start`` on (moments in seconds since the epoch)."""
+
+    cron: str | None
+    every: float | None
+    zone: str
+    start: float
+
+    @classmethod
+    def create(cls, cron: str | None, every: float | None, zone: str, start: float) -> Timing:
+        """Raises `TaskValidationError` for what can't be understood, and for a cron expression that never fires."""
+        if (cron is None) == (every is None):
+            raise TaskValidationError("a schedule needs either cron or every: give one of the two")
+        is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
+        if every is not None and not (is_number and LEAST_INTERVAL <= every <= 10 * 366 * 86_400):
+            raise TaskValidationError(f"every must be a number of seconds from 1 to ten years, got {short(every)}")
+        if cron is not None and not isinstance(cron, str):
+            raise TaskValidationError(f"cron must be a string of five fields such as '0 4 * * *', got {short(cron)}")
+        timing = cls(cron, None if every is None else float(every), zone, start)
+        find_zone(zone)
+        if cron is not None and timing.following(start) is None:
+            raise TaskValidationError(f"the cron expression {short(cron)} never fires: no such moment within 50 years")
+        return timing
+
+    def following(self, moment: float) -> float | None:
+        """The first instant after ``moment``; None when there is none (within 50 years)."""
+        if self.every is not None:
+            passed = (to_us(moment) - to_us(self.start)) // to_us(self.every)
+            return (to_us(self.start) + (max(passed, 0) + (passed >= 0)) * to_us(self.every)) / 1_000_000
+        return next(self._from(moment), None)
+
+    def last_until(self, moment: float, first: float) -> float:
+        """The last instant at or before ``moment``; ``first`` is one that is known to be."""
+        if self.every is not None:
+            steps = (to_us(moment) - to_us(first)) // to_us(self.every)
+            return (to_us(first) + steps * to_us(self.every)) / 1_000_000
+        for span in _SPANS:
+            last = None
+            for instant in self._from(max(first - 1, moment - span)):
+                if instant > moment:
+                    break
+                last = instant
+            if last is not None:
+                return last
+        return first
+
+    def _from(self, moment: float) -> Iterator[float]:
+        """The instants of the cron expression after ``moment``."""
+        start = datetime.fromtimestamp(moment, timezone.utc).astimezone(find_zone(self.zone))
+        try:
+            for each in CronSim(self.cron or "", start):
+                if each.timestamp() > moment:
+                    yield each.timestamp()
+        except CronSimError as error:
+            if _is_of_no_month(self.cron or ""):
+                raise TaskValidationError(
+                    f"the cron expression {short(self.cron)} never fires: no month it names has such a day"
+                ) from None
+            raise TaskValidationError(
+                f"the cron expression {short(self.cron)} can't be understood: {str(error)[:200]}; expected five fields, minute "
+                f"hour day-of-month month day-of-week, such as '*/5 * * * *'"
+            ) from None
+
+
+def _is_of_no_month(cron: str) -> bool:
+    """Whether it is refused for its months alone, as 30 February is."""
+    fields = cron.split()
+    try:
+        CronSim(" ".join([*fields[:3], "*", *fields[4:]]), datetime.now(timezone.utc))
+        CronSim(" ".join(["*", "*", "*", *fields[3:]]), datetime.now(timezone.utc))
+    except CronSimError:
+        return False
+    return True
+
+
+def find_zone(name: str) -> zoneinfo.ZoneInfo:
+    """The time zone of that name; `TaskValidationError` with the nearest known one."""
+    try:
+        if isinstance(name, str) and len(name) <= LONGEST_ZONE:
+            return zoneinfo.ZoneInfo(name)
+        known = zoneinfo.available_timezones()
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
+        known = zoneinfo.available_timezones()
+    if not known:
+        raise TaskValidationError(f"no time zones are installed here, so {short(name)} is not known; install tzdata")
+    by_case = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name[:LONGEST_ZONE].lower(), by_case, n=1) if isinstance(name, str) else []
+    hint = f"; did you mean {by_case[near[0]]}?" if near else ", such as Europe/Berlin or UTC"
+    raise TaskValidationError(f"timezone must be the name of a time zone, got {short(name)}{hint}")

@@ -1,0 +1,178 @@
+"""Operations without I/O: each is a generator that yields what to send and is given the reply.
+
+`FairQueue` and `AsyncFairQueue` drive the same generators, one with a plain client, one awaiting; that is all
+they differ in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, Union, cast
+
+from django_fairque.engine.model.errors import LuaScriptError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One script call. It may be repeated after a lost reply: it carries a nonce, or repeating changes nothing."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[Any]
+    replicas: int = 0
+    """How many must confirm what it wrote before it counts as done, within ``replication_timeout`` seconds."""
+    replication_timeout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Read:
+    """Plain commands that change nothing, sent in one round trip; the reply is the list of their replies."""
+
+    commands: Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One step of SCAN where ``prefix`` lies; the reply is the next cursor and the keys found."""
+
+    prefix: str
+    pattern: str
+    cursor: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A blocking command; ``seconds`` is how long it may take, None is its reply when nothing came."""
+
+    command: tuple[Any, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Calls that are made while earlier ones are being answered."""
+
+    calls: Iterator[Call]
+    heard: Callable[[Any], None]
+    """Is given each reply, in their order, while later calls are being worked on."""
+
+
+Request = Union[Call, Read, Scan, Stream, Block]  # noqa: UP007 - evaluated on 3.10 too
+Steps = Generator[Request, Any, T]
+
+
+class Run(Protocol):
+    """Drives steps to their result."""
+
+    def __call__(self, steps: Steps[T], /) -> T: ...
+
+
+class AsyncRun(Protocol):
+    """Drives steps to their result, awaiting each reply."""
+
+    def __call__(self, steps: Steps[T], /) -> Coroutine[Any, Any, T]: ...
+
+
+def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Steps[list[list[Any]]]:
+    """Several lists of commands in one round trip; their replies, list by list. With ``only_sound`` as `read_sound`."""
+    commands = [command for part in parts for command in part]
+    replies = (yield from read_sound(commands)) if only_sound else (yield Read(commands))
+    found, at = [], 0
+    for part in parts:
+        found.append(replies[at : at + len(part)])
+        at += len(part)
+    return found
+
+
+_TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
+    "HGETALL": (b"hash", lambda _: {}),
+    "HMGET": (b"hash", lambda fields: [None] * fields),
+    "GET": (b"string", lambda _: None),
+    "HGET": (b"hash", lambda _: None),
+    "LRANGE": (b"list", lambda _: []),
+    "ZRANGE": (b"zset", lambda _: []),
+    "ZRANGEBYSCORE": (b"zset", lambda _: []),
+    "ZSCORE": (b"zset", lambda _: None),
+}
+"""The type of key that a command reads, and its reply for a key that is absent."""
+
+
+def read_sound(commands: Sequence[tuple[Any, ...]]) -> Steps[list[Any]]:
+    """As `Read`; a key of another type than the command reads counts as absent, so that it costs no other reply."""
+    try:
+        whole: list[Any] = yield Read(commands)
+    except LuaScriptError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+    else:
+        return whole
+    typed = [command for command in commands if command[0] in _TYPES]
+    types = yield Read([("TYPE", key) for _, key, *_ in typed])
+    damaged = {
+        id(command)
+        for command, found in zip(typed, types, strict=True)
+        if found not in (_TYPES[command[0]][0], b"none")
+    }
+    sound = [command for command in commands if id(command) not in damaged]
+    replies = iter((yield Read(sound)) if sound else [])
+    return [
+        _TYPES[command[0]][1](len(command) - 2) if id(command) in damaged else next(replies) for command in commands
+    ]
+
+
+def read_together(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
+    """Operations that only read, in lockstep: what each of them reads next is read in one round trip. Their results, in order."""
+    results: dict[int, T] = {}
+    pending: dict[int, Read] = {}
+
+    def advance(index: int, step: Callable[[], Request]) -> None:
+        pending.pop(index, None)
+        try:
+            request = step()
+        except StopIteration as stop:
+            results[index] = stop.value
+        else:
+            pending[index] = cast("Read", request)
+
+    for index, part in enumerate(parts):
+        advance(index, lambda part=part: next(part))  # type: ignore[misc]
+    while pending:
+        reads = dict(pending)
+        try:
+            replies = yield Read([command for read in reads.values() for command in read.commands])
+        except LuaScriptError:
+            for index, read in reads.items():  # one by one, so that each learns of its own error
+                pending.pop(index)
+                results[index] = yield from _resumed(parts[index], read)
+            continue
+        at = 0
+        for index, read in reads.items():
+            some = replies[at : at + len(read.commands)]
+            at += len(read.commands)
+            advance(index, lambda index=index, some=some: parts[index].send(some))  # type: ignore[misc]
+    return [results[index] for index in range(len(parts))]
+
+
+def _resumed(steps: Steps[T], request: Request) -> Steps[T]:
+    """The rest of an operation that waits for the reply to this request."""
+    try:
+        while True:
+            try:
+                reply = yield request
+            except LuaScriptError as error:  # noqa: PERF203 - each request may fail
+                request = steps.throw(error)
+            else:
+                request = steps.send(reply)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def scored(reply: list[Any]) -> list[tuple[bytes, float]]:
+    """Members with their scores, in the reply of either protocol."""
+    nested = bool(reply) and isinstance(reply[0], (list, tuple))
+    flat = [value for pair in reply for value in pair] if nested else reply
+    return [(name, float(score)) for name, score in zip(flat[::2], flat[1::2], strict=True)]

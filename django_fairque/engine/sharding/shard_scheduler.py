@@ -1,0 +1,149 @@
+"""Which shard is next for who serves some users first: lists come before fairness, on all shards; within each there is fairness.
+
+A worker may have a list of users, and others to steal from while those have nothing (`Fetch`). On whichever shard somebody of the
+list has something, it comes first. What a list gives leaves the places in the rings as they are (lua/lib/beside.lua), so how much
+it has given on each shard is counted here, by each who serves for itself: by what the tasks were expected to take.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from django_fairque.engine.sharding.shard_head import NO_WINDOW, Turns, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from django_fairque.engine.leasing.lease_ops import Users
+    from django_fairque.engine.model.outcome import Settled
+
+MOST_KEPT = 16
+"""Orders of different lists that a queue remembers: most ask for the same each time."""
+
+
+class Line(Protocol):
+    """The order of shards within a list, or among all: `Turns`."""
+
+    def has(self, index: int) -> bool: ...
+    def turn(self, index: int) -> float: ...
+    def window(self, index: int, others: Iterable[int]) -> Window: ...
+    def seen(self, index: int, place: float | None) -> None: ...
+    def looked(self, index: int, place: float | None, *, is_first: bool) -> None: ...
+    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None: ...
+
+
+class ListTurns:
+    """As `Turns`, for a list whose users live on the shards ``homes`` of ``size``. Any place says that somebody is there."""
+
+    def __init__(self, size: int, homes: Collection[int]) -> None:
+        self._reached = [0.0] * size
+        """What each of it has been given there."""
+        self._homes = homes
+        self._has = [index in homes for index in range(size)]
+        """Whether somebody may be there: nobody has looked yet."""
+        self._virtual_time = 0.0
+        """The furthest that any shard had reached when its turn came."""
+
+    def has(self, index: int) -> bool:
+        return self._has[index]
+
+    def turn(self, index: int) -> float:
+        return self._reached[index] if self._has[index] else self._virtual_time
+
+    def window(self, index: int, others: Iterable[int]) -> Window:
+        """How much each of those on this shard may get until the next shard's turn comes."""
+        first = min((self._reached[other] for other in others if self._has[other]), default=None)
+        return NO_WINDOW if first is None else Window(until=max(0.0, first - self._reached[index]))
+
+    def seen(self, index: int, place: float | None) -> None:
+        is_there = place is not None
+        if is_there and not self._has[index]:  # what it did not use meanwhile is gone
+            self._reached[index] = max(self._reached[index], self._virtual_time)
+        self._has[index] = is_there
+
+    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
+        """Somebody is in the shard's ring, of the list or not. Later looks know no more of it than replies have said since."""
+        if is_first or place is None:
+            self.seen(index, place if index in self._homes else None)
+
+    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None:  # noqa: ARG002 - a list has none
+        """It gave each of those of it who are there ``given`` microseconds of worker time, as expected."""
+        if given:
+            self.seen(index, 0.0)
+            self._virtual_time = max(self._virtual_time, self._reached[index])
+            self._reached[index] += given
+        self.seen(index, place)
+
+
+class Order:
+    """The order of a queue's shards; ``lines``: of the lists that are served one after the other, or of all."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self._last = len(lines) - 1
+
+    def turn(self, index: int) -> tuple[int, float]:
+        """The least is next: the first of the lines of which somebody is there, and the turn in it."""
+        rank = next((rank for rank in range(self._last) if self._lines[rank].has(index)), self._last)
+        return rank, self._lines[rank].turn(index)
+
+    def next(self, among: Iterable[int]) -> int:
+        """Whose turn it is among these; of equals first one that had nothing: what has come since is a newcomer's."""
+        return min(among, key=lambda index: (self.turn(index), self.has(index)))
+
+    def beside(self, index: int, among: Iterable[int]) -> list[int]:
+        """The others of these on which the same line is served."""
+        rank = self.turn(index)[0]
+        return [other for other in among if other != index and self.turn(other)[0] == rank]
+
+    def has(self, index: int) -> bool:
+        """Whether somebody may be there."""
+        return any(line.has(index) for line in self._lines)
+
+    def window(self, index: int, others: Iterable[int]) -> Window:
+        """What to say in a call to this shard: ``others`` are those that have tasks to give as well."""
+        others, last = list(others), self._lines[self._last]
+        rank, rivals = self.turn(index)[0], self.beside(index, others)
+        # Nobody is stolen from while one of the list may have something elsewhere, nor where others' turn comes first.
+        if rank < self._last and (rivals or any(last.turn(other) < last.turn(index) for other in others)):
+            return self._lines[rank].window(index, rivals)._replace(steals=False)
+        return last.window(index, others)
+
+    def seen(self, index: int, place: float | None) -> None:
+        """Somebody was seen to stand there, or nobody."""
+        for line in self._lines:
+            line.seen(index, place)
+
+    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
+        """Who is first in its ring was looked up, for the first time for a request or again."""
+        for line in self._lines:
+            line.looked(index, place, is_first=is_first)
+
+    def served(self, index: int, reply: Settled) -> None:
+        """Take in what a reply of this shard says."""
+        for line, seen in zip(self._lines, reply.standings, strict=False):  # who was asked for less said less
+            line.served(index, reply.virtual_time, seen.place, seen.given)
+
+
+class Orders:
+    """Those of one queue of ``size`` shards: one for each choice of lists. As `Turns`, threads may share it: none raises."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._all = Turns(size)
+        self._kept: dict[object, Order] = {}
+
+    def of(self, users: Users, steal: Users, home: Callable[[str], int]) -> Order:
+        """For who serves these. ``home``: on which shard a user lives."""
+        lists = ["*"] if users == "*" else [each for each in (users, steal) if each] or [()]
+        key = tuple(each if each == "*" else tuple(each) for each in lists)
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept = {}  # not one by one: another thread may be looking
+            found = Order([self._line(each, home) for each in key])
+            self._kept[key] = found
+        return found
+
+    def _line(self, users: Users, home: Callable[[str], int]) -> Line:
+        return self._all if users == "*" else ListTurns(self._size, {home(user) for user in users})

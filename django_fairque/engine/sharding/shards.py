@@ -1,0 +1,196 @@
+"""The shards of a queue: which of them a user, a task or a lease belongs to.
+
+A user lives on one shard with all its tasks, so fairness between users, their limits and their order are each one
+shard's business. Ids made here say their user's bucket, so a call about a task is a call to its shard; a task with a
+chosen id is looked for.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.errors import ShardsAwayError
+from django_fairque.engine.model.ids import bucket_in, bucket_of, check_id
+from django_fairque.engine.model.lease import check_lease
+from django_fairque.engine.model.options import MOST_SHARDS
+from django_fairque.engine.scripting.commands import Commands
+from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.scripting.operations import Read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.scripting.operations import Call, Steps
+
+
+class Shards:
+    """All shards of a queue, or ``only`` one of them."""
+
+    def __init__(self, name: str, config: QueueConfig, only: int | None = None) -> None:
+        self.name = name
+        self.config = config
+        numbers = range(config.shards) if only is None else (only,)
+        self.all = tuple(Commands(name, config, number) for number in numbers)
+        self.home = self.all[0]
+        """Where what belongs to no user is kept."""
+        self.missing: tuple[int, ...] = ()
+        """The numbers of those that can't be reached, and are left out where all are gone through."""
+        self.missing_now: Callable[[], Sequence[int]] = tuple
+        """As ``missing``, as it is known at this moment."""
+
+    def but(self, missing: Iterable[int]) -> Shards:
+        """The same shards, of which these can't be reached."""
+        others = copy(self)
+        others.missing = tuple(missing)
+        return others
+
+    def is_present(self, shard: Commands) -> bool:
+        return shard.keys.shard not in self.missing
+
+    def check_present(self, what: str) -> None:
+        """Raise `ShardsAwayError` if any can't be reached; ``what`` can't be told then."""
+        if self.missing:
+            raise self.away_error(self.missing, what)
+
+    def away_error(self, missing: Iterable[int], what: str) -> ShardsAwayError:
+        """What says that these (their numbers) can't be reached; ``what`` is what came of it."""
+        numbers = tuple(sorted(missing))
+        return ShardsAwayError(
+            f"{what}: {said(numbers)} of queue {self.name!r} can't be reached; is the cluster's node running that "
+            f"has {'it' if len(numbers) == 1 else 'them'}?",
+            numbers,
+        )
+
+    def spread_over(self, number: int) -> Shards:
+        """The same queue with this number of shards, whatever is configured."""
+        check_whole(number, "shards", 1, MOST_SHARDS)
+        return Shards(self.name, self.config.model_copy(update={"shards": number}))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Commands]:
+        """Those that can be reached."""
+        return (shard for shard in self.all if self.is_present(shard)) if self.missing else iter(self.all)
+
+    def of(self, name: str) -> Commands:
+        """The shard of a user, a run or a namespace."""
+        return self.home if len(self.all) == 1 else self.all[self.number_of(name)]
+
+    def number_of(self, name: str) -> int:
+        """As `of`: which of them it is."""
+        return bucket_of(name) % len(self.all)
+
+    def of_lease(self, lease: Lease) -> Commands:
+        """Raises `TaskValidationError` for what is no lease."""
+        check_lease(lease)
+        return self.home if len(self.all) == 1 else self.all[lease.shard]
+
+    def said_by(self, task_id: str) -> Commands | None:
+        """The shard that an id names; None for a chosen one, when there are several."""
+        if len(self.all) == 1:
+            return self.home
+        bucket = bucket_in(task_id)
+        return None if bucket is None else self.all[bucket % len(self.all)]
+
+    def locate(self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None) -> Steps[dict[str, Commands]]:
+        """Where each of these tasks is; a chosen id that no shard knows is taken to be at home. One look for those.
+
+        Users of several shards may have tasks of one chosen id: ``near`` says by id which shard's is meant, if it has one.
+        """
+        found: dict[str, Commands] = {}
+        asked: list[str] = []
+        for task_id in task_ids:
+            if (known := self.said_by(check_id(task_id, "task_id"))) is None:
+                asked.append(task_id)
+            else:
+                found[task_id] = known
+        if asked:
+            living = tuple(self)
+            reads = [("EXISTS", shard.keys.task(task_id)) for task_id in asked for shard in living]
+            there = iter((yield Read(reads)))
+            for task_id in asked:
+                holders = [shard for shard in living if next(there)]
+                if not holders:
+                    self.check_present(f"where task {task_id!r} is can't be told")
+                meant = (near or {}).get(task_id)
+                found[task_id] = meant if meant in holders else holders[0] if holders else self.home
+        return found
+
+    def of_task(self, task_id: str) -> Steps[Commands]:
+        """Where one task is."""
+        return (yield from self.locate([task_id]))[task_id]
+
+    def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Steps[Commands]:
+        """Commands that read each of these tasks, and any that says its shard, where it is (`locate`)."""
+        if len(self.all) == 1:
+            return self.home
+        ids = list(task_ids)
+        return Across(self, (yield from self.locate(ids, dict.fromkeys(ids, near) if near else None)))
+
+    def across(self) -> Commands:
+        """As `around`, for tasks that say their shard, for users, runs and namespaces."""
+        return self.home if len(self.all) == 1 else Across(self, {})
+
+
+def said(numbers: Sequence[int]) -> str:
+    """``shard 3``, or ``shards 3, 7``."""
+    return f"shard{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+class Across(Commands):
+    """Reads all over the shards: each key is that of the shard on which its user or task lies."""
+
+    def __init__(self, shards: Shards, places: Mapping[str, Commands]) -> None:
+        self.name, self.config = shards.name, shards.config
+        self.keys = _KeysAcross(shards, places)
+
+    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:  # noqa: ARG002
+        raise AssertionError(f"{script} changes one shard and must be sent to it")
+
+
+class _KeysAcross(Keys):
+    def __init__(self, shards: Shards, places: Mapping[str, Commands]) -> None:
+        super().__init__(shards.config.prefix, shards.name)
+        self._shards, self._places = shards, places
+
+    def of(self, task_id: str) -> Keys:
+        there = self._shards.said_by(task_id) or self._places.get(task_id, self._shards.home)
+        return there.keys
+
+    def stats_of(self, user_ids: Sequence[str]) -> str:
+        return (self._shards.of(user_ids[0]) if user_ids else self._shards.home).keys("stats")
+
+    def everywhere(self) -> Sequence[Keys]:
+        return [shard.keys for shard in self._shards.all]
+
+    def task(self, task_id: str) -> str:
+        return self.of(task_id).task(task_id)
+
+    def payload(self, task_id: str) -> str:
+        return self.of(task_id).payload(task_id)
+
+    def history(self, task_id: str) -> str:
+        return self.of(task_id).history(task_id)
+
+    def blocked(self, task_id: str) -> str:
+        return self.of(task_id).blocked(task_id)
+
+    def user(self, user_id: str) -> str:
+        return self._shards.of(user_id).keys.user(user_id)
+
+    def group_of(self, user_id: str, group: str) -> str:
+        return self._shards.of(user_id).keys.group(group)
+
+    def normal(self, user_id: str) -> str:
+        return self._shards.of(user_id).keys.normal(user_id)
+
+    def critical(self, user_id: str) -> str:
+        return self._shards.of(user_id).keys.critical(user_id)
+
+    def xcom(self, namespace: str) -> str:
+        return self._shards.of(namespace).keys.xcom(namespace)

@@ -1,0 +1,142 @@
+"""Whether the server keeps tasks safe and work is being done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.inspection import pages as listing
+from django_fairque.engine.scripting.commands import NEVER, Commands
+from django_fairque.engine.scripting.operations import Read, Steps, read_each
+from django_fairque.engine.sharding.shards import said
+from django_fairque.engine.statistics.server_checks import REFUSALS, SECTIONS, findings
+from django_fairque.engine.transport.server_support import mode, name_and_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.server_checks import Kind
+
+MAX_NAMED = 5
+"""Names of tasks that workers do not know, and processes with a blocked event loop: one reason for each."""
+LATE = 60
+"""Seconds after which maintenance that should have been done by now is missing."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """``status`` is good, degraded or down (no task is accepted), ``reasons`` say why in sentences, ``server`` what answers."""
+
+    status: str
+    reasons: list[str]
+    server: dict[str, Any]
+    missing_shards: tuple[int, ...] = ()
+    """Numbers of the shards that can't be reached now: what lies there waits, and is not looked at."""
+
+
+def attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
+    """Reads the number of workers that live at ``now`` (µs), then, kind by kind, of what is due and waits for their
+    maintenance. Workers that have died are counted out here: when all have, none is left to remove them."""
+    keys = commands.keys
+    due = (keys.state("scheduled"), keys.state("started"), keys("throttled"))
+    return [("ZCOUNT", keys("workers"), now, "+inf"), *(("ZCOUNT", key, "-inf", now) for key in due)]
+
+
+def _refuses(found: Iterable[tuple[Kind, str]]) -> bool:
+    """Whether this node takes no task."""
+    return any(kind in REFUSALS for kind, _ in found)
+
+
+def _reads(commands: Commands) -> list[tuple[Any, ...]]:
+    keys = commands.keys
+    return [("ZCARD", keys("ring")), ("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
+
+
+def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
+    """What each node of a cluster says that has a shard: what has no key goes where the rest of a read goes."""
+    found: dict[str, dict[str, Any]] = {}
+    for shard in shards[1:]:
+        info, _ = yield Read([("INFO", *SECTIONS), ("EXISTS", shard.keys("stats"))])
+        found[str(info.get("run_id"))] = info
+    return list(found.values())
+
+
+def unknown_names(workers: Sequence[WorkerRecord]) -> list[str]:
+    """In a sentence each, the names of tasks that workers can't run."""
+    counts = Counter(name for worker in workers for name in worker.unknown_tasks)
+    sentences = [
+        f"{_how_many(count, len(workers))} a task named {name}: deploy its code, or import its module where the workers start"
+        for name, count in sorted(counts.items())[:MAX_NAMED]
+    ]
+    if len(counts) > MAX_NAMED:
+        sentences.append(f"workers do not know {len(counts) - MAX_NAMED} more names of tasks")
+    return sentences
+
+
+def _how_many(count: int, workers: int) -> str:
+    if count == workers:
+        return "no worker knows"
+    return f"{count} of {workers} workers {'does' if count == 1 else 'do'} not know"
+
+
+def blocked_loops(workers: Sequence[WorkerRecord]) -> list[str]:
+    """In a sentence each, the processes whose event loop is blocked by a task."""
+    blocked = [worker for worker in workers if worker.info.get("blocked_by")]
+    sentences = [
+        f"the event loop of process {worker.worker} is blocked by {worker.info['blocked_by']}; its log has the stack"
+        for worker in blocked[:MAX_NAMED]
+    ]
+    if len(blocked) > MAX_NAMED:
+        sentences.append(f"the event loops of {len(blocked) - MAX_NAMED} more processes are blocked")
+    return sentences
+
+
+def health(queue: Shards) -> Steps[Health]:
+    """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached.
+
+    Of several shards some may be away, and of several nodes some may be full: the queue is degraded then, as the users of the
+    others go on.
+    """
+    shards = tuple(queue)
+    (info, clock), *found_in = yield from read_each([[("INFO", *SECTIONS), ("TIME",)], *map(_reads, shards)])
+    now = int(clock[0]) * 1_000_000 + int(clock[1])
+    attended = yield from read_each([attendance(shard, now) for shard in shards])
+    ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
+    look = min(float(each[2] or NEVER) for each in found_in)
+    workers, due = max(int(each[0]) for each in attended), [number for each in attended for number in each[1:]]
+    infos = [info, *((yield from _other_nodes(shards)) if mode(info) == "cluster" else [])]
+    of_nodes = [list(findings(each)) for each in infos]
+    found = dict.fromkeys(each for one in of_nodes for each in one)
+    refusals = [text for kind, text in found if kind in REFUSALS]
+    reasons = [text for kind, text in found if kind not in REFUSALS]
+    if queue.missing:
+        reasons.insert(
+            0,
+            f"{said(queue.missing)} of {len(queue)} can't be reached: what their users push is refused, what lies there waits",
+        )
+    if not workers and (ring or sum(map(int, due))):
+        reasons.append("tasks are waiting and no worker is running; start one with manage.py fairque_worker")
+    late = (now - look) / 1_000_000
+    if workers and late > LATE + shards[0].config.sweep_interval:
+        reasons.append(f"maintenance is {late:.0f} s late: no worker has swept the queue")
+    if dead:
+        reasons.append(f"{dead} dead letters wait for someone to look at them")
+    name, version = name_and_version(info)
+    server = {
+        "name": name,
+        "version": version,
+        "mode": mode(info),
+        "role": "replica" if info.get("role") == "slave" else "primary",
+        "replicas": int(info.get("connected_slaves") or 0),
+        "memory_used": info.get("used_memory"),
+        "memory_limit": info.get("maxmemory") or None,
+        "eviction": info.get("maxmemory_policy"),
+        "append_only_file": bool(info.get("aof_enabled")),
+    }
+    records = yield from listing.workers(shards[0])
+    reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *reasons]
+    status = "down" if all(map(_refuses, of_nodes)) else "degraded" if reasons else "good"
+    return Health(status, reasons, server, queue.missing)

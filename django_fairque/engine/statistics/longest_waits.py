@@ -1,0 +1,146 @@
+"""What a whole queue has waiting: who has waited longest, and whose it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.inspection.pages import check_limit
+from django_fairque.engine.model.durations import number
+from django_fairque.engine.scripting.commands import NEVER
+from django_fairque.engine.scripting.keys import AS_GROUP
+from django_fairque.engine.scripting.operations import Read, read_sound
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+
+
+BAND = 1e15
+"""One priority's room in a normal queue's score, as in lua/lib/base.lua."""
+MOST_SERVED = 100
+"""Users who can be served and whose oldest tasks are read, when the oldest tasks of the queue are held back."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A task that can start and has not, ready since ``since`` (seconds since the epoch)."""
+
+    task_id: str
+    user_id: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back because their
+    user or its group is paused, has its number of running tasks, or is out of rate."""
+
+    could_start: list[Waiting]
+    held_back: list[Waiting]
+
+
+def longest_waits(commands: Commands, limit: int) -> Steps[list[Waiting]]:
+    """Of tasks that could start now, the longest first."""
+    return (yield from waits(commands, limit)).could_start
+
+
+def waits(commands: Commands, limit: int) -> Steps[Waits]:
+    """Of twice ``limit`` tasks: those that come first in their class, and those whose promise is broken.
+
+    If some of these are held back, the oldest tasks of the users who are served next are looked at too: a bulk of held-back
+    tasks then hides no other task as long as at most `MOST_SERVED` users can be served.
+    """
+    check_limit(limit)
+    queued = commands.keys.state("queued")
+    reads = [("ZRANGE", queued, 0, limit - 1), ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, limit)]
+    nearest, eldest = yield Read(reads)
+    found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *eldest])])
+    served = yield from _served(commands, {each.user_id for each in found})
+    held_back = [each for each in found if each.user_id not in served]
+    could_start = [each for each in found if each.user_id in served]
+    if held_back:
+        heads = yield from _heads(commands, (yield from _next_users(commands)))
+        could_start = list({each.task_id: each for each in [*could_start, *heads]}.values())
+    return Waits(*(sorted(some, key=lambda each: each.since)[:limit] for some in (could_start, held_back)))
+
+
+def _read_tasks(commands: Commands, ids: list[str]) -> Steps[list[Waiting]]:
+    if not ids:
+        return []
+    records = yield from read_sound(
+        [("HMGET", commands.keys.task(task_id), "user", "ready", "created") for task_id in ids]
+    )
+    return [
+        Waiting(task_id, user.decode(), number(ready or created) / 1_000_000)
+        for task_id, (user, ready, created) in zip(ids, records, strict=True)
+        if user is not None  # it has gone since the registry was read
+    ]
+
+
+def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
+    """Those of the users who are in the ring, or in the ring of a group that is in it."""
+    names, keys = sorted(user_ids), commands.keys
+    if not names:
+        return set()
+    (places,) = yield Read([("ZMSCORE", keys("ring"), *names)])
+    served = {name for name, place in zip(names, places, strict=True) if place is not None}
+    others = [name for name in names if name not in served]
+    if not others:
+        return served
+    groups = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
+    members = [(name, group.decode()) for name, group in zip(others, groups, strict=True) if group is not None]
+    if not members:
+        return served
+    reads = [("ZSCORE", keys("ring"), AS_GROUP + group.encode()) for _, group in members]
+    reads += [("ZSCORE", keys.members(group), name) for name, group in members]
+    found = yield from read_sound(reads)
+    in_ring, in_group = found[: len(members)], found[len(members) :]
+    return served | {
+        name
+        for (name, _), group_place, place in zip(members, in_ring, in_group, strict=True)
+        if group_place is not None and place is not None
+    }
+
+
+def _next_users(commands: Commands) -> Steps[list[str]]:
+    """The users who are served next, at most `MOST_SERVED`: those in the ring, and members of groups in it."""
+    (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MOST_SERVED - 1)])
+    names = [entry.decode() for entry in entries if not entry.startswith(AS_GROUP)]
+    groups = [entry[len(AS_GROUP) :].decode() for entry in entries if entry.startswith(AS_GROUP)]
+    if groups:
+        reads = [("ZRANGE", commands.keys.members(group), 0, MOST_SERVED - 1) for group in groups]
+        names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
+    return names[:MOST_SERVED]
+
+
+def _heads(commands: Commands, user_ids: list[str]) -> Steps[list[Waiting]]:
+    """The oldest task of each priority of each user."""
+    if not user_ids:
+        return []
+    keys = commands.keys
+    reads: list[tuple[Any, ...]] = [("LRANGE", keys.critical(user_id), 0, 0) for user_id in user_ids]
+    for user_id in user_ids:
+        for priority in range(1, 6):
+            band = (f"{priority * BAND:.0f}", f"({(priority + 1) * BAND:.0f}")
+            reads.append(("ZRANGEBYSCORE", keys.normal(user_id), *band, "LIMIT", 0, 1))
+    found = yield from read_sound(reads)
+    return (yield from _read_tasks(commands, [task_id.decode() for ids in found for task_id in ids]))
+
+
+def waiting_by_user(commands: Commands, sample: int) -> Steps[Counter[str]]:
+    """How many of ``sample`` tasks of each state in which tasks wait, drawn at random, are whose.
+
+    By chance and not at fixed distances, because tasks that come in a rhythm would be drawn in it, and some never.
+    """
+    check_limit(sample)
+    states = [commands.keys.state(state) for state in ("queued", "scheduled", "deferred")]
+    drawn = yield Read([("ZRANDMEMBER", state, sample) for state in states])
+    ids = [task_id.decode() for some in drawn for task_id in some]
+    if not ids:
+        return Counter()
+    users = yield Read([("HGET", commands.keys.task(task_id), "user") for task_id in ids])
+    return Counter(user.decode() for user in users if user is not None)

@@ -1,0 +1,216 @@
+"""Figures kept inside the scripts, so that they can't drift: totals, depth, per minute, percentiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.options import STARVING
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.scripting.operations import Steps, read_each, read_together
+from django_fairque.engine.statistics.health import attendance
+from django_fairque.engine.statistics.histograms import (
+    Distribution,
+    Histograms,
+    Percentiles,
+    distribution,
+    percentiles,
+    summed,
+)
+from django_fairque.engine.statistics.longest_waits import waits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.longest_waits import Waiting
+
+MINUTES = 60
+LOOKED_AT = 1
+"""Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
+INTERNAL = {
+    *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
+    *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn"),
+}
+"""What the stats hash holds beside totals."""
+NO_TOTALS = ("depth:", "lying:", "wait:", "run:")
+"""How what is no total begins: what is there now, and histograms."""
+
+
+@dataclass(frozen=True)
+class MinuteStats:
+    """What happened in one minute (``minute`` × 60 is its start in seconds since the epoch). Percentiles in seconds."""
+
+    minute: int
+    pushed: int
+    finished: int
+    failed: int
+    dead: int
+    violated: int = 0
+    promoted: int = 0
+    wait_p95: float = 0.0
+    run_p95: float = 0.0
+
+
+@dataclass(frozen=True)
+class DependencyStats:
+    """Tasks that wait for others: how many, for how many dependencies together, and how long after its last dependency's
+    end one was released, in the last hour. ``resolving`` ended tasks have dependents that are still to be told."""
+
+    deferred: int
+    edges: int
+    resolving: int
+    resolved: int
+    resolution: Percentiles
+
+
+@dataclass(frozen=True)
+class SlaStats:
+    """Promises to start: how often one was at risk, passed while the task still waited, was broken by a late start; and how
+    many tasks starvation moved up a class, also by the class they came from. Since the queue's first task."""
+
+    at_risk: int
+    overdue: int
+    violated: int
+    promoted: int
+    promoted_from: dict[str, int]
+
+
+@dataclass(frozen=True)
+class QueueStats:
+    """A queue at one moment; counters since its first task, percentiles and minutes of the last hour.
+
+    ``users`` have a record, ``users_ready`` of them something to start now. ``workers`` live. ``due`` is what waits for a
+    worker's maintenance and moves no further without one: tasks whose time has come, ended leases, users whose rate
+    allows another task.
+    """
+
+    queue: str
+    states: dict[str, int]
+    depth: dict[str, int]
+    totals: dict[str, int]
+    users: int
+    users_ready: int
+    workers: int
+    due: int
+    paused: bool
+    oldest_wait_seconds: float
+    wait: Percentiles
+    wait_by_priority: dict[str, Percentiles]
+    run: Percentiles
+    dependencies: DependencyStats
+    sla: SlaStats
+    dead: dict[str, int]
+    minutes: list[MinuteStats] = field(default_factory=list)
+    waits: Distribution = field(default_factory=Distribution)
+    """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
+    runs: Distribution = field(default_factory=Distribution)
+    held_back_wait_seconds: float = 0.0
+    """The longest wait of a task that is held back: its user or group is paused, has its number of running tasks, or is out
+    of rate. ``oldest_wait_seconds`` is the longest wait of tasks that could start."""
+    missing_shards: tuple[int, ...] = ()
+    """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is told
+    of the others."""
+
+
+def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
+    """Of the shards that can be reached."""
+    check_whole(minutes, "minutes", 0, MINUTES)
+    shards = tuple(queue)
+    clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
+    now = int(clock[0][0])
+    last = now // 60
+    counters, sizes = (
+        [record for record, *_ in found],
+        [sum(map(int, each)) for each in zip(*(f[1:] for f in found), strict=False)],
+    )
+    users, ring, resolving, *states_sizes = sizes
+    wanted = range(last - minutes + 1, last + 1)
+    attended = [attendance(shard, now * 1_000_000 + int(clock[0][1])) for shard in shards]
+    minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
+    replies = yield from read_each([*attended, *minute_reads])
+    records = [summed(each) for each in zip(*replies[len(shards) :], strict=True)]
+    workers, due = (
+        max(int(each[0]) for each in replies[: len(shards)]),
+        [sum(map(int, each[1:])) for each in replies[: len(shards)]],
+    )
+    totals = _totals(counters)
+    hour = Histograms()
+    for record in records:
+        hour.add(record)
+    states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
+    waiting = yield from read_together([waits(shard, LOOKED_AT) for shard in shards])
+    return QueueStats(
+        queue=queue.name,
+        states=states,
+        depth={priority.name: totals.get(f"depth:{priority.value}", 0) for priority in Priority},
+        totals={name: totals[name] for name in sorted(totals) if _is_total(name)},
+        users=users,
+        users_ready=ring + totals.get("behind", 0),
+        workers=workers,
+        due=sum(due),
+        paused=all(float(record.get(b"paused", 0)) == 1 for record in counters),
+        oldest_wait_seconds=_wait_of([each.could_start for each in waiting], now),
+        held_back_wait_seconds=_wait_of([each.held_back for each in waiting], now),
+        wait=percentiles(hour.wait),
+        wait_by_priority={Priority(number).name: percentiles(hour.waits[number]) for number in sorted(hour.waits)},
+        run=percentiles(hour.runs),
+        dependencies=DependencyStats(
+            states["deferred"],
+            totals.get("edges", 0),
+            resolving,
+            totals.get("resolved", 0),
+            percentiles(hour.resolutions),
+        ),
+        sla=SlaStats(
+            at_risk=totals.get("sla_at_risk", 0),
+            overdue=totals.get("sla_overdue", 0),
+            violated=totals.get("sla_violated", 0),
+            promoted=totals.get("promoted", 0),
+            promoted_from={name: totals.get(f"promoted:{Priority[name].value}", 0) for name in STARVING},
+        ),
+        dead={kind.value: totals.get(f"lying:{kind.value}", 0) for kind in FailureType},
+        minutes=[_minute(last - minutes + 1 + index, record) for index, record in enumerate(records)],
+        waits=distribution(totals, "wait"),
+        runs=distribution(totals, "run"),
+        missing_shards=queue.missing,
+    )
+
+
+def _first_reads(commands: Commands) -> list[tuple[Any, ...]]:
+    keys = commands.keys
+    reads: list[tuple[Any, ...]] = [("HGETALL", keys("stats"))]
+    reads += [("ZCARD", keys(name)) for name in ("users", "ring", "resolving")]
+    return [*reads, *(("ZCARD", keys.state(state.value)) for state in TaskState)]
+
+
+def _totals(counters: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for record in counters:
+        totals.update({name.decode(): int(float(value)) for name, value in record.items()})
+    return dict(totals)
+
+
+def _is_total(name: str) -> bool:
+    return name not in INTERNAL and not name.startswith(NO_TOTALS)
+
+
+def _wait_of(waiting: Sequence[Sequence[Waiting]], now: int) -> float:
+    """Seconds that the oldest of these tasks has waited; each part begins with its oldest."""
+    return max((now - some[0].since for some in waiting if some), default=0.0)
+
+
+def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
+    histograms = Histograms()
+    histograms.add(record)
+    counted = ("pushed", "finished", "failed", "dead", "violated", "promoted")
+    return MinuteStats(
+        minute,
+        wait_p95=percentiles(histograms.wait).p95,
+        run_p95=percentiles(histograms.runs).p95,
+        **{name: int(record.get(name.encode(), 0)) for name in counted},
+    )

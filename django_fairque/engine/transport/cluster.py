@@ -1,0 +1,172 @@
+"""What is different with a cluster's client: which node a request goes to, and what follows when that was the wrong one.
+
+Calls go straight to the node of their slot. Left to itself the client would ask a node of its choice, before every call of a
+function, which keys it has: twice the way, and in vain whenever that node is away. And after each failure it would close the
+connections to all nodes, also those on which others are being answered.
+
+While a slot is moved key by key, a script that begins there could miss keys in the middle of its work. So every call
+declares one key more, which never exists: a node of a slot on its way then answers ASK or TRYAGAIN before it runs anything.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_errors
+
+from django_fairque.engine.scripting.operations import Block, Call, Scan, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from django_fairque.engine.scripting.operations import Request
+
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""In the text of an error of the encryption library."""
+NO_CLUSTER = "cluster support disabled"
+"""In the text of an answer to a question about a cluster."""
+MOVING = (redis_errors.AskError, redis_errors.TryAgainError)
+"""The slot is on its way, or (MOVED is an `AskError`) elsewhere: nothing was executed."""
+LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
+"""What was executed is unknown."""
+STALE = (*LOST, *MOVING, redis_errors.ReadOnlyError, redis_errors.ClusterError, redis_errors.RedisClusterException)
+"""Errors after which a slot may be another node's than the client believes."""
+WITHOUT_KEY = ("TIME", "INFO")
+"""Commands of reads that any node can answer."""
+
+
+def is_cluster(client: Any) -> bool:
+    return hasattr(client, "get_node_from_key")  # which its class has: the client may know no node yet
+
+
+def knows_nodes(client: Any) -> bool:
+    """Whether a cluster's client has asked for them yet: one that we have made does when it is used first."""
+    return bool(getattr(client, "knows_nodes", True))
+
+
+def underlying(error: Exception) -> Exception:
+    """What a node said, if that is why a cluster's client found none; else the error itself."""
+    cause = error.__cause__ if isinstance(error, redis_errors.RedisClusterException) else None
+    for each in (cause, cause and cause.__context__):
+        if isinstance(each, (redis_errors.ResponseError, redis_errors.AuthenticationError)):
+            return each
+    return error
+
+
+def declared(client: Any, request: Call) -> tuple[str, ...]:
+    """The keys that a call says it uses."""
+    keys = tuple(request.keys)
+    return (*keys, absent(keys[0])) if is_cluster(client) else keys
+
+
+def absent(key: str) -> str:
+    """A key of the same slot that never exists."""
+    return f"{key.partition('}')[0]}}}:absent"
+
+
+def home(client: Any, request: Request) -> Any:
+    """Who takes the commands of a request: the node of its slot; the client itself if it is of no cluster."""
+    if not is_cluster(client):
+        return client
+    node = client.get_node_from_key(key_of(request))
+    return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
+
+
+def near(client: Any, request: Request) -> dict[str, Any]:
+    """Options with which a cluster's client sends what has no key to the node of the request; none for another client."""
+    key = key_of(request) if is_cluster(client) else None
+    return {} if key is None else {"target_nodes": client.get_node_from_key(key)}
+
+
+def key_of(request: Request) -> str | None:
+    """A key of a request, which says where it goes; None if it has none."""
+    if isinstance(request, Call):
+        return request.keys[0]
+    if isinstance(request, Scan):
+        return request.prefix
+    if isinstance(request, Stream):
+        return None  # each of its calls goes by itself
+    commands = [request.command] if isinstance(request, Block) else request.commands
+    return next((str(command[1]) for command in commands if command[0] not in WITHOUT_KEY), None)
+
+
+def address(client: Any, key: str) -> str:
+    """Where the node is that has this key's slot, as ``host:port``; empty without a cluster."""
+    return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
+
+
+def scan(request: Scan) -> tuple[Any, ...]:
+    return ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
+
+
+def scanned(reply: Any) -> tuple[int, list[bytes]]:
+    """The next cursor and the keys; a cluster's client names the server with its cursor."""
+    cursor, keys = reply
+    return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
+
+
+def outlived(client: Any, error: Exception) -> Any:
+    """The pool whose connections lead to a node that is no primary any more, if that is what an error says; else None.
+
+    Behind one address there may be another node now, which only a new connection finds. A cluster's client is told by `look`.
+    """
+    return client.connection_pool if isinstance(error, redis_errors.ReadOnlyError) and not is_cluster(client) else None
+
+
+def look(client: Any, *, again: bool) -> None:
+    """Ask a cluster's nodes ``again`` who has which slot. What has no key goes to another one than before, which may be gone."""
+    if again and is_cluster(client) and knows_nodes(client):
+        client.nodes_manager.initialize()
+        client.replace_default_node()
+
+
+async def look_async(client: Any, *, again: bool) -> None:
+    """As `look`, for coroutines, whose clients look for the first time when they are first used."""
+    if not is_cluster(client):
+        return
+    await client.initialize()
+    if again:
+        await client.nodes_manager.initialize()
+        client.replace_default_node()
+
+
+async def in_one_go(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
+    """Send commands over one connection to a node of a client for coroutines; their replies, errors among them."""
+    async with _connection_of(node) as connection:
+        await connection.send_packed_command(connection.pack_commands(commands))
+        return [await _reply(connection) for _ in commands]
+
+
+async def read_in_one_go(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """As `in_one_go`, with the replies as the client reads them, but not decoded; raises the first error among them."""
+    replies, errors = list[Any](), list[redis_errors.ResponseError]()
+    async with _connection_of(node) as connection:
+        await connection.send_packed_command(connection.pack_commands(commands))
+        for command in commands:
+            try:
+                replies.append(await node.parse_response(connection, command[0], NEVER_DECODE=True))
+            except redis_errors.ResponseError as error:  # noqa: PERF203 - the others are to be read all the same
+                errors.append(error)
+    if errors:
+        raise errors[0]
+    return replies
+
+
+@asynccontextmanager
+async def _connection_of(node: Any) -> AsyncIterator[Any]:
+    connection = node.acquire_connection()
+    try:
+        yield connection
+    except BaseException:  # a canceled one's too: a late reply must not be taken for the next call's
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        getattr(node, "release", node._free.append)(connection)  # noqa: SLF001 - older ones of redis-py have no name for it
+
+
+async def _reply(connection: Any) -> Any:
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except redis_errors.ResponseError as error:
+        return error

@@ -1,0 +1,170 @@
+"""What follows a request that failed: another attempt, or an error in the queue's own words.
+
+A reply that was lost says nothing about its call, so the call is repeated as it was: it carries a nonce or a
+lease token, or changes nothing. The client library's own retries stay out of it (they would repeat anything).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from typing import TYPE_CHECKING
+
+from redis import exceptions as redis_errors
+
+from django_fairque.engine.model.errors import (
+    FairQueueError,
+    LuaScriptError,
+    NotPermittedError,
+    RedisConnectionError,
+    ServerRefusedError,
+    UnsupportedServerError,
+    UntrustedServerError,
+)
+from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.transport import cluster as clusters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.scripting.operations import Request
+
+PASSING = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
+"""Answers that mean "not now": nothing was executed, and it may be different soon."""
+
+FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException)
+"""What the client raises; its cluster's error is no `RedisError`."""
+
+NOT_BEGUN = (redis_errors.BusyLoadingError, redis_errors.AuthenticationError)
+"""Errors of a connection that the call was not sent over."""
+
+REFUSALS = {
+    "OOM": "the server is out of memory; new tasks are refused until the backlog has drained",
+    "MISCONF": "the server can't write to its disk and refuses changes; free space or mend its persistence",
+    "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write asks for",
+    "READONLY": "the server is a read-only replica; connect to the primary",
+    "NOAUTH": "the server asks for a password; set REDIS's USERNAME and PASSWORD",
+    "WRONGPASS": "the server refused the user name or password",
+}
+
+
+class Patience:
+    """Decides what follows a failed attempt of one request, until ``seconds`` have passed or it ``is_futile``."""
+
+    def __init__(self, request: Request | str, seconds: float, is_futile: Callable[[], bool] = lambda: False) -> None:
+        self._is_futile = is_futile
+        self.what = request.script if isinstance(request, Call) else "a command"
+        self.deadline = time.monotonic() + seconds
+        self.attempts = 0
+        self.loads = 0
+        self.loads_function = False
+        """The function was not there: it is to be loaded before the next attempt."""
+        self.as_script = False
+        """It could not be loaded."""
+        self.is_in_doubt = False
+        """A reply was lost: whatever the server says later, it may have executed the request before."""
+        self.is_stale = False
+        """A slot may have gone to another node: that is to be looked up before the next attempt."""
+
+    def after(self, error: Exception) -> float:
+        """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
+        self.attempts += 1
+        error = clusters.underlying(error)
+        self.is_stale = isinstance(error, clusters.STALE)
+        text = str(error)
+        code = _code(text)
+        if isinstance(error, redis_errors.NoScriptError):
+            self.loads += 1
+            if self.loads <= 3:
+                return 0.0
+            raise LuaScriptError(self.what, "the server forgets scripts as fast as they are loaded") from error
+        if isinstance(error, redis_errors.ResponseError) and text.startswith("Function not found"):
+            self.loads += 1
+            self.loads_function = True
+            if self.loads <= 3:
+                return 0.0
+            raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
+        lost = isinstance(error, clusters.LOST)
+        self.is_in_doubt = self.is_in_doubt or (
+            lost and not isinstance(error, NOT_BEGUN) and clusters.UNTRUSTED not in text
+        )
+        passing = self.is_stale or code in PASSING
+        if (
+            isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
+            or clusters.UNTRUSTED in text
+        ):
+            passing = False
+        pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
+        if passing and self._has_time_for(pause):
+            return pause
+        if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
+            return 0.0  # however short the time: it is known where to go
+        raise self._explained(error) from error
+
+    def _has_time_for(self, pause: float) -> bool:
+        return time.monotonic() + pause < self.deadline and not self._is_futile()
+
+    def _explained(self, error: Exception) -> FairQueueError:
+        found = explained(error, self.what, self.attempts)
+        if self.is_in_doubt and isinstance(found, ServerRefusedError):
+            return RedisConnectionError(f"{self.what} may have been carried out: its reply was lost, and then {found}")
+        return found
+
+
+def explained(error: Exception, what: str = "a command", attempts: int = 1) -> FairQueueError:
+    """A client's error in the queue's own words."""
+    kinds = {
+        redis_errors.OutOfMemoryError: "OOM",
+        redis_errors.ReadOnlyError: "READONLY",
+        redis_errors.NoPermissionError: "NOPERM",
+        redis_errors.AuthenticationError: "WRONGPASS",
+    }
+    error = clusters.underlying(error)
+    text = str(error)
+    if clusters.NO_CLUSTER in text:
+        return UnsupportedServerError(
+            "the server is none of a cluster (cluster-enabled no); leave REDIS's CLUSTER out, or name a node"
+        )
+    code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _code(text))
+    if code == "NOPERM" or text.startswith("ACL failure in script"):
+        return not_permitted(text)
+    if code in REFUSALS:
+        return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
+    if clusters.UNTRUSTED in text:
+        return UntrustedServerError(
+            f"the server's certificate is not trusted: {text}; REDIS's SSL_CA_CERTS names the authority, and the host must be "
+            "named as in the certificate"
+        )
+    if code in PASSING or isinstance(error, clusters.STALE):
+        return _not_now(error, text, attempts)
+    return LuaScriptError(what, text)
+
+
+def _not_now(error: Exception, text: str, attempts: int) -> RedisConnectionError:
+    if isinstance(error, (*clusters.LOST, redis_errors.RedisClusterException)):
+        return RedisConnectionError(
+            f"the server can't be reached: {text or type(error).__name__} ({attempts} attempts); "
+            f"is it running where REDIS points to?"
+        )
+    said = "the cluster is moving these keys to another server" if isinstance(error, clusters.MOVING) else text
+    return ServerRefusedError(f"the server refuses work for now: {said}")
+
+
+_COMMAND = re.compile(r"'([\w|]+)' command")
+
+
+def not_permitted(text: str) -> NotPermittedError:
+    """What the server says of a user's rights: of a command outside of scripts or inside them, or of a key."""
+    found = _COMMAND.search(text)
+    command = found[1].replace("|", " ").upper() if found else ""
+    what = f"run {command}" if command else "use these keys"
+    hint = "manage.py fairque_acl prints the rules that a producer, a worker and a viewer need"
+    if command in ("EVAL", "EVALSHA", "SCRIPT LOAD", "FUNCTION LOAD"):
+        hint += "; without scripts, manage.py fairque_functions must have loaded this version's functions"
+    return NotPermittedError(f"the server does not permit this user to {what} (it said: {text}); {hint}", command)
+
+
+def _code(text: str) -> str:
+    """The word with which an answer begins: LOADING, ERR."""
+    return text.split(" ", 1)[0].rstrip(":")

@@ -1,0 +1,102 @@
+"""Groups of users on one shard: what holds for one, its figures, and who is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.inspection.pages import wrong_cursor
+from django_fairque.engine.model import durations as units
+from django_fairque.engine.model.ids import check_encodable
+from django_fairque.engine.users.users import check_weight, limit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """A group's figures, over the shards that its members lie on.
+
+    ``members`` belong to it, ``members_ready`` of them could start something now, whatever holds for the group.
+    ``running`` of their tasks run, ``started`` were started since the group was made. A weight and a limit hold on each
+    shard: the group stands in each shard's ring by itself.
+    """
+
+    group: str
+    weight: float
+    max_running: int | None
+    paused: bool
+    members: int
+    members_ready: int
+    running: int
+    started: int
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now: what lies there is in none of the figures."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many of its tasks run as may at once."""
+        return self.max_running is not None and self.running >= self.max_running
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has members or settings; else nothing is kept of it."""
+        return bool(self.members or self.paused or self.max_running) or self.weight != 1
+
+
+def weight_fields(weight: float) -> dict[str, object]:
+    return {"weight": check_weight(weight)}
+
+
+def limit_fields(number: int | None) -> dict[str, object]:
+    return {"cap": limit("max_running", number)}
+
+
+def pause_fields(*, paused: bool) -> dict[str, object]:
+    return {"paused": 1 if paused else ""}
+
+
+def change(commands: Commands, group: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
+    pairs = [value for pair in fields.items() for value in pair]
+    yield commands.call("group", [group, len(fields), *pairs], now)
+
+
+def together(group: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()) -> GroupStats:
+    """One group's records of several shards as one; settings are those of the first that has the group."""
+    settings = next((record for record in records if record), {})
+
+    def total(field: str) -> int:
+        return sum(number(record, field) for record in records)
+
+    return GroupStats(
+        group=group,
+        weight=weight_in(settings),
+        max_running=number(settings, "cap") or None,
+        paused=b"paused" in settings,
+        members=total("members"),
+        members_ready=total("ready"),
+        running=total("run"),
+        started=total("started"),
+        missing_shards=missing,
+    )
+
+
+def number(record: Mapping[bytes, bytes], field: str) -> int:
+    return int(units.number(record.get(field.encode())))
+
+
+def weight_in(record: Mapping[bytes, bytes]) -> float:
+    return units.number(record.get(b"weight"), 1.0)
+
+
+def check_cursor(cursor: Any) -> str:
+    """A page's cursor is the last group of the one before."""
+    if cursor is not None and not (isinstance(cursor, str) and cursor):
+        raise wrong_cursor(cursor)
+    if cursor is not None:
+        check_encodable(cursor, "cursor")
+    return "-" if cursor is None else f"({cursor}"

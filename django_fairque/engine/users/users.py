@@ -1,0 +1,329 @@
+"""What holds for one user: weight, caps, rate, backlog, pause; each acts at once, on an existing backlog too."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.inspection.pages import Sizes, sizes
+from django_fairque.engine.model import durations as units
+from django_fairque.engine.model.durations import now_us, positive_us
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.scripting.operations import AsyncRun, Read, Run, Steps, read_sound
+from django_fairque.engine.statistics.recent_usage import LastHour, last_hour
+from django_fairque.engine.users.purge import purge_user
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_fairque.engine.inspection.task_lookup import Note
+    from django_fairque.engine.scripting.commands import Commands
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
+LIMITS = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
+
+
+@dataclass(frozen=True)
+class UserStats:
+    """One user's figures. Times in seconds; counts since the user was last forgotten (idle for ``user_ttl``),
+    ``last_hour`` of the last sixty minutes."""
+
+    user_id: str
+    weight: float
+    max_running: int | None
+    max_backlog: int | None
+    rate: str | None
+    sla: float | None
+    paused: bool
+    sizes: Sizes
+    started: int
+    finished: int
+    dead: int
+    busy_seconds: float
+    waited_seconds: float
+    expected_seconds: float | None
+    last_hour: LastHour
+    burst: int | None = None
+    """How many tasks may start at once under the rate; None without a rate."""
+    max_backlog_bytes: int | None = None
+    backlog_bytes: int = 0
+    """Bytes of the tasks that have not ended, of those that were pushed while there was a limit on them."""
+    group: str | None = None
+    group_weight: float = 1.0
+    """Its group's, beside users and other groups; `weight` is then its own beside the other members."""
+    group_paused: bool = False
+    group_is_full: bool = False
+    """Its group runs as many tasks as it may at once, where this user's are."""
+
+
+def parse_rate(rate: str | None) -> tuple[int, int] | None:
+    """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
+    if rate is None:
+        return None
+    match = _RATE.match(rate) if isinstance(rate, str) else None
+    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
+        raise TaskValidationError(
+            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {short(rate)}"
+        )
+    return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
+
+
+def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Steps[None]:
+    pairs = [value for pair in fields.items() for value in pair]
+    yield commands.call("user", [user_id, len(fields), *pairs], now)
+
+
+def check_weight(weight: object) -> str:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.001 <= weight <= 1000:
+        raise TaskValidationError(f"weight must be a number from 0.001 to 1000, got {short(weight)}")
+    return repr(float(weight))
+
+
+def set_weight(commands: Commands, user_id: str, weight: float, now: float | None) -> Steps[None]:
+    yield from change(commands, user_id, {"weight": check_weight(weight)}, now)
+
+
+def limit(what: str, value: object) -> object:
+    """The value of a limit's field."""
+    top = LIMITS[what]
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top):
+        raise TaskValidationError(
+            f"{what} must be an integer from 1 to {top}, or None for no limit, got {short(value)}"
+        )
+    return "" if value is None else value
+
+
+def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Steps[None]:
+    field = {"max_running": "cap", "max_backlog": "backlog", "max_backlog_bytes": "max_bytes"}[what]
+    yield from change(commands, user_id, {field: limit(what, value)}, now)
+
+
+def set_group(commands: Commands, user_id: str, group: str | None, now: float | None) -> Steps[None]:
+    name = "" if group is None else check_id(group, "group")
+    yield from change(commands, user_id, {"group": name}, now)
+
+
+def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float | None) -> Steps[None]:
+    length = "" if seconds is None else positive_us(seconds, "sla")
+    yield from change(commands, user_id, {"sla": length}, now)
+
+
+def set_rate(commands: Commands, user_id: str, rate: str | None, burst: int, now: float | None) -> Steps[None]:
+    parsed = parse_rate(rate)
+    check_burst(burst)
+    if parsed is None:
+        yield from change(commands, user_id, {"rate": "", "gap": "", "burst": ""}, now)
+    else:
+        tasks, period = parsed
+        gap = -(-period * 1_000_000 // tasks)  # rounded up: no window has more than the rate and the burst
+        yield from change(commands, user_id, {"rate": tasks, "gap": gap, "burst": burst}, now)
+
+
+def check_burst(burst: object) -> int:
+    top = LIMITS["burst"]
+    if isinstance(burst, bool) or not isinstance(burst, int) or not 1 <= burst <= top:
+        raise TaskValidationError(f"burst must be an integer from 1 to {top}, got {short(burst)}")
+    return burst
+
+
+def is_known(commands: Commands, user_id: str) -> Steps[bool]:
+    (count,) = yield Read([("EXISTS", commands.keys.user(user_id))])
+    return bool(count)
+
+
+def user_stats(commands: Commands, user_id: str, now: float | None = None) -> Steps[UserStats]:
+    (found,) = yield from users_stats(commands, [user_id], now)
+    return found
+
+
+def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Steps[list[UserStats]]:
+    if not user_ids:
+        return []
+    reads = [("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids]
+    # The engine's time, which never goes back.
+    time, clock, *records = yield from read_sound(
+        [("TIME",), ("HGET", commands.keys.stats_of(user_ids), "clock"), *reads]
+    )
+    moment = now_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
+    at = max(moment, int(clock or 0))
+    found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
+    return (yield from _with_groups(commands, found))
+
+
+def _with_groups(commands: Commands, found: list[UserStats]) -> Steps[list[UserStats]]:
+    """One more round trip if any of them belongs to a group."""
+    keys = [commands.keys.group_of(each.user_id, each.group) if each.group is not None else "" for each in found]
+    groups = list(dict.fromkeys(filter(None, keys)))
+    if not groups:
+        return found
+    records = yield from read_sound([("HMGET", key, "weight", "paused", "cap", "run") for key in groups])
+    known = dict(zip(groups, records, strict=True))
+    return [_in_group(each, *known[key]) if key else each for each, key in zip(found, keys, strict=True)]
+
+
+def _in_group(
+    stats: UserStats, weight: bytes | None, paused: bytes | None, cap: bytes | None, running: bytes | None
+) -> UserStats:
+    is_full = cap is not None and units.number(running) >= units.number(cap)
+    return replace(
+        stats, group_weight=units.number(weight, 1.0), group_paused=paused is not None, group_is_full=is_full
+    )
+
+
+def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:
+    def number(field: str) -> float:
+        return units.number(record.get(field.encode()))
+
+    rate = None
+    if b"gap" in record:
+        rate = f"{number('rate'):.0f}/{number('rate') * number('gap') / 1e6:.0f}s"
+    return UserStats(
+        user_id=user_id,
+        weight=number("weight") or 1.0,
+        max_running=int(number("cap")) or None,
+        max_backlog=int(number("backlog")) or None,
+        max_backlog_bytes=int(number("max_bytes")) or None,
+        backlog_bytes=int(number("bytes")),
+        sla=number("sla") / 1_000_000 or None,
+        rate=rate,
+        burst=int(number("burst")) or 1 if rate else None,
+        paused=b"paused" in record,
+        sizes=sizes(record),
+        started=int(number("started")),
+        finished=int(number("finished")),
+        dead=int(number("failed")),
+        busy_seconds=number("busy") / 1e6,
+        waited_seconds=number("waited") / 1e6,
+        expected_seconds=number("mean") / 1e6 if b"mean" in record else None,
+        last_hour=last_hour(record, now_us),
+        group=record[b"group"].decode() if b"group" in record else None,
+    )
+
+
+class UserQueue:
+    """One user of one queue (``queue.user(user_id)``)."""
+
+    def __init__(self, commands: Commands, run: Run, user_id: str) -> None:
+        self.user_id = check_id(user_id, "user_id")
+        self._commands, self._run = commands, run
+
+    def pause(self, *, now: float | None = None) -> None:
+        """Start none of the user's tasks; pushes go on, running ones end."""
+        self._run(change(self._commands, self.user_id, {"paused": 1}, now))
+
+    def resume(self, *, now: float | None = None) -> None:
+        """Start the user's tasks again."""
+        self._run(change(self._commands, self.user_id, {"paused": ""}, now))
+
+    def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000)."""
+        self._run(set_weight(self._commands, self.user_id, weight, now))
+
+    def set_group(self, group: str | None, *, now: float | None = None) -> None:
+        """Make the user a member of a group (`FairQueue.group`), with all it has waiting and running; None: of none.
+
+        Members share what the group gets, which is what one user of the group's weight would. It lasts as a weight does:
+        until it is changed.
+        """
+        self._run(set_group(self._commands, self.user_id, group, now))
+
+    def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """At most this many tasks at once; None for no limit."""
+        self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
+
+    def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
+        """Limit how many tasks start per unit of time.
+
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used of
+        the last one. A task starts when a worker fetches it.
+
+        Args:
+            rate: tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit.
+            burst: how many tasks may start at once after a pause, from 1 to 1,000,000. With 1 they start at equal distances.
+        """
+        self._run(set_rate(self._commands, self.user_id, rate, burst, now))
+
+    def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
+        """Seconds within which this user's tasks are promised to start, in place of their priority's; None: those.
+
+        For tasks that become ready from now on; a task's own ``sla`` comes first.
+        """
+        self._run(set_sla(self._commands, self.user_id, seconds, now))
+
+    def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
+        """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
+        self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
+
+    def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
+        """Refuse pushes (`BacklogFullError`) beyond this many bytes of tasks that have not ended.
+
+        A task counts with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
+
+        Args:
+            number: bytes, or None for the queue's default (``max_backlog_bytes``).
+        """
+        self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
+
+    def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
+        """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on.
+
+        ``note`` is called with the ids of those that were canceled, slice by slice. `TaskValidationError` for a limit that
+        is not a whole number from 1.
+        """
+        return self._run(purge_user(self._commands, self.user_id, limit, note, now))
+
+    def is_known(self) -> bool:
+        """Return whether the queue has a record of the user: it has tasks, had some within ``user_ttl``, or has settings."""
+        return self._run(is_known(self._commands, self.user_id))
+
+    def stats(self, *, now: float | None = None) -> UserStats:
+        """The user's figures, settings and limits now."""
+        return self._run(user_stats(self._commands, self.user_id, now))
+
+
+class AsyncUserQueue:
+    """`UserQueue`, awaited."""
+
+    def __init__(self, commands: Commands, run: AsyncRun, user_id: str) -> None:
+        self.user_id = check_id(user_id, "user_id")
+        self._commands, self._run = commands, run
+
+    async def pause(self, *, now: float | None = None) -> None:
+        await self._run(change(self._commands, self.user_id, {"paused": 1}, now))
+
+    async def resume(self, *, now: float | None = None) -> None:
+        await self._run(change(self._commands, self.user_id, {"paused": ""}, now))
+
+    async def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        await self._run(set_weight(self._commands, self.user_id, weight, now))
+
+    async def set_group(self, group: str | None, *, now: float | None = None) -> None:
+        await self._run(set_group(self._commands, self.user_id, group, now))
+
+    async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
+
+    async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
+        await self._run(set_rate(self._commands, self.user_id, rate, burst, now))
+
+    async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
+        await self._run(set_sla(self._commands, self.user_id, seconds, now))
+
+    async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
+        await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
+
+    async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
+        await self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
+
+    async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
+        return await self._run(purge_user(self._commands, self.user_id, limit, note, now))
+
+    async def is_known(self) -> bool:
+        return await self._run(is_known(self._commands, self.user_id))
+
+    async def stats(self, *, now: float | None = None) -> UserStats:
+        return await self._run(user_stats(self._commands, self.user_id, now))

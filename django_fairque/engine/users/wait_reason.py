@@ -1,0 +1,85 @@
+"""What decides whether and when a task starts, read at one moment; nothing is judged here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.inspection.task_lookup import position
+from django_fairque.engine.model.durations import seconds
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.scripting.keys import AS_GROUP
+from django_fairque.engine.scripting.operations import Read, Steps
+from django_fairque.engine.users.groups import GroupStats, together
+from django_fairque.engine.users.users import UserStats, user_stats
+
+if TYPE_CHECKING:
+    from django_fairque.engine.scripting.commands import Commands
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A task's place. Moments in seconds since the epoch, the engine's time.
+
+    ``lease_ends_at`` of a running task. ``user_free_at`` when the rate allows its user another task, None if it does now.
+    ``users_before`` have their turn earlier (of a member of a group at least so many: groups before its own, and members
+    before it), None when the user can't be served now. ``position`` as in `FairQueue.position`. ``group`` is its user's,
+    with the figures of the user's shard.
+    """
+
+    task_id: str
+    state: TaskState
+    now: float
+    is_paused: bool
+    user: UserStats
+    user_free_at: float | None
+    users_before: int | None
+    position: int | None
+    lease_ends_at: float | None
+    group: GroupStats | None = None
+
+
+def standing(commands: Commands, task_id: str) -> Steps[Standing]:
+    """In at most five round trips."""
+    keys = commands.keys
+    (state, user), (paused, clock), time = yield Read(
+        [
+            ("HMGET", keys.task(check_id(task_id, "task_id")), "state", "user"),
+            ("HMGET", keys("stats"), "paused", "clock"),
+            ("TIME",),
+        ]
+    )
+    if state is None:
+        raise commands.unknown(task_id)
+    name = user.decode()
+    stats = yield from user_stats(commands, name)
+    lease_end, free_at, *found = yield Read(
+        [("ZSCORE", keys.state("started"), task_id), ("ZSCORE", keys("throttled"), name), *_turn(commands, stats)]
+    )
+    group = None if stats.group is None else together(stats.group, [found.pop()])
+    turn = None if None in found else sum(map(int, found))
+    return Standing(
+        task_id=task_id,
+        state=TaskState(state.decode()),
+        now=max(int(time[0]) + int(time[1]) / 1_000_000, seconds(clock) or 0.0),
+        is_paused=bool(float(paused or 0)),
+        user=stats,
+        user_free_at=None if free_at is None else float(free_at) / 1_000_000,
+        users_before=turn,
+        position=(yield from position(commands, task_id)),
+        lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
+        group=group,
+    )
+
+
+def _turn(commands: Commands, user: UserStats) -> list[tuple[Any, ...]]:
+    """Reads the user's place in the ring; of a member its group's, its own within, and the group's record."""
+    keys = commands.keys
+    if user.group is None:
+        return [("ZRANK", keys("ring"), user.user_id)]
+    entry = AS_GROUP + user.group.encode()
+    return [
+        *(("ZRANK", keys("ring"), entry), ("ZRANK", keys.members(user.group), user.user_id)),
+        ("HGETALL", keys.group(user.group)),
+    ]

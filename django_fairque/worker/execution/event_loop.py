@@ -1,0 +1,432 @@
+"""The event loop on which a worker's ``async def`` tasks run, in a thread of its own.
+
+The slot that took such a task waits here for its end. So coroutines and threads share one limit, and nothing else in
+the worker needs to know of two kinds of tasks.
+
+The coroutines of all users share the loop, so one of them must not end it: `_protect` refuses ``loop.stop()`` and the like,
+a `SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
+coroutines of other tasks. A loop that broke all the same is replaced; what ran on it starts again, each on a loop of its own.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import threading
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.conf import aclose_queues
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.tasks.stopping import Stop, TaskRevoked, stopped
+from django_fairque.worker.execution import isolation
+from django_fairque.worker.execution.loop_monitor import LoopMonitor, context_in
+from django_fairque.worker.reporting.log import describe_leases, logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.worker.execution.loop_monitor import BlockedLoop
+
+MAX_DISTURBANCES = 3
+"""How often a coroutine is started again because another task canceled what it waited for."""
+FAULT_DELAY = 5.0
+"""Seconds after which a task is tried again when the worker itself failed: not at once, as it may fail each time."""
+PROTECTED = ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor")
+"""Methods of the loop that end it, or something that all coroutines on it share."""
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[None]], again: float) -> None:
+    """Cancel these until they have ended, anew after ``again`` seconds each time.
+
+    Once is not always enough. `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in the moment
+    in which what it waits for is done (https://github.com/python/cpython/issues/86296; mended in Python 3.12).
+    """
+    left = all_of_them = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=again)
+    # Or asyncio would complain that nobody looked at what they raised.
+    await asyncio.gather(*all_of_them, return_exceptions=True)
+
+
+class Interrupted(Exception):  # noqa: N818 - says what was done to it
+    """The coroutine was stopped from outside; ``kind`` says with what."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+def after_fault(leases: Sequence[Lease]) -> list[Outcome]:
+    """The outcomes of tasks during which the worker itself failed, from an ``except`` block. They are not the tasks' fault, so
+    neither a delivery nor a retry is counted."""
+    logger.exception(
+        "%s: the worker itself failed while it ran this task; it is tried again in %g s, and this is not counted",
+        *(describe_leases(leases), FAULT_DELAY),
+    )
+    reason = "the worker failed while it ran this task; its log has the reason"
+    return [Outcome.retry(lease, reason, delay=FAULT_DELAY, took=0.0) for lease in leases]
+
+
+class EventLoopLostError(Exception):
+    """The event loop broke while the coroutine ran on it, or before it began."""
+
+
+class ProtectedTask(asyncio.Task[Any]):
+    """An `asyncio.Task` that can't be canceled by the coroutines of other tasks of the queue.
+
+    Whoever cancels all tasks of the loop cancels only those that belong to the same task of the queue. Callers that belong to
+    no task of the queue (the worker, and the program that an `AsyncWorker` runs in) are not restricted.
+    """
+
+    owner: Stoppable | None = None
+    """The task of the queue that runs here; None for the worker's own coroutines."""
+    was_canceled = False
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        caller = stopped.get()
+        if caller is self.owner or not isinstance(caller, Stoppable):
+            self.was_canceled = True
+            return super().cancel(msg)
+        if self.owner is not None:
+            self.owner.was_disturbed = True
+        if caller.is_first_report():
+            logger.warning(
+                "%s tried to cancel coroutines of other tasks, which was refused; let it cancel only what it has created itself",
+                describe_leases(caller.leases),
+            )
+        return False
+
+
+class Stoppable(Stop):
+    """A coroutine, in an `asyncio.Task` of its own, with a time limit. ``kind`` says with what it was stopped.
+
+    Args:
+        leases: of the task, or tasks of a batch, that it runs.
+        lane: the index of their queue or shard in this worker.
+        on_extended: called with the number of seconds by which its time limit was moved.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], Awaitable[Any]],
+        timeout: float,
+        on_timeout: type[BaseException],
+        leases: Sequence[Lease] = (),
+        lane: int = 0,
+        on_extended: Callable[[float], object] = lambda _: None,
+    ) -> None:
+        super().__init__()
+        self.leases = leases
+        self.lane = lane
+        self.was_disturbed = False
+        """The coroutine of another task tried to cancel it, and may have canceled asyncio tasks that it waits for."""
+        self._begin = begin
+        self._timeout = timeout
+        self._on_timeout = on_timeout
+        self._on_extended = on_extended
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._was_reported = False
+
+    async def run(self) -> Any:
+        """What the coroutine returns."""
+        token = stopped.set(self)
+        self._task = task = asyncio.current_task()
+        if isinstance(task, ProtectedTask):
+            task.owner = self
+        await isolation.tidy()  # before the limit begins: that thread may be busy with another's query
+        loop = asyncio.get_running_loop()
+        # A timer that was canceled keeps its context for a while: not this one, with all that the task has left there.
+        self._timer = loop.call_later(self._timeout, self.stop, self._on_timeout, context=Context())
+        try:
+            return await self._begin()
+        finally:
+            self._timer.cancel()
+            await isolation.tidy()
+            # References back to this object would keep what the task has left in its context until the next garbage collection.
+            stopped.reset(token)
+            if isinstance(task, ProtectedTask):
+                task.owner = None
+
+    def stop(self, kind: type[BaseException]) -> None:
+        """On the loop: cancel the coroutine, once."""
+        if self.kind is None and self._task is not None and not self._task.done():
+            self.kind = kind
+            # Not as the task that called this, if one did.
+            asyncio.Task.cancel(self._task)
+
+    def extend(self, seconds: float) -> None:
+        """On the loop: move the time limit, because the coroutine could not run for so long through no fault of its own."""
+        if self._timer is None or self.kind is not None:
+            return
+        when = self._timer.when() + seconds
+        self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self.stop, self._on_timeout)
+        self._on_extended(seconds)
+
+    def is_to_be_repeated(self, outcomes: Sequence[Outcome]) -> bool:
+        """Whether it has failed because another task canceled what it waited for."""
+        return self.was_disturbed and self.kind is None and any(outcome.kind == "fail" for outcome in outcomes)
+
+    def is_first_report(self) -> bool:
+        """Whether nothing was logged yet of what it did that would harm others. One line for each run is enough."""
+        was_reported, self._was_reported = self._was_reported, True
+        return not was_reported
+
+
+def extend_others(coroutines: Iterable[Stoppable], seconds: float, culprit: object) -> None:
+    """On their loop, which ``culprit`` has blocked for so long."""
+    for each in coroutines:
+        if each is not culprit:
+            each.extend(seconds)
+
+
+def protected(coroutine: Coroutine[Any, Any, Any]) -> ProtectedTask:
+    """Run it on the running loop; the coroutines of tasks can't cancel it."""
+    return ProtectedTask(coroutine, loop=asyncio.get_running_loop())
+
+
+class Job(Stoppable):
+    """One coroutine and the slot that waits for it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.has_begun = False
+        self.on_end: Callable[[], object] = lambda: None
+        self._is_given_back = False
+        self._is_lost = False
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+
+    def start(self) -> None:
+        """On the loop."""
+        if not self._is_given_back:
+            self.has_begun = True
+            self._task = protected(self.run())
+            self._task.add_done_callback(self._end)
+
+    def _end(self, _: object) -> None:
+        self.on_end()
+        self.on_end = lambda: None  # it refers to this object
+        self._ended.release()
+
+    def give_back(self) -> None:
+        """From any thread, instead of `start`: let the slot give the task back."""
+        self._is_given_back = True
+        self._ended.release()
+
+    def lose(self) -> None:
+        """The loop broke, so the coroutine will not go on."""
+        self._is_lost = self._task is None or not self._task.done()
+        self._ended.release()
+
+    def wait(self) -> Any:
+        """The slot's side.
+
+        Raises:
+            Interrupted: it was stopped and did not come to an end of its own.
+            EventLoopLostError: its loop broke.
+        """
+        self._ended.acquire()
+        if self._is_lost:
+            raise EventLoopLostError
+        if self._is_given_back:
+            raise Interrupted(TaskRevoked)
+        assert self._task is not None  # noqa: S101 - it has begun, and ended
+        if self._task.cancelled():
+            raise Interrupted(self.kind or asyncio.CancelledError)
+        return self._task.result()
+
+
+class LoopThread(threading.Thread):
+    """One event loop, until it is ended or breaks; with ``single``, until its only job has ended."""
+
+    def __init__(self, *, single: bool = False) -> None:
+        super().__init__(name="fairque-loop", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._jobs: set[Job] = set()
+        self._lock = threading.Lock()  # of all that decides whether a job begins
+        self._single = single
+        self._is_ending = False
+        self._is_lost = False
+        self.monitor = LoopMonitor(self._loop, self)
+
+    @property
+    def thread_id(self) -> int:
+        return self.ident or 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether something runs here, or is to begin. From any thread."""
+        return bool(self._jobs)
+
+    def coroutines(self) -> Sequence[Job]:
+        """Those that have begun. From any thread."""
+        with self._lock:
+            return [job for job in self._jobs if job.has_begun]
+
+    def submit(self, job: Job) -> bool:
+        """Whether the job will begin, or was given back. If not, this loop is lost."""
+        with self._lock:
+            if self._is_lost:
+                return False
+            if self.monitor.is_blocked:
+                job.give_back()
+                return True
+            self._jobs.add(job)
+            job.on_end = partial(self._ended, job)
+            self._loop.call_soon_threadsafe(self._start, job)
+        return True
+
+    def give_back_waiting(self) -> None:
+        """Have the jobs that could not begin, because the loop is blocked, given back. From any thread."""
+        with self._lock:
+            for job in [job for job in self._jobs if not job.has_begun]:
+                self._jobs.discard(job)
+                job.give_back()
+
+    def resumed(self, seconds: float, culprit: object) -> None:
+        """On the loop: what the culprit has held up gets the time back that it could not use."""
+        extend_others(self.coroutines(), seconds, culprit)
+
+    def interrupt(self, job: Job, kind: type[BaseException]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(job.stop, kind)
+
+    def end(self) -> None:
+        self._is_ending = True
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(type(self._loop).stop, self._loop)
+
+    def _start(self, job: Job) -> None:
+        with self._lock:
+            job.start()
+
+    def _ended(self, job: Job) -> None:
+        with self._lock:
+            self._jobs.discard(job)
+        if self._single:
+            self.end()
+
+    def run(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        _protect(loop)
+        try:
+            while not self._is_ending:
+                self._run_on()
+        except BaseException:  # noqa: BLE001 - whatever broke it, others take its place
+            logger.exception(
+                "the event loop of this process broke and is replaced; its coroutines start again, each on a loop of its own"
+            )
+        _unprotect(loop)
+        with self._lock:
+            self._is_lost = True
+            jobs, self._jobs = self._jobs, set()
+        for job in jobs:
+            job.lose()
+        try:
+            loop.run_until_complete(aclose_queues())  # of tasks that enqueued others
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+        except BaseException:  # noqa: BLE001 - nothing runs there any more
+            logger.debug("an event loop could not be closed", exc_info=True)
+
+    def _run_on(self) -> None:
+        """Run until something stops the loop. Its coroutines are intact then, whatever one of them has raised."""
+        try:
+            self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            context = context_in(_frames_of(error))
+            culprit = None if context is None else context.get(stopped)
+            if not isinstance(culprit, Stoppable) or culprit.is_first_report():
+                logger.warning(
+                    "%s raised %s in a coroutine or callback that it had started; the event loop goes on. To end a task, raise "
+                    "another exception",
+                    describe_leases(culprit.leases) if isinstance(culprit, Stoppable) else "an unknown task",
+                    type(error).__name__,
+                    exc_info=error,
+                )
+
+
+def _frames_of(error: BaseException) -> Iterable[Any]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _protect(loop: asyncio.AbstractEventLoop) -> None:
+    """Let nothing that runs on the loop end it."""
+    for name in PROTECTED:
+        setattr(loop, name, partial(_refuse, name))
+
+
+def _unprotect(loop: asyncio.AbstractEventLoop) -> None:
+    for name in PROTECTED:
+        delattr(loop, name)
+
+
+def _refuse(name: str) -> None:
+    raise RuntimeError(
+        f"loop.{name}() can't be called in a task: other tasks run on the same event loop. To end a task, return or raise an "
+        "exception"
+    )
+
+
+class EventLoop:
+    """Starts with the first coroutine; another loop takes its place if it breaks.
+
+    Args:
+        on_blocked: called from `check` when a coroutine blocks the loop, and with None when the loop goes on.
+    """
+
+    def __init__(self, on_blocked: Callable[[BlockedLoop | None], object] = lambda _: None) -> None:
+        self._on_blocked = on_blocked
+        self._starting = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._has_ended = False
+
+    def submit(self, job: Job) -> Callable[[type[BaseException]], object]:
+        """Have the job begin; returns how to interrupt it."""
+        while True:
+            thread = self._thread or self._start()
+            if thread.submit(job):
+                return partial(thread.interrupt, job)
+            with self._starting:
+                if self._thread is thread:
+                    self._thread = None
+
+    def submit_alone(self, job: Job) -> Callable[[type[BaseException]], object]:
+        """As `submit`, on a loop that ends with the job."""
+        thread = LoopThread(single=True)
+        thread.start()
+        thread.submit(job)
+        return partial(thread.interrupt, job)
+
+    def check(self) -> None:
+        """Report if the loop is blocked, or goes on. Called at least twice a second, by one thread."""
+        thread = self._thread
+        if thread is not None and thread.monitor.check(monotonic()):
+            self._on_blocked(thread.monitor.blocked)
+
+    def _start(self) -> LoopThread:
+        with self._starting:
+            if self._thread is None:
+                self._thread = LoopThread()
+                self._thread.start()
+            return self._thread
+
+    def end(self) -> None:
+        with self._starting:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end()

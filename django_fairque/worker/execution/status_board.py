@@ -1,0 +1,329 @@
+"""What a child is doing right now, in memory that its supervisor shares.
+
+The supervisor must know this when the child is dead, or deaf because something holds its interpreter lock. So it is
+not told but looks: per slot, which leases run, since when and for how long they may; per queue, when the loop last
+came round. Times are `time.monotonic()`, which is one clock for all processes of a machine.
+
+A slot's turn is written last when it begins and first when it ends, so a reader that finds the same odd turn before
+and after has read one consistent record.
+
+The supervisor gives back leases of a child that does not respond (`stalls`), and the child may respond again at any
+moment. So that it starts none of them, each lane has a fence number. The supervisor raises the fence, waits until what
+the child wrote before is visible, reads which tokens have begun, and gives back all others. The child writes the token
+of a task first and then compares the fence number with the one under which the lease was received; if they differ, the
+task does not start.
+"""
+
+from __future__ import annotations
+
+import marshal
+import math
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from operator import itemgetter
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.worker.supervisor.separate_tasks import partial_lease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from multiprocessing.context import SpawnContext
+
+    from django_fairque.engine.model.lease import Lease
+
+SLOT_BYTES = 32_768
+"""Room for a batch of 900 tasks with generated ids; of those beyond it nothing is known when the child dies."""
+BEGUN_PER_SLOT = 4096
+"""Tokens of tasks that each slot has begun last. Must exceed the number of tasks that one slot can end before their outcomes
+are reported, which the size of a fetch bounds (`budget.LARGEST_FETCH`); a power of two."""
+OUTCOMES_BYTES = 32_768
+"""Of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of 32 KB.
+The task of a larger one runs again."""
+MAX_REPORTED = 1000
+"""Outcomes of a lane that are reported for a dead process, the latest ones: more than two calls take at once."""
+LANE_BITS = 16
+"""A token of that ring is shifted left by this, and its lane is in these bits."""
+_ONE = struct.Struct("<ddHHqHH")
+_RECORD = struct.Struct("<ddHH")
+_TIMEOUT = struct.Struct("<d")
+_ENTRY = struct.Struct("<qHH")
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Running:
+    """One occupied slot. ``tasks`` are ``(token, retry count, id)``; several for a batch."""
+
+    lane: int
+    started: float
+    timeout: float
+    tasks: tuple[tuple[int, int, str], ...]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for token, _, _ in self.tasks]
+
+    @property
+    def keys(self) -> list[LeaseKey]:
+        return [LeaseKey(name, token) for token, _, name in self.tasks]
+
+
+class Fence:
+    """The fence of one lane, as the child sees it. Two numbers, both 0 for a worker without a supervisor."""
+
+    __slots__ = ("_lane", "_lowered", "_raised")
+
+    def __init__(self, raised: Sequence[int] = (0,), lowered: Sequence[int] = (0,), lane: int = 0) -> None:
+        self._raised, self._lowered, self._lane = raised, lowered, lane
+
+    @property
+    def number(self) -> int:
+        """Grows each time the supervisor raises the fence."""
+        return self._raised[self._lane]
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether the leases behind it have been given back, so that new ones may be fetched."""
+        return self._lowered[self._lane] == self._raised[self._lane]
+
+
+class OutcomeLog:
+    """Outcomes of the tasks that have ended in a slot, for its supervisor to report if the process is killed.
+
+    A process collects outcomes for up to 10 ms, or as long as a call to the server takes, before it reports them. Without
+    this log those tasks would run again. The server refuses those that the process had reported, because their leases have ended.
+
+    The slot fills one half, and then empties and fills the other, so a half's worth of outcomes is always there. The length of a
+    half is written after its contents, so what is read is complete wherever the process was killed.
+    """
+
+    __slots__ = ("_at", "_current", "_half", "_halves", "_lengths")
+
+    BYTES = 2 * (8 + OUTCOMES_BYTES)
+
+    def __init__(self, memory: memoryview) -> None:
+        self._lengths = memory[:16].cast("q")
+        self._halves = memory[16 : 16 + OUTCOMES_BYTES], memory[16 + OUTCOMES_BYTES :]
+        self._current = self._at = 0
+        self._half = self._halves[0]
+
+    def add(self, lane: int, outcome: Outcome) -> None:
+        """Called by the slot for each task: 1.2 µs."""
+        lease = outcome.lease
+        retries = lease.retry_count if outcome.backs_off else 0
+        entry = marshal.dumps(
+            (
+                *(lane, monotonic(), lease.task_id, lease.token, retries, outcome.kind, outcome.body),
+                *(outcome.trace, outcome.took, outcome.delay, outcome.backs_off),
+            ),
+            2,  # this version takes half the time of later ones
+        )
+        at = self._at
+        end = at + 4 + len(entry)
+        if end > OUTCOMES_BYTES:
+            if end - at > OUTCOMES_BYTES:
+                return
+            self._current = 1 - self._current
+            self._half = self._halves[self._current]
+            self._lengths[self._current] = 0
+            at, end = 0, end - at
+        self._half[at:end] = _LENGTH.pack(len(entry)) + entry
+        self._lengths[self._current] = self._at = end
+
+    def read(self, lane: int, worker_id: str) -> Iterator[tuple[float, Outcome]]:
+        """The outcomes of the lane, and when each task ended. When the process is dead."""
+        for length, half in zip(self._lengths, self._halves, strict=True):
+            at = 0
+            while at < length:
+                (size,) = _LENGTH.unpack_from(half, at)
+                at += 4 + size
+                of_lane, ended, task_id, token, retries, *others = marshal.loads(half[at - size : at])  # noqa: S302 - our own
+                if of_lane == lane:
+                    yield ended, Outcome(partial_lease(token, task_id, worker_id, retries), *others)
+
+
+class Board:
+    """The shared block. Made by the supervisor with `shared`, given to the child's process, used by both."""
+
+    def __init__(self, memory: Any, slots: int, lanes: int) -> None:
+        self._memory = memory
+        self.slots = slots
+        self.lanes = lanes
+        self._attach()
+
+    @classmethod
+    def shared(cls, context: SpawnContext, slots: int, lanes: int) -> Board:
+        return cls(context.RawArray("B", cls.size(slots, lanes)), slots, lanes)
+
+    @classmethod
+    def in_file(cls, file: int, slots: int, lanes: int) -> Board:
+        """For processes that have the same file (of `size`) open, which is closed here: the memory stays."""
+        try:
+            return cls(mmap.mmap(file, cls.size(slots, lanes)), slots, lanes)
+        finally:
+            os.close(file)
+
+    @classmethod
+    def private(cls, slots: int, lanes: int) -> Board:
+        """For a worker without a supervisor."""
+        return cls(bytearray(cls.size(slots, lanes)), slots, lanes)
+
+    @staticmethod
+    def size(slots: int, lanes: int) -> int:
+        """Bytes."""
+        return 16 + 24 * lanes + (8 + SLOT_BYTES + 8 * BEGUN_PER_SLOT + OutcomeLog.BYTES) * slots
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Board, (self._memory, self.slots, self.lanes)
+
+    def _attach(self) -> None:
+        view, at = memoryview(self._memory).cast("B"), 0
+
+        def take(size: int) -> memoryview:
+            nonlocal at
+            at += size
+            return view[at - size : at]
+
+        self._done = take(8).cast("q")
+        self._ticked = take(8).cast("d")
+        self._polled = take(8 * self.lanes).cast("d")
+        self.fences = take(8 * self.lanes).cast("q")
+        """Per lane the fence's number, which grows each time the supervisor raises it."""
+        self._lowered = take(8 * self.lanes).cast("q")
+        self._turns = take(8 * self.slots).cast("q")
+        self._begun = [take(8 * BEGUN_PER_SLOT).cast("q") for _ in range(self.slots)]
+        self._records = [take(SLOT_BYTES) for _ in range(self.slots)]
+        self._outcomes = [OutcomeLog(take(OutcomeLog.BYTES)) for _ in range(self.slots)]
+        self._next = [0] * self.slots
+        """Where each slot writes the next token, in the child."""
+        self._is_ending = False
+
+    # --- the child's side ---
+
+    def begin(self, slot: int, lane: int, lease: Lease, started: float, timeout: float) -> None:
+        """One task has begun. Called for every task: 0.5 µs."""
+        name = lease.task_id.encode()
+        record = self._records[slot]
+        _ONE.pack_into(record, 0, started, timeout, lane, 1, lease.token, lease.retry_count & 0xFFFF, len(name))
+        record[_ONE.size : _ONE.size + len(name)] = name
+        self._begun[slot][self._next[slot]] = lease.token << LANE_BITS | lane
+        self._next[slot] = (self._next[slot] + 1) % BEGUN_PER_SLOT
+        self._turns[slot] += 1
+
+    def begin_batch(self, slot: int, lane: int, leases: Sequence[Lease], started: float, timeout: float) -> None:
+        record, at, count = self._records[slot], _RECORD.size, 0
+        for lease in leases:
+            name = lease.task_id.encode()
+            end = at + _ENTRY.size + len(name)
+            if end > SLOT_BYTES:
+                break
+            _ENTRY.pack_into(record, at, lease.token, lease.retry_count & 0xFFFF, len(name))
+            record[at + _ENTRY.size : end] = name
+            at, count = end, count + 1
+        _RECORD.pack_into(record, 0, started, timeout, lane, count)
+        begun = self._begun[slot]
+        for lease in leases:
+            begun[self._next[slot]] = lease.token << LANE_BITS | lane
+            self._next[slot] = (self._next[slot] + 1) % BEGUN_PER_SLOT
+        self._turns[slot] += 1
+
+    def end(self, slot: int) -> None:
+        self._turns[slot] += 1
+
+    def log(self, slot: int, lane: int, outcome: Outcome) -> None:
+        """A task of the slot has ended with this outcome, which is not reported yet."""
+        self._outcomes[slot].add(lane, outcome)
+
+    def extend(self, slot: int, seconds: float) -> None:
+        """Move the time limit of the slot's task. By its thread, or one that it waits for."""
+        (timeout,) = _TIMEOUT.unpack_from(self._records[slot], 8)
+        _TIMEOUT.pack_into(self._records[slot], 8, timeout + seconds)
+        self._turns[slot] += 2
+
+    def polled(self, lane: int) -> None:
+        """The loop of this queue came round: it has the server's answer, or no question to ask."""
+        self._polled[lane] = monotonic()
+
+    def tick(self) -> None:
+        """The process responds: written 2 to 20 times a second."""
+        self._ticked[0] = math.inf if self._is_ending else monotonic()
+
+    def end_ticking(self) -> None:
+        """The process ends; from here on it is not expected to respond."""
+        self._is_ending = True
+        self._ticked[0] = math.inf
+
+    def fence(self, lane: int) -> Fence:
+        return Fence(self.fences, self._lowered, lane)
+
+    def count(self, tasks: int) -> None:
+        self._done[0] += tasks
+
+    # --- the supervisor's side ---
+
+    @property
+    def done(self) -> int:
+        """Tasks whose outcomes were sent."""
+        return self._done[0]
+
+    @property
+    def ticked(self) -> float:
+        """When the process last showed that it responds; 0 before it has begun, infinite when it ends."""
+        return self._ticked[0]
+
+    def polled_at(self, lane: int) -> float:
+        """When the loop of this queue last came round; 0 before that."""
+        return self._polled[lane]
+
+    def raise_fence(self, lane: int) -> int:
+        """No lease that the child has received until now starts from here on, except those that have begun."""
+        self.fences[lane] += 1
+        return self.fences[lane]
+
+    def lower_fence(self, lane: int, number: int) -> None:
+        """What was behind the fence of this number has been given back: the child may fetch again."""
+        self._lowered[lane] = number
+
+    def begun(self, lane: int) -> set[int]:
+        """Tokens of the tasks that have begun last, among them all whose outcomes are not reported."""
+        mask = (1 << LANE_BITS) - 1
+        return {entry >> LANE_BITS for ring in self._begun for entry in ring.tolist() if entry and entry & mask == lane}
+
+    def logged(self, lane: int, worker_id: str) -> list[Outcome]:
+        """Outcomes of the tasks that have ended last, among them all that are not reported. When the process is dead."""
+        found = sorted((entry for log in self._outcomes for entry in log.read(lane, worker_id)), key=itemgetter(0))
+        return [outcome for _, outcome in found[-MAX_REPORTED:]]
+
+    def last_poll(self, but: Sequence[int] = ()) -> float:
+        """When the queue that is furthest behind came round, of all but these lanes; 0 before all have."""
+        return min((at for lane, at in enumerate(self._polled) if lane not in but), default=math.inf)
+
+    def running(self) -> list[Running]:
+        found = (self._read(slot) for slot in range(self.slots))
+        return [running for running in found if running is not None]
+
+    def _read(self, slot: int) -> Running | None:
+        for _ in range(100):  # of records that change this fast none is worth knowing
+            turn = self._turns[slot]
+            if not turn & 1:
+                return None
+            record = bytes(self._records[slot])
+            if turn == self._turns[slot]:
+                return _decode(record)
+        return None
+
+
+def _decode(record: bytes) -> Running:
+    started, timeout, lane, count = _RECORD.unpack_from(record)
+    at, tasks = _RECORD.size, []
+    for _ in range(count):
+        token, retries, size = _ENTRY.unpack_from(record, at)
+        at += _ENTRY.size
+        tasks.append((token, retries, record[at : at + size].decode()))
+        at += size
+    return Running(lane, started, timeout, tuple(tasks))

@@ -1,0 +1,114 @@
+"""What tasks need around them, the same for threads and for coroutines."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.conf import get_config
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.shortening import short
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.tasks import registry
+from django_fairque.tasks.execution import execute, failed, prepare
+from django_fairque.tasks.services import Services
+from django_fairque.tasks.stopping import TaskRevoked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.tasks.execution import Run
+    from django_fairque.worker.execution.revoked_leases import Revoked
+    from django_fairque.worker.options import WorkerOptions
+
+
+def services(
+    queue: FairQueue | AsyncFairQueue,
+    options: WorkerOptions,
+    revoked: Revoked,
+    handler: Callable[[Any], Any] | None,
+    send_progress: Callable[..., object],
+) -> Services:
+    return Services(
+        queue=queue.name,
+        config=queue.config,
+        send_progress=send_progress,
+        handler=handler,
+        timeout=options.timeout,
+        revoked=revoked,
+        tracing=get_config().tracing,
+        own_queue=queue.whole if isinstance(queue, FairQueue) else None,
+    )
+
+
+def timeout_of(run: Run) -> float:
+    """Seconds it may run; without a limit 30 years."""
+    return 1e9 if run.timeout is None else run.timeout
+
+
+def is_revoked(run: Run) -> bool:
+    """Whether it is not to begin: who was told of it before it could be interrupted has let it be."""
+    revoked = run.services.revoked
+    return bool(revoked) and run.lease.key in revoked
+
+
+def run_one(run: Run) -> Outcome:
+    """Run it in this thread, unless it is not to begin."""
+    return Outcome.release(run.lease) if is_revoked(run) else execute(run)
+
+
+def prepare_all(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
+    """The runs that are to begin, and the outcomes of those that won't."""
+    runs: list[Run] = []
+    outcomes: list[Outcome] = []
+    for lease in leases:
+        run = prepare(lease, services)
+        if isinstance(run, Outcome):
+            outcomes.append(run)
+        elif is_revoked(run):
+            outcomes.append(Outcome.release(lease))
+        else:
+            runs.append(run)
+    return runs, outcomes
+
+
+def all_failed(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
+    """What was stopped from outside has failed with ``error``, each of a batch; what is not wanted any more is given back."""
+    if isinstance(error, TaskRevoked):
+        return [Outcome.release(run.lease) for run in runs]
+    took = (monotonic() - started) / len(runs)
+    return [failed(run, error, took) for run in runs]
+
+
+def batch_of(name: str) -> tuple[int, float] | None:
+    """``(size, seconds to wait)`` of a batch of the tasks of that name, None if each runs by itself."""
+    definition = registry.find(name) if name else None
+    if definition is None or not definition.options.batch:
+        return None
+    return definition.options.batch, definition.options.batch_wait
+
+
+def batch_sizes() -> dict[str, int]:
+    """How many tasks of each batch task run in one call, by name."""
+    return registry.batch_sizes()
+
+
+def imported(path: str | None) -> Callable[[Any], Any] | None:
+    """The handler of bare payloads that the configuration names."""
+    if path is None:
+        return None
+    from django.utils.module_loading import import_string
+
+    try:
+        handler = import_string(path)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"handler: expected the dotted path of a callable, got {short(path)}: {error}"
+        ) from error
+    if not callable(handler):
+        raise ConfigurationError(f"handler: expected a callable, {path!r} is a {type(handler).__name__}")
+    found: Callable[[Any], Any] = handler
+    return found

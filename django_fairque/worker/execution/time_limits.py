@@ -1,0 +1,140 @@
+"""Ends what runs in a thread from outside, by raising an exception there: time limits and cancellations.
+
+CPython can set an exception in another thread (`PyThreadState_SetAsyncExc`); it is raised there at one of the next
+bytecodes, which may be anywhere. That it meets the task and nothing else is the business of `Guard`:
+
+- it is set under the guard's lock, only while a task is armed, and at most once per task;
+- `disarm` takes the lock, so nothing is set afterwards, and takes back what was set but not yet raised;
+- between the two it may also be raised in the few lines around the task, so the slot calls `disarm` again when an
+  interruption escapes from it (`guarded`). A second call can't be interrupted: nothing can be set any more.
+
+Code that does not come back to the interpreter (a long call into C, `time.sleep`) is not reached by this; that is
+what the hard limit is for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.stopping import TaskRevoked
+from django_fairque.worker.fetching.wakeup import Bell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+
+TICK = 0.05
+"""Seconds between looks at the time limits while something runs: limits are kept to this precision."""
+
+_set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
+_clear_exception = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
+
+INTERRUPTIONS = (SoftTimeLimitExceeded, TaskRevoked)
+
+
+class Guard:
+    """Of one slot: lets what runs in it be interrupted, and nothing else."""
+
+    __slots__ = ("_hit", "_ident", "_lock", "deadline", "started")
+
+    def __init__(self) -> None:
+        self.started = 0.0
+        self.deadline = 0.0
+        """When the task is to be interrupted (`time.monotonic()`); 0 when nothing is armed."""
+        self._ident = 0
+        self._hit = False
+        self._lock = threading.Lock()
+
+    def arm(self, started: float, timeout: float) -> None:
+        """From here on the calling thread may be interrupted."""
+        self._ident = threading.get_ident()
+        self._hit = False
+        self.started = started
+        self.deadline = started + timeout
+
+    def disarm(self) -> None:
+        """From here on it may not."""
+        while True:
+            try:
+                with self._lock:
+                    self.deadline = 0.0
+                    if self._hit:
+                        _clear_exception(self._ident, None)
+                return  # noqa: TRY300 - it may still be interrupted here, before it has returned
+            except INTERRUPTIONS:  # noqa: PERF203 - once per task
+                continue
+
+    def interrupt(self, kind: type[BaseException], *, started: float) -> bool:
+        """Raise ``kind`` in the task that began at ``started``, if it still runs and was not interrupted before."""
+        with self._lock:
+            if not self.deadline or self._hit or self.started != started:
+                return False
+            self._hit = True
+            self.deadline = float("inf")
+            _set_exception(self._ident, kind)
+            return True
+
+
+def guarded(
+    guard: Guard, started: float, timeout: float, body: Callable[[], T], instead: Callable[[BaseException], T]
+) -> T:
+    """Run ``body`` so that it may be interrupted; ``instead`` answers for it if the interruption met our own code."""
+    outcome: T | None = None
+    try:
+        guard.arm(started, timeout)
+        try:
+            outcome = body()
+        finally:
+            guard.disarm()
+    except INTERRUPTIONS as error:
+        guard.disarm()
+        return instead(error) if outcome is None else outcome
+    return outcome
+
+
+class Clock(threading.Thread):
+    """Interrupts the guarded tasks whose time is over; sleeps while none runs.
+
+    Args:
+        on_tick: called every `TICK` while something runs, and twice a second otherwise.
+    """
+
+    def __init__(self, guards: Sequence[Guard], on_tick: Callable[[], None]) -> None:
+        super().__init__(name="fairque-clock", daemon=True)
+        self._guards = guards
+        self._on_tick = on_tick
+        self._bell = Bell()
+        self._idle = False
+        self._ended = False
+
+    def run(self) -> None:
+        while not self._ended:
+            now, next_limit = time.monotonic(), math.inf
+            for guard in self._guards:
+                deadline = guard.deadline
+                if 0 < deadline <= now:
+                    guard.interrupt(SoftTimeLimitExceeded, started=guard.started)
+                elif deadline:
+                    next_limit = min(next_limit, deadline)
+            self._on_tick()
+            self._idle = next_limit == math.inf
+            self._bell.wait(10 * TICK if self._idle else min(TICK, next_limit - now))
+
+    def begin(self) -> None:
+        """Tasks are about to run."""
+        if self._idle:
+            self._bell.ring()
+
+    def end(self) -> None:
+        self._ended = True
+        self._bell.ring()

@@ -1,0 +1,356 @@
+"""One queue (or a shard of one) of an `AsyncWorker`: asking for tasks, running them, reporting what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.execution import aexecute, arun_batch, run_batch
+from django_fairque.tasks.stopping import TaskRevoked
+from django_fairque.worker.execution import db_connections as database
+from django_fairque.worker.execution import process_copies as copies
+from django_fairque.worker.execution.event_loop import MAX_DISTURBANCES, Stoppable, after_fault, protected
+from django_fairque.worker.execution.isolation import run_in_new_context
+from django_fairque.worker.execution.revoked_leases import Revoked
+from django_fairque.worker.execution.task_services import (
+    all_failed,
+    batch_of,
+    batch_sizes,
+    imported,
+    prepare_all,
+    run_one,
+    services,
+    timeout_of,
+)
+from django_fairque.worker.execution.time_limits import Guard, guarded
+from django_fairque.worker.fetching.fetch_planner import Lane
+from django_fairque.worker.fetching.fetch_thread import NEVER_RECEIVED, PATIENCE
+from django_fairque.worker.leases.lease_renewal import (
+    MOST_ALERTS,
+    MOST_FIRED,
+    RECORD_TTL,
+    after_firing,
+    has_due_schedule,
+    pause_after,
+)
+from django_fairque.worker.leases.operator_commands import Wishes
+from django_fairque.worker.leases.outage import Outage
+from django_fairque.worker.leases.server_epochs import Epochs
+from django_fairque.worker.reporting.log import Reporter, logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+
+    from django_fairque.engine.model.lease import Lease, LeaseKey
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.tasks.execution import Run
+    from django_fairque.tasks.services import Services
+    from django_fairque.worker.async_worker import AsyncWorker
+    from django_fairque.worker.execution.isolation import CoroutineContexts
+    from django_fairque.worker.fetching.fetch_planner import Call, Work
+    from django_fairque.worker.fetching.shard_places import Place
+
+
+class Desk:
+    """One queue of the worker."""
+
+    def __init__(
+        self, worker: AsyncWorker, index: int, place: Place[AsyncFairQueue], threads: ThreadPoolExecutor
+    ) -> None:
+        options, queue = worker.options, place.queue
+        self.queue = queue
+        self.lane = Lane(
+            index,
+            worker.budget,
+            poll=options.poll,
+            batch_of=batch_of,
+            selective=options.is_selective,
+            place=place.turn,
+        )
+        self.called = asyncio.Event()
+        self.running: dict[asyncio.Task[None], Work] = {}
+        self.coroutines: set[Stoppable] = set()
+        """Those of `running`."""
+        self._worker = worker
+        self._options = options
+        self._patient = queue.repeating_for(PATIENCE)
+        self._patient.give_up_when(lambda: self.lane.is_unheard)
+        self._threads = threads
+        self._outage = Outage()
+        self._wishes = Wishes()
+        self._epochs = Epochs()
+        self._reporter = Reporter()
+        self._revoked = Revoked()
+        self._stops: dict[LeaseKey, Callable[[type[BaseException]], object]] = {}
+        """How to interrupt what runs. Not of batches: their other tasks are still wanted."""
+        self.watcher: asyncio.Task[None] | None = None
+        """Waits for news, and ends with them."""
+        self._taking: asyncio.Task[None] | None = None
+        """Alerts that are just fetched. Nobody else gets them, so that goes on when the worker ends."""
+        self._services = self._made_services()
+        self.unknown = self._services.unknown
+
+    def _made_services(self) -> Services:
+        loop = asyncio.get_running_loop()
+
+        def send_progress(*report: Any) -> None:
+            asyncio.run_coroutine_threadsafe(self.queue.set_progress(*report), loop).result()
+
+        return services(self.queue, self._options, self._revoked, imported(self._options.handler), send_progress)
+
+    # --- talking to the server ---
+
+    async def pull(self) -> None:
+        try:
+            await self._pull()
+        finally:
+            for coroutine in self.coroutines:  # to be given back: nobody asks for its outcome any more
+                coroutine.kind = coroutine.kind or TaskRevoked
+
+    async def _pull(self) -> None:
+        lane = self.lane
+        while not lane.is_done:
+            now = monotonic()
+            self.called.clear()
+            call = lane.plan(now)
+            if call is not None:
+                await self._make(call)
+                continue
+            if lane.is_lost:
+                await self._recover()
+                continue
+            seconds = lane.watch(now)
+            if seconds is not None:
+                self.watcher = protected(self._watch(seconds))
+            self._worker.start_more()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.called.wait(), max(0.0005, lane.patience(now)))
+        self._worker.changed()
+
+    async def _make(self, call: Call) -> None:
+        options = self._options
+        try:
+            reply = await self._patient.settle(
+                call.outcomes,
+                call.fetch,
+                worker=options.worker_id,
+                users=options.users,
+                steal=options.steal,
+                lease=options.lease,
+                woken=call.woken,
+                window=call.window,
+                batches=batch_sizes() if call.fetch else None,
+            )
+        except FairQueueError as error:
+            self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
+            await asyncio.sleep(self._outage.met(error))
+            return
+        self._outage.over()
+        self.lane.settled(call, reply, monotonic())
+        if reply.has_messages:
+            with suppress(FairQueueError):  # sweepers carry it later
+                await self.queue.whole.carry_messages()
+            self.lane.expect_more()
+        self._reporter.report(call.outcomes, reply.statuses)
+        self._worker.herald.report(self.queue.name, call.outcomes, reply.statuses)
+        self._worker.start_more()
+        self._worker.changed()
+
+    async def _recover(self) -> None:
+        lane = self.lane
+        held, lane.is_suspect = [*lane.tokens, *lane.separate], False
+        try:
+            await self._patient.reconcile_worker(self._options.worker_id, held, reason=NEVER_RECEIVED)
+        except FairQueueError as error:
+            lane.is_suspect = True
+            await asyncio.sleep(self._outage.met(error))
+
+    async def _watch(self, seconds: float) -> None:
+        woken = False
+        try:
+            woken = await self.queue.wait_for_work(seconds)
+        except FairQueueError as error:
+            await asyncio.sleep(self._outage.met(error))
+        self.lane.news(woken=woken)
+        self.called.set()
+
+    async def renew(self) -> None:
+        while True:
+            try:
+                beat = await self.queue.heartbeat(
+                    self._options.worker_id, self._worker.info(), lease=self._options.lease, ttl=RECORD_TTL
+                )
+            except FairQueueError as error:
+                await asyncio.sleep(self._outage.met(error))
+                continue
+            self._revoke(beat.revoked)
+            self.lane.is_suspect |= self._epochs.has_moved(self.queue.label, beat)
+            if loss := self._epochs.heard(self.queue.label, beat):
+                self._worker.herald.announce([loss])
+                if loss.kind == "emptied":
+                    self._revoke([each.key for each in self.running.values() if not isinstance(each, list)])
+            if wish := self._wishes.heard(self.queue.label, beat.wish):
+                self._worker.follow(wish)
+            await asyncio.sleep(self._options.renew_every)
+
+    async def sweep(self) -> None:
+        while True:
+            began = monotonic()
+            try:
+                sweep = await self.queue.sweep()
+                if sweep.alerts:
+                    self._taking = protected(self._take_alerts())
+                    await asyncio.shield(self._taking)
+                if has_due_schedule(sweep):
+                    fired = await self.queue.schedules.fire_due(MOST_FIRED)
+                    next_due = await self.queue.schedules.next_due(sweep.now)
+                    sweep = after_firing(sweep, self.queue.name, fired, next_due)
+                if sweep.messages:
+                    await self.queue.whole.carry_messages()
+            except FairQueueError as error:
+                await asyncio.sleep(self._outage.met(error))
+                continue
+            await asyncio.sleep(pause_after(sweep, self.queue.config.sweep_interval, monotonic() - began))
+
+    async def _take_alerts(self) -> None:
+        self._worker.herald.announce(await self.queue.take_alerts(MOST_ALERTS))
+
+    async def leave(self) -> None:
+        if self._taking is not None:
+            await asyncio.gather(self._taking, return_exceptions=True)
+        self._reporter.flush()
+        try:
+            await self.queue.release_worker(self._options.worker_id, reason="worker stopped", forget=True)
+        except FairQueueError as error:
+            logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)
+
+    # --- running tasks ---
+
+    def start(self) -> None:
+        """Begin what lies in the buffer, as far as slots are free."""
+        while self.lane.buffer and self._worker.has_free_slot:
+            work = self.lane.buffer.popleft()
+            contexts = self._worker.contexts.pop()
+            task = contexts.new().run(protected, self._serve(work))
+            self.running[task] = work
+            task.add_done_callback(partial(self._ended, contexts))
+
+    def _ended(self, contexts: CoroutineContexts, task: asyncio.Task[None]) -> None:
+        del self.running[task]
+        self._worker.contexts.append(contexts)
+        self._worker.start_more()
+        if self.lane.wants_notice:
+            self.called.set()
+
+    async def _serve(self, work: Work) -> None:
+        leases = work if isinstance(work, list) else [work]
+        try:
+            outcomes = await self._outcomes(leases)
+        except asyncio.CancelledError:  # the worker ends
+            self.lane.outcomes.extend(map(Outcome.release, leases))
+            raise
+        except Exception:  # noqa: BLE001 - a fault of ours must not leave a lease without an outcome
+            outcomes = after_fault(leases)
+        self.lane.outcomes.extend(map(self._revoked.settle, outcomes))
+
+    async def _outcomes(self, leases: list[Lease]) -> list[Outcome]:
+        runs, outcomes = prepare_all(leases, self._services)
+        return outcomes + (await self._run(runs) if runs else [])
+
+    async def _run(self, runs: list[Run]) -> list[Outcome]:
+        started, timeout = monotonic(), max(map(timeout_of, runs))
+        try:
+            if runs[0].definition.is_async:
+                return await self._on_loop(runs, started, timeout)
+            return await self._in_thread(runs, started, timeout)
+        finally:
+            self._stops.pop(runs[0].lease.key, None)
+
+    def _let_stop(self, runs: list[Run], stop: Callable[[type[BaseException]], object]) -> None:
+        if not runs[0].definition.options.batch:
+            self._stops[runs[0].lease.key] = stop
+
+    async def _on_loop(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
+        for disturbances in count():
+            coroutine = Stoppable(
+                partial(self._coroutine, runs),
+                timeout,
+                SoftTimeLimitExceeded,
+                [run.lease for run in runs],
+                self.lane.index,
+            )
+            outcomes = await self._attempt(coroutine, runs, started)
+            if disturbances == MAX_DISTURBANCES or not coroutine.is_to_be_repeated(outcomes):
+                break
+        return outcomes
+
+    async def _attempt(self, coroutine: Stoppable, runs: list[Run], started: float) -> list[Outcome]:
+        self.coroutines.add(coroutine)
+        self._let_stop(runs, coroutine.stop)
+        try:
+            outcomes: list[Outcome] = await coroutine.run()
+        except asyncio.CancelledError:
+            # Without a kind the worker has not canceled it: the program ends, or the task itself has raised this.
+            kind = TaskRevoked if self._worker.is_canceled else asyncio.CancelledError
+            return all_failed(runs, (coroutine.kind or kind)(), started)
+        finally:
+            self.coroutines.discard(coroutine)
+        return outcomes
+
+    async def _coroutine(self, runs: list[Run]) -> list[Outcome]:
+        if runs[0].definition.options.batch:
+            return await arun_batch(runs)
+        return [await aexecute(runs[0])]
+
+    async def _in_thread(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
+        loop, guard = asyncio.get_running_loop(), Guard()
+        stop = partial(guard.interrupt, started=started)
+        timer = loop.call_later(timeout, stop, SoftTimeLimitExceeded)
+        self._let_stop(runs, stop)
+        close = self._options.close_connections
+        work = loop.run_in_executor(self._threads, _run_in_thread, runs, guard, started, timeout, close)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop(TaskRevoked)
+            raise
+        finally:
+            timer.cancel()
+
+    def _revoke(self, leases: Sequence[LeaseKey]) -> None:
+        """Stop the tasks of these leases if they run here; those that have not begun won't."""
+        self._revoked.hear(leases)
+        for lease in leases:
+            if stop := self._stops.get(lease):
+                stop(TaskRevoked)
+
+
+def _run_in_thread(
+    runs: list[Run], guard: Guard, started: float, timeout: float, close_connections: bool
+) -> list[Outcome]:
+    generation = copies.generation()
+
+    def body() -> list[Outcome]:
+        outcomes = run_batch(runs) if runs[0].definition.options.batch else [run_one(runs[0])]
+        copies.end_if_copied(generation)
+        return outcomes
+
+    database.tidy(close=close_connections)
+    try:
+        return guarded(
+            guard,
+            started,
+            timeout,
+            partial(run_in_new_context, body),
+            lambda error: all_failed(runs, error, started),
+        )
+    finally:
+        database.tidy(close=close_connections)

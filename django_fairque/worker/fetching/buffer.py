@@ -1,0 +1,94 @@
+"""The leases of one queue that wait for a slot of their worker, or for the rest of their batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Union
+
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.worker.fetching.batch_collector import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.model.lease import Lease
+
+Work = Union["Lease", "list[Lease]"]
+"""What a slot takes: a task, or a batch of tasks of one name."""
+
+
+class Buffer:
+    """Slots take from `works` from any thread, in single operations of the interpreter; all else is one thread's at a time.
+
+    Args:
+        batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
+    """
+
+    def __init__(self, batch_of: Callable[[str], tuple[int, float] | None]) -> None:
+        self.works: deque[Work] = deque()
+        self.batches = Collector(batch_of)
+        """Those that are not full yet."""
+        self._came = 0
+        self._arrivals: deque[tuple[int, float]] = deque()
+        """When leases came into `works`, and how many had come by then: those of a batch when it is full or has waited."""
+
+    def add(self, leases: list[Lease], now: float) -> None:
+        singles = self.batches.add(leases, now)
+        self._note(len(singles), now)
+        if self.works:
+            self._put_newcomers_first(singles)
+        else:
+            self.works.extend(singles)
+
+    def _put_newcomers_first(self, leases: list[Lease]) -> None:
+        """A user that has nothing here yet goes before what lies here: this is no queue to stand in."""
+        waiting = {work.user_id for work in self._seen() if not isinstance(work, list)}
+        newcomers = [lease for lease in leases if lease.user_id not in waiting]
+        if newcomers:
+            self.works.extendleft(reversed(newcomers))
+            leases = [lease for lease in leases if lease.user_id in waiting]
+        self.works.extend(leases)
+
+    def add_batches(self, now: float, *, all_of_them: bool) -> list[list[Lease]]:
+        """Those that are full or have waited long enough."""
+        if not self.batches.size:
+            return []
+        batches = self.batches.take(now, all_of_them=all_of_them)
+        self._note(sum(map(len, batches)), now)
+        self.works.extend(batches)
+        return batches
+
+    def _note(self, count: int, now: float) -> None:
+        if count:
+            self._came += count
+            self._arrivals.append((self._came, now))
+
+    def has_waited(self, seconds: float, now: float) -> bool:
+        """Whether the eldest that no slot has taken came longer ago than that."""
+        if not self._arrivals or now - self._arrivals[0][1] <= seconds:
+            return False
+        taken = self._came - sum(len(work) if isinstance(work, list) else 1 for work in self._seen())
+        while self._arrivals and self._arrivals[0][0] <= taken:
+            self._arrivals.popleft()
+        return bool(self._arrivals and self.works) and now - self._arrivals[0][1] > seconds
+
+    def _seen(self) -> tuple[Work, ...]:
+        while True:
+            try:
+                return tuple(self.works)
+            except RuntimeError:  # noqa: PERF203 - a slot took from it meanwhile
+                continue
+
+    def give_back(self) -> list[Outcome]:
+        """Of all that no slot takes before."""
+        outcomes: list[Outcome] = []
+        while True:
+            try:
+                work = self.works.pop()
+            except IndexError:
+                return outcomes
+            outcomes += [Outcome.release(lease) for lease in (work if isinstance(work, list) else [work])]
+
+    def give_back_batches(self) -> list[Outcome]:
+        """Of those that are not full yet."""
+        return [Outcome.release(lease) for lease in self.batches.drain()] if self.batches.size else []

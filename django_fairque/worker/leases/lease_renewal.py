@@ -1,0 +1,332 @@
+"""Keeps what workers hold: renews their leases, gives back what dead ones had, and sweeps the queues.
+
+It fires schedules and fetches alerts as well, which others announce: no user code runs here. One thread, for any number of
+workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then
+renewing, then sweeping: each of these is one short call, so none waits for long. A shard that can't be reached is tried
+again and again, after a pause each time, while all is done for the others.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections import deque
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import itemgetter
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.worker.leases.operator_commands import Wishes
+from django_fairque.worker.leases.server_epochs import Epochs
+from django_fairque.worker.reporting import task_endings as endings
+from django_fairque.worker.reporting.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from django_fairque.engine.maintenance.sweep import Sweep
+    from django_fairque.engine.model.lease import LeaseKey
+    from django_fairque.engine.model.outcome import Outcome
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.schedules.schedule import Fired
+    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.worker.execution.status_board import Running
+    from django_fairque.worker.leases.outage import Outages
+    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.reporting.task_endings import Ending
+
+PATIENCE = 2.0
+"""Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
+OVERDUE = 1.0
+"""Seconds by which a renewal may be late; beyond, it comes before giving back (which may fail again and again)."""
+RECORD_TTL = 60.0
+"""Seconds for which the record of a worker outlives its last heartbeat."""
+
+MOST_ALERTS = 100
+"""Fetched at once."""
+MOST_FIRED = 100
+"""Schedules fired between two sweeps."""
+
+
+@dataclass
+class Member:
+    """A worker whose leases are renewed."""
+
+    worker_id: str
+    info: Callable[[], Mapping[str, str]]
+    on_revoked: Callable[[int, Sequence[LeaseKey]], object]
+    """Called with the lane and its leases of which nothing is wanted any more."""
+    running: Callable[[], Sequence[Running]] = tuple
+    """What it runs."""
+    on_moved: Callable[[int], object] = lambda _: None
+    """Called with the lane when another server answers: what it knows of this worker's leases must be compared."""
+    due: dict[str, float] = field(default_factory=dict)
+    """Per queue, or shard of one, when to renew next."""
+    confirmed: dict[str, float] = field(default_factory=dict)
+    """Per queue, or shard of one, when the last renewal that worked was sent (`time.monotonic()`)."""
+    wishes: Wishes = field(default_factory=Wishes)
+
+    def confirmed_at(self) -> list[float]:
+        """By lane."""
+        return list(self.confirmed.values())
+
+
+@dataclass
+class Return:
+    """Leases of a dead worker to give back in one queue."""
+
+    queue: str
+    worker_id: str
+    reason: str
+    crashed: list[int] = field(default_factory=list)
+    begun: list[int] = field(default_factory=list)
+    """What it was running, if it was ended for another reason."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of its tasks that ended with it in another way; sent first."""
+    is_gone: bool = True
+    """The worker is dead. If not, only the outcomes are sent."""
+
+
+@dataclass
+class Reconciliation:
+    """All leases of a worker on one queue or shard except those that have begun, to be given back while it lives."""
+
+    queue: str
+    worker_id: str
+    reason: str
+    begun: Collection[int]
+    """Tokens."""
+    on_done: Callable[[int], object]
+    """Called with the number of leases that were given back."""
+
+
+class Keeper(threading.Thread):
+    """See the module. ``can_tell`` says whether alerts that are fetched now would be announced."""
+
+    def __init__(
+        self,
+        queues: Sequence[FairQueue],
+        options: WorkerOptions,
+        outages: Outages,
+        on_news: Callable[[Sequence[Alert | Ending]], object],
+        on_wish: Callable[[str], object],
+        can_tell: Callable[[], bool] = lambda: True,
+    ) -> None:
+        super().__init__(name="fairque-keeper", daemon=True)
+        self._queues = {place.label: place.repeating_for(PATIENCE) for queue in queues for place in queue.shards}
+        self._hasty = {label: place.repeating_for(0.0) for label, place in self._queues.items()}
+        self._lease = options.lease
+        self._every = options.renew_every
+        self._outages = outages
+        self._on_news = on_news
+        self._on_wish = on_wish
+        self._can_tell = can_tell
+        self._changed = threading.Condition()
+        self._members: dict[str, Member] = {}
+        self._returns: deque[Return | Reconciliation] = deque()
+        self._sweep_due = dict.fromkeys(self._queues, 0.0)
+        self._epochs = Epochs()
+        self._not_before = dict.fromkeys(self._queues, 0.0)
+        self._ended = False
+        self._busy = False
+        self.beat = monotonic()
+        """When this thread last came round without an error."""
+
+    # --- what the others ask of it ---
+
+    def longest_silence(self, answer: float) -> float:
+        """For how long (seconds) it may not come round although it does well, when an answer takes ``answer`` at most: of
+        several shards one may be on a node that hangs."""
+        return PATIENCE + answer if any(place.config.shards > 1 for place in self._queues.values()) else 0.0
+
+    def add(self, member: Member) -> None:
+        member.confirmed = dict.fromkeys(self._queues, monotonic())
+        member.due = dict.fromkeys(self._queues, 0.0)
+        with self._changed:
+            self._members[member.worker_id] = member
+            self._changed.notify()
+
+    def remove(self, worker_id: str) -> None:
+        with self._changed:
+            self._members.pop(worker_id, None)
+
+    def renew_now(self, worker_id: str) -> None:
+        """Send a heartbeat as soon as possible: what the worker reports has changed."""
+        with self._changed:
+            if member := self._members.get(worker_id):
+                member.due = dict.fromkeys(self._queues, 0.0)
+                self._changed.notify()
+
+    def give_back(self, returns: Sequence[Return | Reconciliation]) -> None:
+        with self._changed:
+            self._returns.extend(returns)
+            self._changed.notify()
+
+    def settle_down(self, seconds: float) -> bool:
+        """Wait until everything is given back, at most ``seconds``; then end. Whether it was."""
+        deadline = monotonic() + seconds
+        with self._changed:
+            while (self._returns or self._busy) and monotonic() < deadline and self.is_alive():
+                self._changed.wait(0.05)
+            self._ended = True
+            self._changed.notify()
+            return not self._returns
+
+    # --- its own thread ---
+
+    def run(self) -> None:
+        while True:
+            job = self._next()
+            if job is None:
+                return
+            label, task = job
+            began = monotonic()
+            try:
+                task()
+            except FairQueueError as error:
+                pause = self._outages.of(label).met(error)
+                self._leave_alone(label, max(pause, min(monotonic() - began, self._every)))
+            except Exception:  # noqa: BLE001 - a fault of ours must not end the thread that keeps all leases alive
+                logger.exception("the keeper of the leases failed; it goes on")
+                self._leave_alone(label, 1.0)
+            else:
+                self._outages.of(label).over()
+                self.beat = monotonic()
+
+    def _leave_alone(self, label: str, seconds: float) -> None:
+        """It and all others whose node is the same: each may cost a time-out, and at least as long goes to the rest."""
+        until = monotonic() + seconds
+        for each, place in self._queues.items():
+            if each == label or place.is_away:
+                self._not_before[each] = max(until, self._not_before[each])
+
+    def _place(self, label: str) -> FairQueue:
+        """The queue or shard; what is known to be away is tried once each time."""
+        place = self._queues[label]
+        return self._hasty[label] if place.is_away else place
+
+    def _next(self) -> tuple[str, Callable[[], None]] | None:
+        """Wait for the next thing to do, and where; None at the end."""
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            while not self._ended:
+                now = monotonic()
+                job, due = self._choose(now)
+                if due <= now:
+                    self._busy = True
+                    return job
+                self._changed.wait(min(due - now, 5.0))
+            return None
+
+    def _choose(self, now: float) -> tuple[tuple[str, Callable[[], None]], float]:
+        away = {label for label, place in self._queues.items() if place.is_away}
+        early = self._every / 2 if away else 0.0  # a try at those may last as long as a time-out
+        renewals = [
+            (max(due - (0.0 if label in away else early), self._not_before[label]), label, member)
+            for member in self._members.values()
+            for label, due in member.due.items()
+        ]
+        due, label, member = min(renewals, key=itemgetter(0), default=(math.inf, "", None))
+        back = next((each for each in self._returns if self._not_before[each.queue] <= now), None)
+        if back is not None and due > now - OVERDUE:
+            if isinstance(back, Reconciliation):
+                return (back.queue, partial(self._reconcile, back)), now
+            return (back.queue, partial(self._give_back, back)), now
+        sweeps = {name: max(at, self._not_before[name]) for name, at in self._sweep_due.items()}
+        queue = min(sweeps, key=sweeps.__getitem__)
+        if member is not None and due <= max(now, sweeps[queue]):
+            return (label, partial(self._renew, member, label)), due
+        return (queue, partial(self._sweep, queue)), sweeps[queue]
+
+    def _give_back(self, job: Return) -> None:
+        queue = self._place(job.queue)
+        while job.outcomes:
+            some = job.outcomes[:500]
+            settled = queue.settle(some, worker=job.worker_id)
+            if ended := list(endings.of_outcomes(queue.name, some, settled.statuses)):
+                self._on_news(ended)
+            del job.outcomes[:500]
+        count = 0
+        if job.is_gone:
+            count = queue.release_worker(job.worker_id, job.crashed, begun=job.begun, reason=job.reason, forget=True)
+        self._returns.remove(job)
+        if count:
+            logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)
+
+    def _reconcile(self, job: Reconciliation) -> None:
+        count = self._place(job.queue).reconcile_worker(job.worker_id, job.begun, reason=job.reason)
+        self._returns.remove(job)
+        job.on_done(count)
+
+    def _renew(self, member: Member, name: str) -> None:
+        sent = monotonic()
+        beat = self._place(name).heartbeat(member.worker_id, member.info(), lease=self._lease, ttl=RECORD_TTL)
+        member.confirmed[name] = sent
+        member.due[name] = monotonic() + self._every
+        if beat.revoked:
+            member.on_revoked(list(self._queues).index(name), beat.revoked)
+        if wish := member.wishes.heard(name, beat.wish):
+            self._on_wish(wish)
+        if self._epochs.has_moved(name, beat):
+            logger.warning("queue %s: another server answers, or the same one after a restart", name)
+            lane = list(self._queues).index(name)
+            for each in list(self._members.values()):
+                each.on_moved(lane)
+        if loss := self._epochs.heard(name, beat):
+            self._lost(loss)
+
+    def _lost(self, loss: Alert) -> None:
+        """Tell of it. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
+        is given up, as nothing keeps it from running twice."""
+        self._on_news([loss])
+        if loss.kind != "emptied":
+            return
+        lane = list(self._queues).index(loss.queue)
+        for member in list(self._members.values()):
+            dropped = [key for each in member.running() if each.lane == lane for key in each.keys]
+            if dropped:
+                logger.critical("queue %s: %d running tasks are given up", loss.queue, len(dropped))
+                member.on_revoked(lane, dropped)
+
+    def _sweep(self, name: str) -> None:
+        queue, began = self._place(name), monotonic()
+        sweep = queue.sweep()
+        if not self._can_tell():
+            sweep = replace(sweep, alerts=0)  # they stay for another worker, or the next
+        if sweep.alerts:
+            self._on_news(queue.take_alerts(MOST_ALERTS))
+        if has_due_schedule(sweep):
+            fired = queue.schedules.fire_due(MOST_FIRED)
+            sweep = after_firing(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
+        if sweep.messages:
+            queue.whole.carry_messages()
+        now = monotonic()
+        self._sweep_due[name] = now + pause_after(sweep, queue.config.sweep_interval, now - began)
+
+
+def has_due_schedule(sweep: Sweep) -> bool:
+    return sweep.schedule_at is not None and sweep.schedule_at <= sweep.now
+
+
+def after_firing(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: float | None) -> Sweep:
+    """What remains to be done after schedules were fired; ``next_due`` is when the next one was due after the sweep."""
+    for each in fired:
+        if each.error:
+            logger.warning("queue %s: schedule %s did not push its task: %s", queue, each.name, each.error)
+    is_full = sum(not each.is_refused for each in fired) >= MOST_FIRED
+    return replace(sweep, more=sweep.more or is_full, schedule_at=next_due)
+
+
+def pause_after(sweep: Sweep, interval: float, elapsed: float) -> float:
+    """Seconds until the next sweep, ``elapsed`` seconds after the last one began: 0 if there is more to do; never later than
+    the next schedule is due."""
+    if sweep.more or sweep.alerts > MOST_ALERTS:
+        return 0.0
+    pause = interval * random.uniform(0.5, 1.5)  # noqa: S311 - not all workers at once
+    if sweep.schedule_at is not None and sweep.schedule_at > sweep.now:
+        pause = min(pause, max(0.0, sweep.schedule_at - sweep.now - elapsed))
+    return pause

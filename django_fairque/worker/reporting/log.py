@@ -1,0 +1,169 @@
+"""Log lines about tasks: one for each while a person could read them, sums when there are more. No user's lines push out others'.
+
+Names, ids and users are shown as they are only if they are plain text; arguments and results never are.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections import Counter
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.outcome import Outcome
+
+logger = logging.getLogger("django_fairque.worker")
+
+LINES_PER_SECOND = 100
+"""Of each kind (done, not done), for all users together: 100 lines cost 4 ms, the 10,000 tasks that a process may finish in a
+second 0.4 s. A single user gets half of them (see `_Lines`)."""
+
+SHOWN = 80
+_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def set_up() -> None:
+    """Write to stderr if the project says nothing of where this package's messages go."""
+    package = logging.getLogger("django_fairque")
+    if package.hasHandlers():
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+
+
+def shown(text: str) -> str:
+    """An id as a log line may hold it: no line breaks, no control characters, no end."""
+    plain = text.isprintable() and " " not in text
+    return (text if plain else ascii(text))[:SHOWN]
+
+
+def describe_leases(leases: Sequence[Lease]) -> str:
+    """The task, or the tasks of a batch, as a log line names them."""
+    first = leases[0]
+    words = f"task {shown(first.task_id)} {shown(first.name) or '(payload)'} of user {shown(first.user_id)}"
+    return words if len(leases) == 1 else f"{words} (and {len(leases) - 1} more in its batch)"
+
+
+class _Lines:
+    """The lines of one kind that are left in a second.
+
+    A user may take one if it has taken fewer than are left. So one user alone gets half of them, n users that want more get
+    1/(n + 1) each, and there is one left for a user that has had none, unless a hundred others came first.
+    """
+
+    def __init__(self) -> None:
+        self.omitted: Counter[str] = Counter()
+        """Per user, how many got no line."""
+        self._left = LINES_PER_SECOND
+        self._taken: dict[str, int] = {}
+
+    def take(self, user: str) -> bool:
+        taken = self._taken.get(user, 0)
+        if taken >= self._left:
+            self.omitted[user] += 1
+            return False
+        self._taken[user] = taken + 1
+        self._left -= 1
+        return True
+
+
+class Reporter:
+    """Tells what became of tasks. Thread-safe."""
+
+    def __init__(self, level_of_done: int = logging.INFO) -> None:
+        self._level = level_of_done
+        self._lock = threading.Lock()
+        self._second = 0
+        self._lines = {True: _Lines(), False: _Lines()}
+
+    def report(self, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
+        if not logger.isEnabledFor(logging.ERROR):
+            return
+        with self._lock:
+            if (second := int(monotonic())) != self._second:
+                self.flush()
+                self._second = second
+            for outcome, status in zip(outcomes, statuses, strict=True):
+                if status != "released":
+                    self._tell(outcome, status)
+
+    def flush(self) -> None:
+        """Tell of those that were not told of one by one."""
+        if done := self._lines[True].omitted:
+            logger.log(self._level, "... and %d more finished, %d of them of user %s", *_summed(done))
+        if not_done := self._lines[False].omitted:
+            logger.warning("... and %d more did not finish, %d of them of user %s", *_summed(not_done))
+        self._lines = {True: _Lines(), False: _Lines()}
+
+    def _tell(self, outcome: Outcome, status: str) -> None:
+        done = status == "finished"
+        if done and not logger.isEnabledFor(self._level):
+            return
+        if self._lines[done].take(outcome.lease.user_id):
+            self._line(outcome, status)
+
+    def _line(self, outcome: Outcome, status: str) -> None:
+        lease = outcome.lease
+        level, words = _WORDS.get(status, (logging.INFO, status))
+        if status == "stale":
+            if outcome.kind == "release":
+                level, words = logging.INFO, "stopped: it is not this worker's any more (canceled?)"
+            elif outcome.kind == "finish":
+                level = logging.WARNING
+        if outcome.kind == "later" and status == "retried":
+            level, words = logging.INFO, "put off"
+        if status == "retried" and outcome.delay is not None:
+            words += f" for {outcome.delay:.3g} s" if outcome.kind == "later" else f", again in {outcome.delay:.3g} s"
+        took = "" if outcome.took is None else f" after {_duration(outcome.took)}"
+        error = _first_line(outcome.body) if outcome.kind not in ("finish", "release") else ""
+        logger.log(
+            self._level if status == "finished" else level,
+            "task %s %s of user %s %s%s%s",
+            *(shown(lease.task_id), shown(lease.name) or "(payload)", shown(lease.user_id), words, took),
+            f": {error}" if error else "",
+            extra={
+                "task_id": lease.task_id,
+                "task_name": lease.name,
+                "user_id": lease.user_id,
+                "action": status,
+                "traceparent": lease.trace.parent,
+            },
+        )
+        if error and outcome.trace and logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s", outcome.trace.decode("utf-8", "replace"))
+
+
+def _summed(omitted: Counter[str]) -> tuple[int, int, str]:
+    """How many in all, and how many of which user most."""
+    ((user, count),) = omitted.most_common(1)
+    return sum(omitted.values()), count, shown(user)
+
+
+_WORDS = {
+    "finished": (logging.INFO, "finished"),
+    "retried": (logging.WARNING, "failed"),
+    "dead": (logging.ERROR, "failed for good"),
+    "canceled": (logging.INFO, "was discarded"),
+    "stale": (logging.WARNING, "ended, but not as this worker's task: its lease was over"),
+}
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 0.001:
+        return f"{seconds * 1_000_000:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def _first_line(body: bytes) -> str:
+    text = body.decode("utf-8", "replace").strip().split("\n", 1)[0]
+    return "".join(char if char.isprintable() else "?" for char in text)[:200]

@@ -1,0 +1,17 @@
+"""Sending a signal, whatever its receivers do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.worker.reporting.log import logger
+
+if TYPE_CHECKING:
+    from django.dispatch import Signal
+
+
+def send(signal: Signal, sender: str, **about: Any) -> None:
+    """Send a signal; a receiver that fails is logged."""
+    for receiver, answer in signal.send_robust(sender=sender, **about):
+        if isinstance(answer, Exception):
+            logger.error("the receiver %r failed", receiver, exc_info=answer)

@@ -1,0 +1,77 @@
+"""`Ending`: what became of a task whose own worker can't tell, because its process was ended or nobody ran it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_fairque import signals
+from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.worker.reporting.send_signal import send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django_fairque.engine.model.outcome import Outcome
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.alerts import Alert
+
+FOLLOWS = {"dead": signals.task_dead, "retried": signals.task_retried}
+"""By the server's word."""
+
+Find = Callable[[str, str], "Task | None"]
+"""The task of a queue (by name) with an id; None when it is not known any more."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """It is ``status`` (dead or retried) because of ``error``. ``took`` seconds; None: no attempt of it has failed."""
+
+    queue: str
+    task_id: str
+    status: str
+    error: str
+    took: float | None = None
+    delay: float | None = None
+
+
+def of_alert(alert: Alert) -> Ending:
+    return Ending(alert.queue, alert.task_id, "dead", alert.reason)
+
+
+def of_outcomes(queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> Iterator[Ending]:
+    for outcome, status in zip(outcomes, statuses, strict=True):
+        if status in FOLLOWS:
+            error = outcome.body.decode("utf-8", "replace")
+            yield Ending(queue, outcome.lease.task_id, status, error, outcome.took, outcome.delay)
+
+
+def is_heard() -> bool:
+    return any(signal.receivers for signal in (signals.task_failed, *FOLLOWS.values()))
+
+
+def tell(ending: Ending, find: Find) -> None:
+    """Send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
+    task = find(ending.queue, ending.task_id)
+    if task is None:
+        return
+    about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
+    if ending.took is not None:
+        send(signals.task_failed, task.name, **about)
+    extra = {"delay": ending.delay} if ending.status == "retried" else {}
+    send(FOLLOWS[ending.status], task.name, **about, **extra)
+
+
+def finder(queues: Sequence[FairQueue]) -> Find:
+    """Look in these queues."""
+    by_name = {queue.name: queue.whole for queue in queues}
+
+    def find(queue: str, task_id: str) -> Task | None:
+        try:
+            return by_name[queue].get_task(task_id)
+        except TaskNotFoundError:
+            return None
+
+    return find

@@ -1,0 +1,189 @@
+"""One child as its supervisor sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.worker.leases.worker_record import status_of, worker_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django_fairque.engine.model.lease import LeaseKey
+    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.worker.execution.loop_monitor import BlockedLoop
+    from django_fairque.worker.execution.status_board import Running
+    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.reporting.task_endings import Ending
+    from django_fairque.worker.supervisor.process_factory import Nursery
+    from django_fairque.worker.supervisor.separate_tasks import SeparateTask
+
+
+class ChildProcess:
+    """Starts at once, in the main thread: it dies with the thread that started it. ``worker_id`` is its own, never
+    used before or after.
+    """
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        options: WorkerOptions,
+        index: int,
+        incarnation: int,
+        task: SeparateTask | None = None,
+    ) -> None:
+        self.index = index
+        self.task = task
+        """The one task that it is for; None if it fetches tasks."""
+        place = index if task is None else "task"
+        self.worker_id = f"{options.worker_id}.{place}.{incarnation}"
+        self.options = options.for_child(self.worker_id, one_task=task is not None)
+        self.board, self._process, self.line = nursery.begin(self.options)
+        self._unsaid: deque[tuple[object, ...]] = deque()
+        if task is not None:
+            self.tell("run", *task)
+        self.is_ready = False
+        self.is_quiet = False
+        """It was told to fetch nothing."""
+        self.is_leaving = False
+        """It was told to stop, or stops by itself; another has or will have its place."""
+        self.is_done = False
+        """It has settled everything; all that is left for it is to exit."""
+        self.deadline: float | None = None
+        """When it will be killed if it has not ended."""
+        self.killed_for = ""
+        self.overdue: list[Running] = []
+        """What ran beyond its hard limit, or used more memory than its task may."""
+        self.memory_used = 0.0
+        """Bytes, if that is more than its task may use."""
+        self.blocked: BlockedLoop | None = None
+        """Its event loop, as long as it is blocked."""
+        self.blocked_by: str | None = None
+        """The task that blocks it, empty when none does any more; None as long as none has."""
+        self.unknown_tasks: list[str] | None = None
+        """Names of tasks that its supervisor's processes were handed lately and do not know: they all have the same code. None as
+        long as there were none."""
+        self.started = time.time()
+        self.started_at = monotonic()
+
+    # --- how it is ---
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
+    @property
+    def sentinel(self) -> int:
+        return self._process.sentinel
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.exitcode
+
+    def overdue_at(self, now: float) -> list[Running]:
+        """What runs beyond its hard limit. Not coroutines that can't go on because another one blocks their event loop."""
+        return [running for running in self._late(now) if not self._is_held_up(running)]
+
+    def is_held_up_at(self, now: float) -> bool:
+        """Whether its event loop is blocked by something that has no hard limit, for longer than the limit of a coroutine."""
+        if self.blocked is None or self.blocked.culprit is not None:
+            return False
+        return any(self._is_held_up(running) for running in self._late(now))
+
+    def _late(self, now: float) -> list[Running]:
+        grace = self.options.grace
+        return [running for running in self.board.running() if now > running.started + running.timeout + grace]
+
+    def _is_held_up(self, running: Running) -> bool:
+        return self.blocked is not None and (running.lane, running.tokens[0]) in self.blocked.others
+
+    def is_stalled(self, now: float, longest: float, away: Sequence[int] = ()) -> bool:
+        """Whether one of its loops has not come round for ``longest`` seconds; not of lanes that have no server now."""
+        last = max(self.board.last_poll(away), self.started_at)
+        return now - last > longest
+
+    def info(self) -> dict[str, str]:
+        return worker_info(
+            self.options,
+            done=self.board.done,
+            running=len(self.board.running()),
+            status=status_of(is_quiet=self.is_quiet, is_stopping=self.is_leaving),
+            pid=self.pid,
+            started=self.started,
+            unknown_tasks=self.unknown_tasks,
+            blocked_by=self.blocked_by,
+        )
+
+    def set_blocked(self, blocked: BlockedLoop | None) -> None:
+        """Its event loop is blocked, or goes on."""
+        self.blocked = blocked
+        self.blocked_by = "" if blocked is None else blocked.task or "an unknown task"
+
+    def messages(self) -> Iterator[tuple[Any, ...]]:
+        """What it has said."""
+        with contextlib.suppress(EOFError, OSError):
+            while self.line.poll():
+                yield self.line.recv()
+
+    # --- what is done to it ---
+
+    def tell(self, *message: object) -> None:
+        """Say something as soon as it can be taken in (`flush`). From any thread."""
+        self._unsaid.append(message)
+
+    def flush(self) -> None:
+        """Send what is to be said without ever waiting: a child that holds its interpreter does not listen."""
+        with contextlib.suppress(OSError, ValueError):  # it is dead: its sentinel says so too
+            while self._unsaid and select.select([], [self.line], [], 0)[1]:
+                self.line.send(self._unsaid.popleft())
+
+    def revoke(self, lane: int, leases: Sequence[LeaseKey]) -> None:
+        """Have it stop the tasks of these leases. In portions that fit into the line whole."""
+        for first in range(0, len(leases), 100):
+            self.tell("revoked", lane, list(leases[first : first + 100]))
+
+    def suspect(self, lane: int) -> None:
+        """Have it compare what it holds with what the server thinks it does."""
+        self.tell("suspect", lane)
+
+    def announce(self, news: Sequence[Alert | Ending]) -> None:
+        """Have it announce these: here no user code runs. In portions that fit into the line whole."""
+        for first in range(0, len(news), 10):
+            self.tell("news", list(news[first : first + 10]))
+
+    def be_quiet(self, *, is_quiet: bool) -> None:
+        """Have it fetch nothing, or again."""
+        self.is_quiet = is_quiet
+        self.tell("quiet", is_quiet)
+
+    def leave(self, deadline: float | None) -> None:
+        """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""
+        if not self.is_leaving:
+            self.is_leaving = True
+            self.tell("stop")
+        self.deadline = deadline
+        self.flush()
+
+    def dump_stacks(self) -> None:
+        """Have it write the stacks of its threads to its standard error, even if C code keeps its interpreter."""
+        if self.is_ready and self.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGUSR1)
+
+    def kill(self, reason: str) -> None:
+        """End it at once. Returns when it can do no more harm."""
+        self.killed_for = self.killed_for or reason
+        self._process.kill()
+        self._process.join()
+
+    def close(self) -> None:
+        self._process.join()
+        self.line.close()
+        self._process.close()
