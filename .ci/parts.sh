@@ -1,7 +1,7 @@
 # Which parts of the check a build does. All of them together take longer than anybody should wait for a build, so what comes behind
 # the README's own commands is done in turns: as many parts as fit into the time, beginning with one that the commit draws. Sourced by run.
 
-minutes=${FAIRQUE_CI_MINUTES:-40}
+minutes=${FAIRQUE_CI_MINUTES:-30}
 SPARE=45  # seconds: the longest part has taken a tenth longer than it was said to
 all_parts=()
 
