@@ -67,8 +67,8 @@ class Proxy:
             threading.Thread(target=pair.requests, name="proxy-requests", daemon=True).start()
             threading.Thread(target=pair.replies, name="proxy-replies", daemon=True).start()
 
-    def fate(self, mine: str) -> str:
-        """What is to happen to the next piece: of a request when ``mine`` is CUT, of a reply when it is DROP."""
+    def fate(self, mine: str, data: bytes) -> str:
+        """What is to happen to the next piece, ``data``: of a request when ``mine`` is CUT, of a reply when it is DROP."""
         mode = self.mode
         if mode == PASS or self._chance.randrange(self.one_in):
             return PASS
@@ -95,7 +95,7 @@ class _Pair:
     def _pump(self, source: socket.socket, sink: socket.socket, mine: str) -> None:
         with contextlib.suppress(OSError):  # an end is gone: so is the other, below
             while data := source.recv(CHUNK):
-                fate = self._proxy.fate(mine)
+                fate = self._proxy.fate(mine, data)
                 self._is_hole = self._is_hole or fate == HOLE
                 if self._is_hole:
                     continue

@@ -67,7 +67,7 @@ class Treacherous(Proxy):
 
     server: Server
 
-    def fate(self, mine: str) -> str:
+    def fate(self, mine: str, data: bytes) -> str:
         if mine != DROP or self.mode == PASS:
             return PASS
         self.mode = PASS
