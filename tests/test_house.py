@@ -139,12 +139,12 @@ class TestTheRulesThemselves:
         ],
     )
     def test_forbidden_lua_is_found(self, package: Path, line: str) -> None:
-        self.write(package, "engine/lua/pop.lua", f"--[[ two\nlines ]]\n{line}")
+        self.write(package, "engine/lua/commands/pop.lua", f"--[[ two\nlines ]]\n{line}")
         (complaint,) = house.forbidden_lua(package)
         assert "pop.lua:3:" in complaint
 
     def test_other_lua_is_fine(self, package: Path) -> None:
         comments = "#!lua\n-- no cjson, no redis.pcall\n--[==[ nor\nredis.call('KEYS') ]==]\n"
         lua = f"{comments}redis.call('ZSCORE', KEYS[1], 'keys')"
-        self.write(package, "engine/lua/pop.lua", lua)
+        self.write(package, "engine/lua/commands/pop.lua", lua)
         assert house.forbidden_lua(package) == []

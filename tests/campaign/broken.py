@@ -26,9 +26,11 @@ class Change(NamedTuple):
 
 
 BREAKS = {
-    "without a fence": Change("settle.lua", "t.state == 'started' and t.token == token", "t.state == 'started'"),
+    "without a fence": Change(
+        "commands/settle.lua", "t.state == 'started' and t.token == token", "t.state == 'started'"
+    ),
     "without a lease": Change("lib/fetch.lua", "    zadd(K['state:started'], lease_end, t.id)\n", ""),
-    "forgets dependents": Change("lib/deps.lua", "      release(t)\n", ""),
+    "forgets dependents": Change("lib/dependents.lua", "      release(t)\n", ""),
     "forgets a task": Change("lib/task.lua", "    zadd(normal_key(u.name), place_of(t), t.id)\n", ""),
 }
 

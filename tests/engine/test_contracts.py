@@ -26,7 +26,7 @@ OTHERS |= {"events", "shards"}
 
 @pytest.mark.parametrize("name", scripts.names())
 def test_a_command_begins_with_its_contract(name: str) -> None:
-    lines = (LUA / f"{name}.lua").read_text().splitlines()
+    lines = (LUA / "commands" / f"{name}.lua").read_text().splitlines()
     assert re.fullmatch(r"#!lua( flags=[a-z-]+)?", lines[0])
     assert re.match(r"-- [A-Z].*[.:]$|-- [A-Z]", lines[1])
     header = "\n".join(line for line in lines if line.startswith("--"))
@@ -37,9 +37,9 @@ def test_a_command_begins_with_its_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", scripts.names())
 def test_only_pushing_is_refused_when_memory_is_full(name: str) -> None:
-    shebang = (LUA / f"{name}.lua").read_text().splitlines()[0]
+    shebang = (LUA / "commands" / f"{name}.lua").read_text().splitlines()[0]
     assert ("allow-oom" in shebang) == (
-        name not in ("push", "deliver", "requeue", "progress", "xcom", "schedule", "fire", "spread")
+        name not in ("push", "deliver", "requeue", "progress", "xcom", "schedule", "fire", "set_shard_count")
     )
 
 

@@ -88,8 +88,8 @@ def _line(name: str, text: str, at: int) -> str:
         start = text.find(chunk)
         if 0 <= start <= at < start + len(chunk):
             return f"{file}:{chunk.count(chr(10), 0, at - start) + 1}"
-    body = (LUA / f"{name}.lua").read_text().split("\n", 1)[1].rstrip("\n")
-    return f"{name}.lua:{body.count(chr(10), 0, at - text.find(body)) + 2}"
+    body = (LUA / "commands" / f"{name}.lua").read_text().split("\n", 1)[1].rstrip("\n")
+    return f"commands/{name}.lua:{body.count(chr(10), 0, at - text.find(body)) + 2}"
 
 
 def all_places() -> set[str]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .stories import Story
 
 STATES = 60
-BETWEEN_SHARDS = {"carried", "spread", "told", "watch"}
+BETWEEN_SHARDS = {"ack_messages", "dependency_ended", "set_shard_count", "watch"}
 """Scripts of queues with several shards, which these walks don't have; stories have them."""
 MOST_UNREACHED = 75
 """Of some 200 calls: those that a slice of a build does not come to. Stories come to all."""

@@ -10,10 +10,7 @@ import pytest
 from django_fairque.engine.scripting import scripts
 
 LUA = files("django_fairque.engine") / "lua"
-FILES = sorted(
-    [entry.name for entry in LUA.iterdir() if entry.name.endswith(".lua")]
-    + [f"lib/{entry.name}" for entry in (LUA / "lib").iterdir()]
-)
+FILES = sorted(f"{folder}/{entry.name}" for folder in ("commands", "lib") for entry in (LUA / folder).iterdir())
 WRITES = (
     "HSET",
     "HDEL",
@@ -117,8 +114,8 @@ def test_replies_to_refusals_come_before_the_first_write(name: str) -> None:
     """In the text of a command's own file no refusal (``return 0``, ``return 2``) follows its first write."""
     if name in ("repair", "fire", "settle"):
         return  # repair mends one thing after the other; of fire and settle the injected errors show it
-    lines = bare((LUA / f"{name}.lua").read_text()).splitlines()
-    raw = (LUA / f"{name}.lua").read_text().splitlines()
+    lines = bare((LUA / "commands" / f"{name}.lua").read_text()).splitlines()
+    raw = (LUA / "commands" / f"{name}.lua").read_text().splitlines()
     first = next(
         (i for i, line in enumerate(raw) if re.search(rf"redis\.call\('(?:{'|'.join(WRITES)})'", line)), len(raw)
     )

@@ -60,12 +60,12 @@ def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None)
     if not done:
         return 0
     forgotten: list[Any] = [part for message in done for part in message]
-    yield source.call("carried", [len(done), *forgotten], now)
+    yield source.call("ack_messages", [len(done), *forgotten], now)
     return len(done)
 
 
 def _tell(target: Commands, states: list[tuple[str, str]], now: float | None) -> Steps[None]:
-    yield target.call("told", [len(states), *(part for each in states for part in each)], now)
+    yield target.call("dependency_ended", [len(states), *(part for each in states for part in each)], now)
 
 
 def _ask(

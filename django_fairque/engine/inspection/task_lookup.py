@@ -88,7 +88,7 @@ def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> S
 
 
 def _hasten(commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None) -> Steps[list[int]]:
-    reply = yield commands.call("hasten", [state.value, len(task_ids), *task_ids], now, reply=new_nonce())
+    reply = yield commands.call("run_now", [state.value, len(task_ids), *task_ids], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
 
 

@@ -240,7 +240,7 @@ def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
 def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:
     if wish not in WISHES:
         raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {short(wish)}")
-    told = yield commands.call("tell", [wish], now, worker=check_id(worker, "worker"))
+    told = yield commands.call("set_worker_command", [wish], now, worker=check_id(worker, "worker"))
     return bool(told)
 
 

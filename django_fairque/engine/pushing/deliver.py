@@ -58,7 +58,7 @@ def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | N
     ids, known = list(task_ids), 0
     for first in range(0, len(ids), MAX_BATCH):
         part = ids[first : first + MAX_BATCH]
-        known += yield commands.call("delivered", [to_us(REMEMBERED_AFTER), len(part), *part], now)
+        known += yield commands.call("forget_delivered", [to_us(REMEMBERED_AFTER), len(part), *part], now)
     return known
 
 

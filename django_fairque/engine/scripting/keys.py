@@ -19,7 +19,7 @@ BASE = (
 """What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
 
 AS_GROUP = b"\xff"
-"""What stands before the name of a group in the shard's ring: no user's id begins so (``AS_GROUP`` in lua/lib/group.lua)."""
+"""The prefix of an organization in the shard's ring; no user's id begins with it (``AS_GROUP`` in lua/lib/organization.lua)."""
 
 
 class Keys:

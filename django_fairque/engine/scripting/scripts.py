@@ -1,4 +1,4 @@
-"""The Lua commands: read once from ``lua/``, their contract from their header, their includes put in.
+"""The Lua commands: read once from ``lua/commands/``, their contract from their header, their includes put in.
 
 A command's file starts with ``#!lua`` and a comment that is its contract. Two of its lines are read here::
 
@@ -50,7 +50,7 @@ class Script:
 
 def names() -> list[str]:
     """The names of all commands."""
-    return sorted(entry.name[:-4] for entry in _ROOT.iterdir() if entry.name.endswith(".lua"))
+    return sorted(entry.name[:-4] for entry in (_ROOT / "commands").iterdir() if entry.name.endswith(".lua"))
 
 
 @cache
@@ -89,7 +89,7 @@ class _File:
     """A command's file, read."""
 
     def __init__(self, name: str) -> None:
-        text = (_ROOT / f"{name}.lua").read_text(encoding="utf-8")
+        text = (_ROOT / "commands" / f"{name}.lua").read_text(encoding="utf-8")
         self.name = name
         self.shebang, body = text.split("\n", 1)
         self.body = body.rstrip("\n")

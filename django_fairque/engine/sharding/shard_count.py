@@ -38,7 +38,7 @@ def check(shards: Shards) -> Steps[bool]:
         found = yield Read([("GET", shard.keys("shards")) for shard in living])
         written = next((int(each) for each in found if each is not None), None)
         if shards.is_present(shards.home) and found[0] is None:
-            written = int((yield shards.home.call("spread", [configured, 0], None)))
+            written = int((yield shards.home.call("set_shard_count", [configured, 0], None)))
         if written is None:
             return False
         lies_on = written
@@ -56,7 +56,7 @@ def check(shards: Shards) -> Steps[bool]:
 
 def write(shards: Shards) -> Steps[None]:
     """Write down that this is their number: first where it counts."""
-    yield shards.home.call("spread", [len(shards), 1], None)
+    yield shards.home.call("set_shard_count", [len(shards), 1], None)
     yield from _copy(len(shards), shards.all[1:])
 
 
@@ -69,4 +69,4 @@ def forget_copies(shards: Shards) -> Steps[None]:
 def _copy(number: int, shards: Sequence[Commands]) -> Steps[None]:
     for shard in shards:
         with suppress(FairQueueError):  # who may only look, or meets one that is away now, leaves it to others
-            yield shard.call("spread", [number, 1], None)
+            yield shard.call("set_shard_count", [number, 1], None)

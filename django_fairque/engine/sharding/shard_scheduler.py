@@ -1,7 +1,7 @@
 """Which shard is next for who serves some users first: lists come before fairness, on all shards; within each there is fairness.
 
 A worker may have a list of users, and others to steal from while those have nothing (`Fetch`). On whichever shard somebody of the
-list has something, it comes first. What a list gives leaves the places in the rings as they are (lua/lib/beside.lua), so how much
+list has something, it comes first. Tasks taken from a list change no place in the rings (lua/lib/list_credit.lua), so how much
 it has given on each shard is counted here, by each who serves for itself: by what the tasks were expected to take.
 """
 

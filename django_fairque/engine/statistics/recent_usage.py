@@ -1,4 +1,4 @@
-"""What a user had in the last hour, from the two hours by the clock that its record keeps (``lua/lib/lately.lua``).
+"""What a user had in the last hour, from the two hours by the clock that its record keeps (``lua/lib/recent_usage.lua``).
 
 Of the hour before this one counts the part that the last sixty minutes reach into: twenty minutes past, two thirds of it.
 """

@@ -62,7 +62,7 @@ def pause_fields(*, paused: bool) -> dict[str, object]:
 
 def change(commands: Commands, group: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
     pairs = [value for pair in fields.items() for value in pair]
-    yield commands.call("group", [group, len(fields), *pairs], now)
+    yield commands.call("organization", [group, len(fields), *pairs], now)
 
 
 def together(group: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()) -> GroupStats:

@@ -8,7 +8,7 @@ from pathlib import Path
 from django_fairque import engine
 from django_fairque.engine.scripting import scripts
 
-FOLDER = Path(engine.__file__).parent / "lua"
+FOLDER = Path(engine.__file__).parent / "lua" / "commands"
 PARTS = ("KEYS", "ARGV", "REPLY", "COST")
 PART = re.compile(r"^(KEYS|ARGV|REPLY|COST|include) +(.*)$")
 

@@ -15,9 +15,9 @@
 -- It is counted as soon as the newcomer comes (`early`: how much, until it is served), because all who wait ahead of the others are
 -- served before them. What was not used is taken off again. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service /
 -- weights, and is at least the lowest tag. Who is served at its tag moves the lowest tag, so only newcomers need counting.)
--- What lists give is beside all that (lib/beside.lua). Who stands before its tag has come since it was served last. Where the
+-- What lists give is beside all that (lib/list_credit.lua). Who stands before its tag has come since it was served last. Where the
 -- queue has other shards, who comes back at its own tag stands a hair before it too: this shard's virtual time may lag behind
--- theirs, and its tag with it (lib/take.lua). A list leaves it there (`hair`): it gives no turn.
+-- theirs, and its tag with it (lib/select_next.lua). A list leaves it there (`hair`): it gives no turn.
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s

@@ -173,7 +173,7 @@ local function to_ended(t, state, ttl, ...)
     add(t.u, 'bytes', -t.size)
   end
   zadd(K['state:' .. state], now + ttl, t.id)
-  if t.waited then -- its dependents are told next (lib/deps.lua)
+  if t.waited then -- its dependents are told next (lib/dependents.lua)
     zadd(K.resolving, t.u and next_turn_to_resolve(t.u) or stat.resolve_turn, t.id)
     look_at(now)
   end

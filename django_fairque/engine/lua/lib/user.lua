@@ -48,7 +48,7 @@ local function load_user(name)
 end
 
 -- A scheduled task stands in the registry and among its user's, and its user in `due`. That says only by when the user's first
--- one is due at the earliest: users take turns there (lib/maintain.lua), and a task that leaves changes nothing.
+-- one is due at the earliest: users take turns there (lib/due_work.lua), and a task that leaves changes nothing.
 local function schedule(u, id, due)
   zadd(K['state:scheduled'], due, id)
   zadd(scheduled_key(u.name), due, id)

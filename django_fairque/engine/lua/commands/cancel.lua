@@ -5,7 +5,7 @@
 -- ARGV    options, reason, n (1..1000), then n ids
 -- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before
 -- COST    9 commands a task
--- include base ring group user lately task deps leave
+-- include base ring organization user recent_usage task dependents removal
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[A], tonumber(ARGV[A + 1])

@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then 19 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include base ring group user lately task deps maintain beside take fetch
+-- include base ring organization user recent_usage task dependents due_work list_credit select_next fetch
 local STRIDE = 7
 local size = tonumber(ARGV[A])
 local ended, codes, seen, given_back = {}, {}, {}, false

@@ -8,7 +8,7 @@
 --         max_bytes (of its tasks that have not ended), sla (us), group (its name)
 -- REPLY   1
 -- COST    10 commands, 16 when it changes its group
--- include base ring group user
+-- include base ring organization user
 -- Into another group, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
 -- group is as far ahead as who founds it: moving to and fro makes nobody a newcomer. Of its running tasks the group that it
 -- leaves pays for what they have used, the other for the rest.

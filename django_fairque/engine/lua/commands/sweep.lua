@@ -7,7 +7,7 @@
 --         at risk, risen a class, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
--- include base ring group user lately task deps leave maintain
+-- include base ring organization user recent_usage task dependents removal due_work
 start_due(sweep_limit)
 for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
   local ids = due_members(K['state:' .. state], sweep_limit)

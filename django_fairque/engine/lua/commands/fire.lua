@@ -7,7 +7,7 @@
 --         (opaque; '' to remember nothing), then what push.lua takes from "nonce kept" on (n may be 0)
 -- REPLY   1 fired, 0 not this instant's turn (any more), 2 not now: the user's backlog is full
 -- COST    6 commands, and those of a push
--- include base ring group user lately task offered edges accept
+-- include base ring organization user recent_usage task push_decide push_dependencies push_write
 local name, instant = ARGV[A], ARGV[A + 2]
 local due = redis.call('ZSCORE', K['schedules:due'], name)
 if not due or tonumber(due) ~= tonumber(instant) then return 0 end

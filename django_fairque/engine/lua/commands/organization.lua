@@ -6,7 +6,7 @@
 --         fields: weight (> 0), cap (running at once, of all members together), paused (1)
 -- REPLY   1
 -- COST    8 commands
--- include base ring group user
+-- include base ring organization user
 local g = load_group(ARGV[A])
 for i = 1, tonumber(ARGV[A + 1]) do
   local field, value = ARGV[A + 2 * i], tonumber(ARGV[A + 2 * i + 1])

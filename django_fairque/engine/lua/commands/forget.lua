@@ -5,7 +5,7 @@
 -- ARGV    options, n (1..1000), then n ids
 -- REPLY   how many were removed (tasks that have not ended are left alone)
 -- COST    1 command a task and 2
--- include base ring group user lately task leave
+-- include base ring organization user recent_usage task removal
 local ended, removed = { finished = {}, failed = {}, canceled = {} }, 0
 for i = 1, tonumber(ARGV[A]) do
   local id = ARGV[A + i]

@@ -13,7 +13,7 @@
 --         mirror id '' (of a task on another shard); watchers id '' (other shards have not heard of its end)
 -- REPLY   one digit each: 0 nothing to mend, 1 mended, 2 can't be mended by a program
 -- COST    25 commands each
--- include base ring group user lately task deps
+-- include base ring organization user recent_usage task dependents
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
 local mend = {}
 

@@ -5,7 +5,7 @@
 -- ARGV    options, n (0..1000), then n × (id, finished failed or canceled)
 -- REPLY   how many were news
 -- COST    3 commands each, and those of telling at most 50 dependents
--- include base ring group user lately task deps
+-- include base ring organization user recent_usage task dependents
 local news = {}
 for i = 1, tonumber(ARGV[A]) do
   local mirror, state = read_mirror(ARGV[A + 2 * i - 1]), ARGV[A + 2 * i]

@@ -9,7 +9,7 @@
 --         itself, m, then m tokens that it was running when it was ended for another reason
 -- REPLY   leases given back, 1 if there may be more
 -- COST    10 commands a lease
--- include base ring group user lately task
+-- include base ring organization user recent_usage task
 local worker, reason, limit = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 3])
 local crashed = {}
 for i = 1, tonumber(ARGV[A + 4]) do crashed[tonumber(ARGV[A + 4 + i])] = true end

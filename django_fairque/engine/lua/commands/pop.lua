@@ -3,15 +3,15 @@
 -- the turn gives up to its size of the user's waiting tasks of that name.
 --
 -- KEYS    base reply leases
--- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/take.lua; '' for none),
+-- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/select_next.lua; '' for none),
 --         users ('*' or n and n ids), steal (the same); if the worker has batch tasks: their names and sizes, packed
 -- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
 --         there are no other shards; of lists as `next_place` in lib/fetch.lua says), 1 if there are new messages for other shards,
 --         then 19 values per lease (`LEASE_FIELDS`)
 -- COST    16 commands for one task, 6 a task in a batch over many users; with groups of users 4 more for one, and for each
 --         group of a batch; the same for any number of users and groups. Of a list one more to read each user of it who can be
---         served, and some eight to write of what it has given (lib/beside.lua)
--- include base ring group user lately task deps maintain beside take fetch
+--         served, and some eight to write of what it has given (lib/list_credit.lua)
+-- include base ring organization user recent_usage task dependents due_work list_credit select_next fetch
 local limit = tonumber(ARGV[A])
 
 start_due_if_needed()

@@ -5,7 +5,7 @@
 -- ARGV    options, paused (0/1)
 -- REPLY   1
 -- COST    4 commands
--- include base ring group user
+-- include base ring organization user
 set_stat('paused', tonumber(ARGV[A]))
 flush_stats()
 wake_if(stat.paused == 0)
