@@ -109,17 +109,17 @@ class FairQueueConfig(Switches):
             for name in worker.queues:
                 if name not in self.queues:
                     yield replace(unknown((name,), self.queues, "queue"), path=(*path, "queues"))
-            least = worker.poll_interval_seconds + READ_MARGIN
+            least = worker.poll_interval + READ_MARGIN
             if self.redis.socket_timeout < least:
                 yield self._too_patient(path, worker, least)
 
     def _too_patient(self, path: tuple[str, ...], worker: WorkerConfig, least: float) -> Mistake:
         if "socket_timeout" in self.redis.model_fields_set:
-            text = f"expected at least {least:g}, which is the worker's poll_interval_seconds plus {READ_MARGIN:g}"
+            text = f"expected at least {least:g}, which is the worker's poll_interval plus {READ_MARGIN:g}"
             return Mistake("conflict", ("redis", "socket_timeout"), f"{text}; got {self.redis.socket_timeout:g}")
         most = self.redis.socket_timeout - READ_MARGIN
         text = f"expected at most {most:g}, which is redis.socket_timeout minus {READ_MARGIN:g}"
-        return Mistake("conflict", (*path, "poll_interval_seconds"), f"{text}; got {worker.poll_interval_seconds:g}")
+        return Mistake("conflict", (*path, "poll_interval"), f"{text}; got {worker.poll_interval:g}")
 
     def queue_config(self, name: str = "default") -> QueueConfig:
         """The options of a declared queue; `ConfigurationError` with the nearest match for another name."""

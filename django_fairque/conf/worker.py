@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_BYTES, MAX_USERS, check_id
-from django_fairque.engine.model.options import Mistake, Number, Options, Whole, seconds, whole
+from django_fairque.engine.model.options import Mistake, Number, Options, Whole, earlier_name, seconds, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,19 +54,28 @@ def _users(default: list[str]) -> Any:
 class WorkerConfig(Options):
     """One worker. Durations are seconds; docs/configuration.md explains each field."""
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "assigned_users": "users",
+        "steal_targets": "steal",
+        "poll_interval_seconds": "poll_interval",
+        "task_timeout_seconds": "task_timeout",
+        "max_concurrent_tasks": "concurrency",
+        "graceful_shutdown_timeout": "shutdown_timeout",
+    }
+
     id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
-    assigned_users: Users = _users([EVERYONE])
-    steal_targets: Users = _users([])
+    users: Users = _users([EVERYONE])
+    steal: Users = _users([])
     queues: QueueNames = Field(
         default_factory=lambda: ["default"],
         description="a list of at least one queue's name",
         title=f"a queue's name: {QUEUE_NAME_WORDS}",
     )
-    poll_interval_seconds: Number = seconds(5)
-    task_timeout_seconds: Number = seconds(300)
-    hard_timeout_grace_seconds: Number = seconds(5, least=0)
-    max_concurrent_tasks: Whole = whole(8, least=1, most=1000)
-    graceful_shutdown_timeout: Number = seconds(30, least=0)
+    poll_interval: Number = seconds(5)
+    task_timeout: Number = seconds(300)
+    hard_timeout_grace: Number = seconds(5, least=0)
+    concurrency: Whole = whole(8, least=1, most=1000)
+    shutdown_timeout: Number = seconds(30, least=0)
     lease_seconds: Number = seconds(30)
     processes: Whole = whole(1, least=1, most=256)
     start_method: Literal["auto", "spawn", "forkserver"] = Field(
@@ -92,8 +102,15 @@ class WorkerConfig(Options):
     )
     close_database_connections: bool = Field(default=False, description="true or false")
 
+    assigned_users = earlier_name("users")
+    steal_targets = earlier_name("steal")
+    poll_interval_seconds = earlier_name("poll_interval")
+    task_timeout_seconds = earlier_name("task_timeout")
+    max_concurrent_tasks = earlier_name("concurrency")
+    graceful_shutdown_timeout = earlier_name("shutdown_timeout")
+
     def contradictions(self) -> Iterator[Mistake]:
-        for name in ("assigned_users", "steal_targets"):
+        for name in ("users", "steal"):
             users = getattr(self, name)
             if EVERYONE in users and len(users) > 1:
                 yield Mistake(
@@ -102,18 +119,17 @@ class WorkerConfig(Options):
             if (count := len(set(users))) > MAX_USERS:
                 text = f'expected at most {MAX_USERS:,} user ids, or "*" for everyone; got {count:,}'
                 yield Mistake("value", (name,), text)
-        if EVERYONE in self.assigned_users and self.steal_targets:
+        if EVERYONE in self.users and self.steal:
             yield Mistake(
                 "conflict",
-                ("steal_targets",),
-                'expected nothing here, because assigned_users is "*" and leaves nobody to steal from; '
-                f"got {_some(self.steal_targets)}",
+                ("steal",),
+                f'expected nothing here, because users is "*" and leaves nobody to steal from; got {_some(self.steal)}',
             )
-        elif both := [user for user in self.steal_targets if user in set(self.assigned_users)]:
+        elif both := [user for user in self.steal if user in set(self.users)]:
             yield Mistake(
                 "conflict",
-                ("steal_targets",),
-                f"expected users that are not in assigned_users; got {_some(both)}, who {_are(both)} in both",
+                ("steal",),
+                f"expected users that are not in users; got {_some(both)}, who {_are(both)} in both",
             )
 
 

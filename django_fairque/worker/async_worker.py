@@ -114,9 +114,10 @@ class AsyncWorker:
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
         self.herald = Herald(self.options, self._find)
-        self._budget = Budget(self.options.slots, max_tasks=self.options.max_tasks, burst=self.options.burst)
+        self._budget = Budget(self.options.concurrency, max_tasks=self.options.max_tasks, burst=self.options.burst)
         self.contexts = [
-            CoroutineContexts(close_connections=self.options.close_connections) for _ in range(self.options.slots)
+            CoroutineContexts(close_connections=self.options.close_database_connections)
+            for _ in range(self.options.concurrency)
         ]
         """Those that no task uses now."""
         self._desks: list[Desk] = []
@@ -143,7 +144,7 @@ class AsyncWorker:
             await client.aclose()
 
     async def _work(self, queues: Sequence[AsyncFairQueue]) -> None:
-        threads = ThreadPoolExecutor(self.options.slots, "fairque-slot")
+        threads = ThreadPoolExecutor(self.options.concurrency, "fairque-slot")
         places = [place for queue in queues for place in places_of(queue, self.options)]
         self._desks = [Desk(self, index, place, threads) for index, place in enumerate(places)]
         self.herald.worker(signals.worker_started)
@@ -209,9 +210,11 @@ class AsyncWorker:
             if len(done) == len(pullers):
                 return
             if self._is_stopping:
-                deadline = deadline or monotonic() + self.options.shutdown
+                deadline = deadline or monotonic() + self.options.shutdown_timeout
                 if monotonic() > deadline:
-                    logger.warning("some tasks did not end within %g s; they are given back", self.options.shutdown)
+                    logger.warning(
+                        "some tasks did not end within %g s; they are given back", self.options.shutdown_timeout
+                    )
                     return
 
     def changed(self) -> None:
@@ -238,7 +241,7 @@ class AsyncWorker:
     @property
     def has_free_slot(self) -> bool:
         """Whether it could run one more task now."""
-        return sum(len(desk.running) for desk in self._desks) < self.options.slots
+        return sum(len(desk.running) for desk in self._desks) < self.options.concurrency
 
     def start_more(self) -> None:
         """Start what has been fetched, as far as there are slots."""

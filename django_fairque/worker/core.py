@@ -73,7 +73,7 @@ class Core:
         self.board = board
         self.is_stopping = False
         self.is_quiet = False
-        self.budget = Budget(options.slots, max_tasks=options.max_tasks, burst=options.burst)
+        self.budget = Budget(options.concurrency, max_tasks=options.max_tasks, burst=options.burst)
         self._on_retire = on_retire
         self._on_unfit = on_unfit
         self._on_blocked = on_blocked
@@ -95,7 +95,9 @@ class Core:
         desks = [self._desk(index, place, handler) for index, place in enumerate(places)]
         self.herald = Herald(options, finder(queues))
         self._courier = Courier()
-        self._crew = Crew(desks, options.slots, board, self._loop_changed, close_connections=options.close_connections)
+        self._crew = Crew(
+            desks, options.concurrency, board, self._loop_changed, close_connections=options.close_database_connections
+        )
         self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)
         self._pullers = [
             Puller(
@@ -124,7 +126,7 @@ class Core:
         return Lane(
             index,
             self.budget,
-            poll=self.options.poll,
+            poll=self.options.poll_interval,
             batch_of=batch_of,
             selective=self.options.is_selective,
             place=turn,

@@ -31,24 +31,9 @@ FENCE_MARGIN = 0.1
 """The part of a lease by which a worker that can't renew it ends before it does."""
 
 
-OPTIONS = {
-    "worker_id": "id",
-    "users": "assigned_users",
-    "steal": "steal_targets",
-    "concurrency": "max_concurrent_tasks",
-    "max_tasks": "max_tasks",
-    "max_memory_mb": "max_memory_mb",
-    "lease": "lease_seconds",
-    "poll": "poll_interval_seconds",
-    "timeout": "task_timeout_seconds",
-    "shutdown": "graceful_shutdown_timeout",
-    "handler": "handler",
-}
-"""Which option of `WorkerConfig` each argument takes the place of."""
-
-
 class WorkerArguments(TypedDict, total=False):
-    """What `Worker` and `AsyncWorker` take beside their queues."""
+    """The arguments of `Worker` and `AsyncWorker`, in addition to their queues. Each replaces the option of the same name of
+    `WorkerConfig`; ``worker_id`` replaces ``id``."""
 
     worker_id: str | None
     users: Users | None
@@ -57,31 +42,31 @@ class WorkerArguments(TypedDict, total=False):
     burst: bool
     max_tasks: int | None
     max_memory_mb: int | None
-    lease: float | None
-    poll: float | None
-    timeout: float | None
-    shutdown: float | None
+    lease_seconds: float | None
+    poll_interval: float | None
+    task_timeout: float | None
+    shutdown_timeout: float | None
     handler: str | None
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Durations are seconds. ``slots`` is how many tasks run at once in one process."""
+    """Durations are seconds. ``concurrency`` is the number of tasks that run at once in one process."""
 
     worker_id: str
     queues: tuple[str, ...] = ("default",)
     users: Users = "*"
     steal: Users = ()
-    slots: int = 8
-    lease: float = 30.0
-    poll: float = 5.0
-    timeout: float = 300.0
-    grace: float = 5.0
-    shutdown: float = 30.0
+    concurrency: int = 8
+    lease_seconds: float = 30.0
+    poll_interval: float = 5.0
+    task_timeout: float = 300.0
+    hard_timeout_grace: float = 5.0
+    shutdown_timeout: float = 30.0
     burst: bool = False
     max_tasks: int = 0
     max_memory_mb: int = 0
-    close_connections: bool = False
+    close_database_connections: bool = False
     processes: int = 1
     start_method: str = "auto"
     handler: str | None = None
@@ -95,21 +80,21 @@ class WorkerOptions:
     @classmethod
     def from_config(cls, config: WorkerConfig, **changes: Any) -> WorkerOptions:
         """The configured worker; ``changes`` that are not None win."""
-        everyone = config.assigned_users == ["*"]
+        everyone = config.users == ["*"]
         options: dict[str, Any] = {
             "worker_id": new_worker_id(config.id),
             "queues": tuple(config.queues),
-            "users": "*" if everyone else tuple(config.assigned_users),
-            "steal": "*" if config.steal_targets == ["*"] else tuple(config.steal_targets),
-            "slots": config.max_concurrent_tasks,
-            "lease": config.lease_seconds,
-            "poll": config.poll_interval_seconds,
-            "timeout": config.task_timeout_seconds,
-            "grace": config.hard_timeout_grace_seconds,
-            "shutdown": config.graceful_shutdown_timeout,
+            "users": "*" if everyone else tuple(config.users),
+            "steal": "*" if config.steal == ["*"] else tuple(config.steal),
+            "concurrency": config.concurrency,
+            "lease_seconds": config.lease_seconds,
+            "poll_interval": config.poll_interval,
+            "task_timeout": config.task_timeout,
+            "hard_timeout_grace": config.hard_timeout_grace,
+            "shutdown_timeout": config.shutdown_timeout,
             "max_tasks": config.max_tasks,
             "max_memory_mb": config.max_memory_mb,
-            "close_connections": config.close_database_connections,
+            "close_database_connections": config.close_database_connections,
             "processes": config.processes,
             "start_method": config.start_method,
             "handler": config.handler,
@@ -119,7 +104,7 @@ class WorkerOptions:
         options.update((name, value) for name, value in changes.items() if value is not None)
         if not (options["users"] or options["steal"]):
             raise ConfigurationError(
-                'this worker would serve nobody: expected user ids, or "*" for everyone, in assigned_users or steal_targets; '
+                'this worker would serve nobody: expected user ids, or "*" for everyone, in users or steal; '
                 "got none in either"
             )
         return cls(**options)
@@ -145,7 +130,9 @@ class WorkerOptions:
         """Those of a process of this worker; of one for ``one_task``."""
         if not one_task:
             return replace(self, worker_id=worker_id)
-        return replace(self, worker_id=worker_id, one_task=True, slots=1, burst=False, max_tasks=0, max_memory_mb=0)
+        return replace(
+            self, worker_id=worker_id, one_task=True, concurrency=1, burst=False, max_tasks=0, max_memory_mb=0
+        )
 
     @property
     def is_selective(self) -> bool:
@@ -154,21 +141,21 @@ class WorkerOptions:
 
     @property
     def renew_every(self) -> float:
-        return self.lease / 3
+        return self.lease_seconds / 3
 
     @property
     def fence_after(self) -> float:
         """How long after its last confirmed renewal a process may go on running tasks."""
-        return self.lease * (1 - FENCE_MARGIN)
+        return self.lease_seconds * (1 - FENCE_MARGIN)
 
 
 def _config_with(given: Mapping[str, Any]) -> WorkerConfig:
     """The configured worker with a class's arguments in place of its options, under the rules of these."""
     config = get_config().worker
-    changes = {option: given[name] for name, option in OPTIONS.items() if name in given}
+    changes = {("id" if name == "worker_id" else name): value for name, value in given.items() if name != "burst"}
     for name in ("users", "steal"):
         if name in given and given[name] != "*":
-            changes[OPTIONS[name]] = _listed(given[name], name, 'user ids, or "*" for everyone')
+            changes[name] = _listed(given[name], name, 'user ids, or "*" for everyone')
     try:
         # Strict, because 2.0 or "2" for a number is what a text file or the environment may say; code has types.
         return type(config).model_validate({**dict(config), **changes}, strict=True)
@@ -178,11 +165,9 @@ def _config_with(given: Mapping[str, Any]) -> WorkerConfig:
 
 
 def _of_argument(mistake: Mistake) -> Mistake:
-    """A mistake in the words of whoever has written arguments, not options."""
-    arguments = {option: name for name, option in OPTIONS.items()}
+    """A mistake that names the argument instead of the option."""
     option, *inside = mistake.path
-    problem = mistake.problem.replace("assigned_users", "users")
-    return replace(mistake, problem=problem, key=".".join((arguments[option], *inside)))
+    return replace(mistake, key=".".join(("worker_id" if option == "id" else option, *inside)))
 
 
 def _listed(value: Any, name: str, what: str) -> list[Any]:

@@ -58,7 +58,7 @@ class Worker:
         self._core = Core(
             self.options,
             self.queues,
-            Board.private(self.options.slots, sum(len(queue.shards) for queue in self.queues)),
+            Board.private(self.options.concurrency, sum(len(queue.shards) for queue in self.queues)),
             on_blocked=lambda _: self._keeper.renew_now(self.options.worker_id),
             on_unknown=lambda _: self._keeper.renew_now(self.options.worker_id),
         )
@@ -95,10 +95,10 @@ class Worker:
     def _is_late(self) -> bool:
         if not self._core.is_stopping:
             return False
-        self._deadline = self._deadline or monotonic() + self.options.shutdown
+        self._deadline = self._deadline or monotonic() + self.options.shutdown_timeout
         late = monotonic() > self._deadline
         if late:
-            logger.warning("some tasks did not end within %g s; they are given back", self.options.shutdown)
+            logger.warning("some tasks did not end within %g s; they are given back", self.options.shutdown_timeout)
         return late
 
     def _leave(self) -> None:

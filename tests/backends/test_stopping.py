@@ -91,7 +91,7 @@ async def test_a_time_limit_finishes_a_task_while_its_exception_is_handled(
     queue: FairQueue, told: list[Any], kind: Any, work: Any
 ) -> None:
     result = work.enqueue()
-    await run(kind(burst=True, timeout=0.3))
+    await run(kind(burst=True, task_timeout=0.3))
     ((status, attempts, error, functions),) = told
     assert (status, attempts, error) == (TaskResultStatus.FAILED, 1, "SoftTimeLimitExceeded")
     assert work.name in functions
@@ -109,14 +109,14 @@ async def test_a_time_limit_before_the_last_attempt_finishes_nothing(
 ) -> None:
     configure(MAX_RETRIES=1)
     work.enqueue()
-    await run(kind(burst=True, timeout=0.3))
+    await run(kind(burst=True, task_timeout=0.3))
     assert [(attempts, error) for _, attempts, error, _ in told] == [(2, "SoftTimeLimitExceeded")]
 
 
 @WORKERS
 async def test_a_coroutine_may_end_by_itself_at_its_limit(queue: FairQueue, told: list[Any], kind: Any) -> None:
     result: Any = tidy_up.enqueue()
-    await run(kind(burst=True, timeout=0.3))
+    await run(kind(burst=True, task_timeout=0.3))
     assert [(status, error) for status, _, error, _ in told] == [(TaskResultStatus.SUCCESSFUL, None)]
     await result.arefresh()
     assert result.return_value == "tidied up"
@@ -142,7 +142,7 @@ async def test_who_is_canceled_while_it_runs_does_not_finish(
     queue: FairQueue, told: list[Any], kind: Any, work: Any
 ) -> None:
     result = work.enqueue()
-    running = asyncio.ensure_future(run(kind(burst=True, lease=0.6)))
+    running = asyncio.ensure_future(run(kind(burst=True, lease_seconds=0.6)))
     await asyncio.to_thread(begun.wait, 20)
     queue.cancel(result.id)
     await running
@@ -154,7 +154,7 @@ async def test_what_a_worker_gives_back_at_its_end_does_not_finish(
     queue: FairQueue, told: list[Any], work: Any
 ) -> None:
     result = work.enqueue()
-    worker = AsyncWorker(shutdown=0.1)
+    worker = AsyncWorker(shutdown_timeout=0.1)
     running = asyncio.ensure_future(run(worker))
     await asyncio.to_thread(begun.wait, 20)
     worker.stop()

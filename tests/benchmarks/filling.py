@@ -62,7 +62,7 @@ def fill(queue: FairQueue, scale: Scale) -> None:
     _graph(queue, scale.run)
     for n in range(scale.few):
         queue.schedules.add(f"schedule{n:03}", task=task("cron", n), cron=f"{n % 60} 3 * * *")
-        options = WorkerOptions(f"worker-{n}", queues=("default",), users=("ann", "bob"), slots=4)
+        options = WorkerOptions(f"worker-{n}", queues=("default",), users=("ann", "bob"), concurrency=4)
         queue.heartbeat(f"worker-{n}", worker_info(options, done=n, running=2, status="working"), ttl=LEASE)
 
 

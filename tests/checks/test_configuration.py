@@ -30,9 +30,9 @@ def test_a_good_configuration_has_no_message(check: Check) -> None:
         ({"REDIS": HERE, "WORKER": {"QUEUES": ["male"]}, "QUEUES": {"mail": {}}}, "E001"),
         ({"REDIS": {"PORT": "x"}}, "E002"),
         ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "TIMEZONE": "Mars"}}}, "E002"),
-        ({"REDIS": HERE, "WORKER": {"ASSIGNED_USERS": ["a"], "STEAL_TARGETS": ["a"]}}, "E003"),
+        ({"REDIS": HERE, "WORKER": {"USERS": ["a"], "STEAL": ["a"]}}, "E003"),
         ({"REDIS": {**HERE, "SOCKET_TIMEOUT": 6.9}}, "E003"),
-        ({"REDIS": HERE, "WORKER": {"POLL_INTERVAL_SECONDS": 13.1}}, "E003"),
+        ({"REDIS": HERE, "WORKER": {"POLL_INTERVAL": 13.1}}, "E003"),
         ({"REDIS": HERE, "CONFIG_FILE": "nowhere.yaml"}, "E004"),
         ({"REDIS": {"CACHE": "nowhere"}}, "E006"),
         ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": "0 0 30 2 *"}}}, "E012"),
@@ -49,7 +49,7 @@ def test_each_kind_of_mistake_has_a_number(check: Check, fairque: Any, number: s
     "fairque",
     [
         {"REDIS": {**HERE, "SOCKET_TIMEOUT": 7}},
-        {"REDIS": HERE, "WORKER": {"POLL_INTERVAL_SECONDS": 13}},
+        {"REDIS": HERE, "WORKER": {"POLL_INTERVAL": 13}},
         {"REDIS": HERE, "WORKER": {"QUEUES": ["mail"]}, "QUEUES": {"mail": {}}},
     ],
 )

@@ -91,7 +91,7 @@ def test_a_list_of_nobody_is_a_mistake(start: Callable[..., dict[str, Any]], wor
         (["--users", "ann", "--steal", "ann"], "--steal: expected users that are not in --users; got 'ann'"),
         (
             ["--steal", "ann"],
-            '--steal: expected nothing here, because assigned_users is "*" and leaves nobody to steal from',
+            '--steal: expected nothing here, because users is "*" and leaves nobody to steal from',
         ),
         (["--processes", "0", "--max-tasks", "-1"], "2 mistakes in the configuration\n- --processes: "),
     ],
@@ -111,7 +111,7 @@ def test_an_empty_list_to_steal_from_is_none(start: Callable[..., dict[str, Any]
 def test_a_worker_that_is_configured_for_nobody_says_so(
     start: Callable[..., dict[str, Any]], settings: Settings
 ) -> None:
-    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"ASSIGNED_USERS": []}}
+    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"USERS": []}}
     with pytest.raises(ConfigurationError, match="this worker would serve nobody: expected user ids"):
         start()
     assert start("--steal", "ann")["options"].steal == ("ann",)

@@ -53,7 +53,7 @@ def serve(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve
             return 2 * number
 
         result = double.enqueue(4)
-        Worker(burst=True, poll=0.1).run()
+        Worker(burst=True, poll_interval=0.1).run()
         assert (result.state, result.result()) == (TaskState.FINISHED, 8)
 
     yield serve
@@ -161,7 +161,7 @@ async def test_without_blocking(settings: Settings, tcp: tuple[Server, int], mon
         return 2 * number
 
     result = await double.aenqueue(4)
-    await AsyncWorker(burst=True, poll=0.1).run()
+    await AsyncWorker(burst=True, poll_interval=0.1).run()
     assert await result.aresult() == 8
     await aclose_queues()
     assert databases(tcp[0]) == {"db6"}

@@ -45,5 +45,5 @@ def test_the_example_file_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "fairque.yaml").write_text(example)
     config = FairQueueConfig.from_yaml(tmp_path / "fairque.yaml")
     assert set(config.workers) == {"web", "bulk"}
-    assert config.workers["web"].assigned_users == ["*"]
+    assert config.workers["web"].users == ["*"]
     assert config.queue_config("mail").default_max_retries == 10

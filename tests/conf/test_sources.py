@@ -36,7 +36,7 @@ class TestPrecedence:
         configure(settings, FAIRQUE_WORKER__LEASE_SECONDS="30", FAIRQUE_WORKER__PROCESSES="30")
         worker = get_config(overrides={"worker": {"lease_seconds": 40}}).worker
         assert (worker.lease_seconds, worker.processes, worker.max_tasks, worker.max_memory_mb) == (40, 30, 20, 10)
-        assert worker.max_concurrent_tasks == 8
+        assert worker.concurrency == 8
 
     def test_from_settings_reads_all_of_it_anew(self, configure: Configure) -> None:
         configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}}, FAIRQUE_WORKER__MAX_TASKS="3")
@@ -139,13 +139,13 @@ class TestEnvironment:
             FAIRQUE_ENQUEUE_ON_COMMIT="off",
             FAIRQUE_OUTBOX="on",
             FAIRQUE_REDIS__CLUSTER="true",
-            FAIRQUE_WORKER__ASSIGNED_USERS="a,b",
+            FAIRQUE_WORKER__USERS="a,b",
             FAIRQUE_QUEUE__SLA__CRITICAL="7",
             FAIRQUE_QUEUES__MAIL__DEFAULT_MAX_RETRIES="9",
             FAIRQUE_QUEUES__MAIL__SLA__HIGH="8",
         )
         assert (config.enqueue_on_commit, config.outbox, config.redis.cluster) == (False, True, True)
-        assert config.worker.assigned_users == ["a", "b"]
+        assert config.worker.users == ["a", "b"]
         mail = config.queue_config("mail")
         assert (mail.default_max_retries, mail.sla["CRITICAL"], mail.sla["HIGH"]) == (9, 7.0, 8.0)
 
@@ -212,7 +212,7 @@ class TestQueues:
 WORKERS = """
 worker: {lease_seconds: 9, processes: 4}
 workers:
-  - {id: mail, queues: [default], processes: 5, assigned_users: [a], steal_targets: "*"}
+  - {id: mail, queues: [default], processes: 5, users: [a], steal: "*"}
   - {id: bulk, lease_seconds: 90}
 """
 
@@ -225,7 +225,7 @@ class TestWorkers:
         configure(with_file(tmp_path, form))
         worker = get_config(overrides={"worker": {"id": "mail"}}).worker
         assert (worker.id, worker.processes, worker.lease_seconds) == ("mail", 5, 9)
-        assert (worker.assigned_users, worker.steal_targets) == (["a"], ["*"])
+        assert (worker.users, worker.steal) == (["a"], ["*"])
 
     def test_without_a_choice_it_is_what_all_have_in_common(self, configure: Configure, tmp_path: Path) -> None:
         config = configure(with_file(tmp_path, WORKERS))
@@ -298,16 +298,16 @@ class TestMistakes:
             ),
             ({"WORKER": {"QUEUES": ["mial"]}, "QUEUES": {"mail": {}}}, "unknown queue 'mial'; did you mean mail?"),
             (
-                {"WORKER": {"ASSIGNED_USERS": ["a", ""]}},
-                'settings.FAIRQUE["WORKER"]["ASSIGNED_USERS"], 1: expected a user id',
+                {"WORKER": {"USERS": ["a", ""]}},
+                'settings.FAIRQUE["WORKER"]["USERS"], 1: expected a user id',
             ),
             (
-                {"WORKER": {"ASSIGNED_USERS": ["a"], "STEAL_TARGETS": ["a"]}},
-                'FAIRQUE["WORKER"]["STEAL_TARGETS"]: expected users that are not in assigned_users; got \'a\'',
+                {"WORKER": {"USERS": ["a"], "STEAL": ["a"]}},
+                'FAIRQUE["WORKER"]["STEAL"]: expected users that are not in users; got \'a\'',
             ),
             (
-                {"WORKER": {"POLL_INTERVAL_SECONDS": 14}},
-                'FAIRQUE["WORKER"]["POLL_INTERVAL_SECONDS"]: expected at most 13, which is redis.socket_timeout',
+                {"WORKER": {"POLL_INTERVAL": 14}},
+                'FAIRQUE["WORKER"]["POLL_INTERVAL"]: expected at most 13, which is redis.socket_timeout',
             ),
             ({"QUEUE": {}, "Queue": {"PREFIX": "a"}, "queue": {"prefix": "b"}}, "expected once; got it also as"),
         ],
@@ -318,7 +318,7 @@ class TestMistakes:
     def test_a_time_out_that_is_too_short_for_the_worker(self, configure: Configure) -> None:
         assert configure.error({"REDIS": {"HOST": "h", "SOCKET_TIMEOUT": 6.5}}) == (
             'settings.FAIRQUE["REDIS"]["SOCKET_TIMEOUT"]: expected at least 7, which is the worker\'s '
-            "poll_interval_seconds plus 2; got 6.5"
+            "poll_interval plus 2; got 6.5"
         )
 
     @pytest.mark.parametrize("nonsense", ["redis://h", 5, ["a"]])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.conf import WorkerConfig
+from django_fairque.conf import FairQueueConfig, WorkerConfig
 from django_fairque.engine.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def error(**options: Any) -> str:
@@ -19,14 +22,14 @@ def error(**options: Any) -> str:
 def test_the_defaults() -> None:
     assert WorkerConfig().model_dump() == {
         "id": None,
-        "assigned_users": ["*"],
-        "steal_targets": [],
+        "users": ["*"],
+        "steal": [],
         "queues": ["default"],
-        "poll_interval_seconds": 5,
-        "task_timeout_seconds": 300,
-        "hard_timeout_grace_seconds": 5,
-        "max_concurrent_tasks": 8,
-        "graceful_shutdown_timeout": 30,
+        "poll_interval": 5,
+        "task_timeout": 300,
+        "hard_timeout_grace": 5,
+        "concurrency": 8,
+        "shutdown_timeout": 30,
         "lease_seconds": 30,
         "processes": 1,
         "start_method": "auto",
@@ -52,31 +55,31 @@ def test_the_defaults() -> None:
     ],
 )
 def test_users_may_be_written_as_text(written: Any, users: list[str]) -> None:
-    assert WorkerConfig(assigned_users=written).assigned_users == users
+    assert WorkerConfig(users=written).users == users
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         (
-            {"assigned_users": [""]},
-            "assigned_users.0: expected a user id: a non-empty text of at most 256 bytes; got ''",
+            {"users": [""]},
+            "users.0: expected a user id: a non-empty text of at most 256 bytes; got ''",
         ),
-        ({"assigned_users": ["é" * 129]}, "assigned_users.0: expected a user id"),
-        ({"assigned_users": [3]}, "assigned_users.0: expected a user id: a non-empty text of at most 256 bytes; got 3"),
-        ({"assigned_users": '["a"'}, 'assigned_users: expected a list of user ids, or "*" for everyone; got \'["a"\''),
-        ({"assigned_users": 3}, "expected a list of user ids"),
+        ({"users": ["é" * 129]}, "users.0: expected a user id"),
+        ({"users": [3]}, "users.0: expected a user id: a non-empty text of at most 256 bytes; got 3"),
+        ({"users": '["a"'}, 'users: expected a list of user ids, or "*" for everyone; got \'["a"\''),
+        ({"users": 3}, "expected a list of user ids"),
         ({"queues": []}, "queues: expected a list of at least one queue's name"),
         ({"queues": ["Mail"]}, "queues.0: expected a queue's name: 1 to 64 lower-case letters, digits"),
         ({"id": "a b"}, "id: expected a name without spaces and commas; got 'a b'"),
         ({"handler": "handle"}, 'handler: expected the dotted path of a callable, such as "shop.tasks.handle"'),
         ({"processes": 0}, "processes: expected a whole number from 1 to 256; got 0"),
         ({"start_method": "fork"}, 'start_method: expected "auto", "spawn" or "forkserver"; got \'fork\''),
-        ({"max_concurrent_tasks": 0}, "expected a whole number from 1 to 1000; got 0"),
+        ({"concurrency": 0}, "expected a whole number from 1 to 1000; got 0"),
         ({"max_tasks": -1}, "expected a whole number of tasks, at least 0 (0: no limit); got -1"),
         ({"max_memory_mb": -1}, "expected a whole number of megabytes, at least 0 (0: no limit); got -1"),
-        ({"poll_interval_seconds": 0}, "expected a number of seconds greater than 0"),
-        ({"poll_interval": 1}, "poll_interval: unknown key; did you mean poll_interval_seconds?"),
+        ({"poll_interval": 0}, "expected a number of seconds greater than 0"),
+        ({"poll_intervall": 1}, "poll_intervall: unknown key; did you mean poll_interval?"),
     ],
 )
 def test_mistakes(options: dict[str, Any], expected: str) -> None:
@@ -85,34 +88,60 @@ def test_mistakes(options: dict[str, Any], expected: str) -> None:
 
 class TestWhoIsServed:
     def test_nobody_is_assigned_and_stolen_from(self) -> None:
-        message = error(assigned_users=["a", "b", "c"], steal_targets=["d", "c", "b"])
-        assert message == (
-            "WorkerConfig.steal_targets: expected users that are not in assigned_users; got 'c', 'b', who are in both"
-        )
+        message = error(users=["a", "b", "c"], steal=["d", "c", "b"])
+        assert message == ("WorkerConfig.steal: expected users that are not in users; got 'c', 'b', who are in both")
 
     def test_many_in_both_are_not_all_named(self) -> None:
         users = [f"u{number}" for number in range(30)]
-        assert "got 'u0', 'u1', 'u2', 'u3', 'u4' and 25 more, who are in both" in error(
-            assigned_users=users, steal_targets=users
-        )
+        assert "got 'u0', 'u1', 'u2', 'u3', 'u4' and 25 more, who are in both" in error(users=users, steal=users)
 
     @pytest.mark.parametrize("steal", [["*"], ["a"]])
     def test_everyone_leaves_nobody_to_steal_from(self, steal: list[str]) -> None:
-        message = error(assigned_users=["*"], steal_targets=steal)
-        assert message.startswith('WorkerConfig.steal_targets: expected nothing here, because assigned_users is "*"')
+        message = error(users=["*"], steal=steal)
+        assert message.startswith('WorkerConfig.steal: expected nothing here, because users is "*"')
 
     def test_some_may_be_served_and_all_others_stolen_from(self) -> None:
-        assert WorkerConfig(assigned_users=["a"], steal_targets=["*"]).steal_targets == ["*"]
+        assert WorkerConfig(users=["a"], steal=["*"]).steal == ["*"]
 
-    @pytest.mark.parametrize("name", ["assigned_users", "steal_targets"])
+    @pytest.mark.parametrize("name", ["users", "steal"])
     def test_so_many_as_the_engine_takes_in_one_list(self, name: str) -> None:
         users = [f"u{number}" for number in range(3001)]
-        options: dict[str, Any] = {"assigned_users": ["z"], name: users}
+        options: dict[str, Any] = {"users": ["z"], name: users}
         message = error(**options)
         assert message == f'WorkerConfig.{name}: expected at most 3,000 user ids, or "*" for everyone; got 3,001'
         assert getattr(WorkerConfig(**{**options, name: [*users[1:], users[1]]}), name)
 
-    @pytest.mark.parametrize("name", ["assigned_users", "steal_targets"])
+    @pytest.mark.parametrize("name", ["users", "steal"])
     def test_everyone_stands_alone(self, name: str) -> None:
-        options = {"assigned_users": ["z"], name: ["*", "a"]}
+        options = {"users": ["z"], name: ["*", "a"]}
         assert f'WorkerConfig.{name}: expected "*" alone or user ids; got "*" beside 1 more' in error(**options)
+
+
+EARLIER = {
+    "assigned_users": ("users", ["a"]),
+    "steal_targets": ("steal", ["b"]),
+    "poll_interval_seconds": ("poll_interval", 1.5),
+    "task_timeout_seconds": ("task_timeout", 60.0),
+    "max_concurrent_tasks": ("concurrency", 10),
+    "graceful_shutdown_timeout": ("shutdown_timeout", 12.0),
+}
+
+
+@pytest.mark.parametrize(("earlier", "current", "value"), [(name, *rest) for name, rest in EARLIER.items()])
+def test_the_names_of_the_first_design_are_accepted(earlier: str, current: str, value: Any) -> None:
+    options = {"users": ["z"], earlier: value} if earlier != "assigned_users" else {earlier: value}
+    config = WorkerConfig(**options)
+    assert getattr(config, current) == getattr(config, earlier) == value
+
+
+def test_an_option_is_given_by_one_of_its_names() -> None:
+    assert error(max_concurrent_tasks=3, concurrency=4) == (
+        "WorkerConfig.concurrency: expected once; got it by its earlier name as well (max_concurrent_tasks)"
+    )
+
+
+def test_a_worker_in_a_file_may_have_the_earlier_names(tmp_path: Path) -> None:
+    file = tmp_path / "fairque.yaml"
+    file.write_text("worker: {poll_interval_seconds: 2}\nworkers: {w: {assigned_users: [a], poll_interval: 3}}")
+    worker = FairQueueConfig.from_yaml(file).worker_config("w")
+    assert (worker.users, worker.poll_interval) == (["a"], 3)

@@ -28,8 +28,8 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {
         "worker": {
             "id": "w",
-            "assigned_users": ["a,b", "\n", "😀"],
-            "steal_targets": "*",
+            "users": ["a,b", "\n", "😀"],
+            "steal": "*",
             "queues": ["mail"],
             "handler": "a.b",
         },
@@ -65,7 +65,7 @@ def test_the_file_is_complete_and_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     tree = yaml.safe_load(path.read_text())
     assert tree["redis"]["password"] == "secret"
-    assert tree["worker"]["assigned_users"] == ["*"]
+    assert tree["worker"]["users"] == ["*"]
     assert tree["queue"]["prefix"] == "fq"
     assert tree["queues"] == {"default": {}}
     assert [file.name for file in tmp_path.iterdir()] == ["fairque.yaml"]
@@ -130,7 +130,7 @@ class TestMistakes:
             ("Redis: {PROT: 3}", "Redis.PROT in FILE: unknown key; did you mean PORT?"),
             ("worker: [a]", "worker in FILE: expected a mapping; got a list of 1"),
             ("queues: {Mail: }", "queues.Mail in FILE: expected a queue's name"),
-            ("worker: {assigned_users: [a, 3]}", "worker.assigned_users in FILE, 1: expected a user id"),
+            ("worker: {users: [a, 3]}", "worker.users in FILE, 1: expected a user id"),
         ],
     )
     def test_are_told_with_their_place(self, tmp_path: Path, text: str | bytes, expected: str) -> None:

@@ -76,7 +76,7 @@ def test_probes_read_the_file_that_the_worker_writes() -> None:
 
 
 def test_whoever_stops_a_worker_waits_longer_than_it_does() -> None:
-    least = WorkerConfig().graceful_shutdown_timeout + MARGIN
+    least = WorkerConfig().shutdown_timeout + MARGIN
     service = files.unit(files.FOLDER / "systemd" / "shop-worker.service")["Service"]
     assert files.seconds(service["TimeoutStopSec"]) >= least
     assert files.seconds(files.compose()["services"]["worker"]["stop_grace_period"]) >= least

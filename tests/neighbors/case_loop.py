@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .world import World
 
 USERS = 6
-HARD_LIMIT = "FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS"
+HARD_LIMIT = "FAIRQUE_WORKER__HARD_TIMEOUT_GRACE"
 
 
 @case("B1", neighbor="calls sys.exit() in a gathered coroutine", bound="unaffected")

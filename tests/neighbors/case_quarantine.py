@@ -62,7 +62,7 @@ def kills_processes_at_intervals(world: World) -> Felt:
     bound="1 extra start in 10 minutes for each name and user",
 )
 def blocks_beyond_its_hard_limit(world: World) -> Felt:
-    world.start_worker("--processes", "1", "--concurrency", "4", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.2")
+    world.start_worker("--processes", "1", "--concurrency", "4", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2")
     innocents = [world.push(user, "nap", 3.0) for user in ("ann", "bob")]
     eventually(lambda: len(world.starts()) == len(innocents))
     blocking = [world.push("mallory", "deaf", 30.0, timeout=0.5, max_retries=3)]

@@ -45,7 +45,7 @@ def _return_seconds(world: World, pid: int, slots: int) -> float:
 
 @case("B4", neighbor="blocks the interpreter with a regular expression", bound="given back within 2 s; 0 extra starts")
 def regular_expression(world: World) -> Felt:
-    world.start_worker("--processes", "2", "--concurrency", "4", ready=2, FAIRQUE_WORKER__TASK_TIMEOUT_SECONDS="300")
+    world.start_worker("--processes", "2", "--concurrency", "4", ready=2, FAIRQUE_WORKER__TASK_TIMEOUT="300")
     others = [each for n in range(19) for each in world.push_many(f"user{n}", "nap", 8, 0.01)]
     blocking = world.push("mallory", "backtrack", 40, priority=6)
     eventually(lambda: blocking in world.starts())

@@ -50,9 +50,7 @@ def test_receivers_hear_of_a_task_that_is_ended_with_its_process(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
     task_id = push("deaf", 60.0, timeout=0.2, max_retries=1)
-    start_worker(
-        TEST_HEAR_ENDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.2", FAIRQUE_QUEUE__RETRY_BASE_SECONDS="0.01"
-    )
+    start_worker(TEST_HEAR_ENDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2", FAIRQUE_QUEUE__RETRY_BASE_SECONDS="0.01")
     expected = [
         f"{signal} default {task_id} True" for signal in ("task_failed", "task_retried", "task_failed", "task_dead")
     ]
@@ -140,7 +138,7 @@ def test_who_is_stopping_leaves_alerts_to_the_next(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
     """Its children are leaving: nobody would tell of them."""
-    worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", FAIRQUE_WORKER__GRACEFUL_SHUTDOWN_TIMEOUT="60")
+    worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="60")
     worker.wait_ready()
     push("deaf", 60.0)
     eventually(lambda: told(redis, STARTED))

@@ -55,11 +55,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"concurrency": 0}, "concurrency: expected a whole number from 1 to 1000; got 0"),
     ({"concurrency": 2.0}, "concurrency: expected a whole number from 1 to 1000; got 2.0"),
     ({"concurrency": True}, "concurrency: expected a whole number from 1 to 1000; got True"),
-    ({"lease": 0}, "lease: expected a number of seconds greater than 0 and at most 315360000 (ten years); got 0"),
-    ({"lease": -1}, "lease: expected a number of seconds greater than 0"),
-    ({"poll": 0}, "poll: expected a number of seconds greater than 0"),
-    ({"timeout": 0}, "timeout: expected a number of seconds greater than 0"),
-    ({"shutdown": -1}, "shutdown: expected a number of seconds from 0"),
+    (
+        {"lease_seconds": 0},
+        "lease_seconds: expected a number of seconds greater than 0 and at most 315360000 (ten years); got 0",
+    ),
+    ({"lease_seconds": -1}, "lease_seconds: expected a number of seconds greater than 0"),
+    ({"poll_interval": 0}, "poll_interval: expected a number of seconds greater than 0"),
+    ({"task_timeout": 0}, "task_timeout: expected a number of seconds greater than 0"),
+    ({"shutdown_timeout": -1}, "shutdown_timeout: expected a number of seconds from 0"),
     ({"max_tasks": -1}, "max_tasks: expected a whole number of tasks, at least 0 (0: no limit); got -1"),
     ({"max_memory_mb": -1}, "max_memory_mb: expected a whole number of megabytes, at least 0 (0: no limit); got -1"),
     (
@@ -82,8 +85,8 @@ def test_an_argument_that_can_not_be_is_named_at_once(
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 def test_several_wrong_arguments_are_named_together(kind: type[Worker | AsyncWorker]) -> None:
-    with pytest.raises(ConfigurationError, match=r"(?s)- poll: expected .*- lease: expected "):
-        kind(lease=0, poll=0)
+    with pytest.raises(ConfigurationError, match=r"(?s)- poll_interval: expected .*- lease_seconds: expected "):
+        kind(lease_seconds=0, poll_interval=0)
 
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
@@ -97,10 +100,10 @@ def test_users_may_be_named_as_in_the_configuration(kind: type[Worker | AsyncWor
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 def test_what_is_not_given_is_configured(kind: type[Worker | AsyncWorker], settings: Settings) -> None:
-    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"ASSIGNED_USERS": ["ann"], "LEASE_SECONDS": 20}}
-    options = kind(worker_id="me", steal=("bob",), poll=2, max_tasks=0).options
-    assert (options.worker_id, options.users, options.steal, options.lease) == ("me", ("ann",), ("bob",), 20.0)
-    assert (options.poll, options.queues, options.burst) == (2.0, ("default",), False)
+    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"USERS": ["ann"], "LEASE_SECONDS": 20}}
+    options = kind(worker_id="me", steal=("bob",), poll_interval=2, max_tasks=0).options
+    assert (options.worker_id, options.users, options.steal, options.lease_seconds) == ("me", ("ann",), ("bob",), 20.0)
+    assert (options.poll_interval, options.queues, options.burst) == (2.0, ("default",), False)
     with pytest.raises(
         ConfigurationError, match="steal: expected users that are not in users; got 'ann', who is in both"
     ):

@@ -158,7 +158,7 @@ def test_bare_payloads_go_to_the_handler(queue: FairQueue) -> None:
 def test_an_idle_worker_starts_a_task_and_reports_it(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
-    in_thread(Worker(poll=5))
+    in_thread(Worker(poll_interval=5))
     eventually(queue.workers)
     for number in range(5):
         task_id = push("plain", number)
@@ -168,7 +168,7 @@ def test_an_idle_worker_starts_a_task_and_reports_it(
 def test_a_worker_that_is_stopped_gives_back_what_does_not_end(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
-    worker = Worker(concurrency=1, shutdown=0.2)
+    worker = Worker(concurrency=1, shutdown_timeout=0.2)
     thread = in_thread(worker)
     running, waiting = push("long", 1), push("plain", 2)
     eventually(lambda: tasks["plain"] == [1])
@@ -182,7 +182,7 @@ def test_a_worker_that_is_stopped_gives_back_what_does_not_end(
 async def test_an_async_worker_that_is_stopped_gives_back_what_does_not_end(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
-    worker = AsyncWorker(concurrency=2, shutdown=0.2)
+    worker = AsyncWorker(concurrency=2, shutdown_timeout=0.2)
     running = asyncio.ensure_future(worker.run())
     ids = [push("long", 1), push("long_awaited", 2), push("plain", 3)]
     await begun(tasks)
@@ -234,7 +234,7 @@ def test_a_worker_that_was_stopped_is_handed_nothing(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
     """Its process goes on, and so does a wait on the server that it has begun."""
-    worker = Worker(poll=60.0)
+    worker = Worker(poll_interval=60.0)
     thread = in_thread(worker)
     first = push("plain", 1)
     eventually(lambda: queue.get_task(first).state is TaskState.FINISHED)
@@ -257,7 +257,7 @@ def test_canceled_tasks_are_stopped(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
     ids = [push("long", 1), push("long_awaited", 2)]
-    thread = in_thread(Worker(burst=True, lease=0.6))
+    thread = in_thread(Worker(burst=True, lease_seconds=0.6))
     eventually(lambda: tasks["plain"] and tasks["awaited"])
     for task_id in ids:
         queue.cancel(task_id)
@@ -269,7 +269,7 @@ def test_canceled_tasks_are_stopped(
 async def test_canceled_tasks_of_an_async_worker_are_stopped(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
-    running = asyncio.ensure_future(AsyncWorker(burst=True, lease=0.6).run())
+    running = asyncio.ensure_future(AsyncWorker(burst=True, lease_seconds=0.6).run())
     ids = [push("long", 1), push("long_awaited", 2)]
     await begun(tasks)
     for task_id in ids:
@@ -295,7 +295,7 @@ async def test_the_time_limit_of_a_queue_is_for_tasks_that_bring_none(
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {"DEFAULT_TASK_TIMEOUT": 0.2}}}
     mail = get_queue("mail")
     limited = [push(name, 1, into=mail, max_retries=0) for name in ("long", "long_awaited")]
-    worker = kind(["default", "mail"], burst=True, timeout=60)
+    worker = kind(["default", "mail"], burst=True, task_timeout=60)
     await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 20)
     for task_id in limited:
         assert mail.get_task(task_id).state is TaskState.FAILED
@@ -409,7 +409,7 @@ def test_a_task_of_a_queue_behind_one_named_twice_is_stopped(push: Push) -> None
             ended.set()
 
     mail = get_queue("mail")
-    worker = Worker(["default", "default", "mail"], lease=1.5)
+    worker = Worker(["default", "default", "mail"], lease_seconds=1.5)
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:

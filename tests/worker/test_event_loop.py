@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .conftest import Push, StartWorker
 
-LIMITS = {"FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS": "0.3"}
+LIMITS = {"FAIRQUE_WORKER__HARD_TIMEOUT_GRACE": "0.3"}
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_a_value_in_a_context_variable_ends_with_its_task(
     queue: FairQueue, push: Push, run_burst: RunBurst, way: str, name: str
 ) -> None:
     pushed = [push(name, fails, max_retries=0) for _ in range(100) for fails in (False, True)]
-    run_burst(way, FAIRQUE_WORKER__MAX_CONCURRENT_TASKS="1")
+    run_burst(way, FAIRQUE_WORKER__CONCURRENCY="1")
     tasks = [queue.get_task(each) for each in pushed]
     numbers = [each.result for each in tasks if each.state is TaskState.FINISHED]
     assert len(numbers) == 100

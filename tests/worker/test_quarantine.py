@@ -115,9 +115,7 @@ def test_a_burst_waits_for_its_suspects(queue: FairQueue, redis: Redis, push: Pu
 def test_a_worker_that_stops_gives_its_suspect_back_when_the_time_is_over(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
-    worker = start_worker(
-        "--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__GRACEFUL_SHUTDOWN_TIMEOUT="0.5"
-    ).wait_ready()
+    worker = start_worker("--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="0.5").wait_ready()
     task_id = push("nap", 60.0, timeout=90)
     eventually(lambda: len(told(redis, STARTED)) == 1)
     worker.children()[0].kill()
@@ -129,7 +127,7 @@ def test_a_worker_that_stops_gives_its_suspect_back_when_the_time_is_over(
 
 def test_a_suspect_has_its_hard_limit(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
     worker = start_worker(
-        "--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.3"
+        "--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.3"
     ).wait_ready()
     task_id = push("deaf", 30.0, timeout=1, max_retries=0)
     eventually(lambda: len(told(redis, STARTED)) == 1)
@@ -144,7 +142,7 @@ class TestHardLimits:
         self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
     ) -> None:
         worker = start_worker(
-            "--processes", "1", "--concurrency", "4", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.2"
+            "--processes", "1", "--concurrency", "4", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2"
         ).wait_ready()
         innocents = [push("nap", 4.0, user=user) for user in ("ann", "bob")]
         eventually(lambda: len(told(redis, STARTED)) == 2)

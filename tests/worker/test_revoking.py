@@ -104,7 +104,7 @@ class Running:
     """A worker in a thread; it ends when there is nothing to do any more."""
 
     def __init__(self, kind: type[Worker | AsyncWorker], **arguments: Any) -> None:
-        self.worker = kind(worker_id="w", burst=True, **{"concurrency": 2, "lease": 0.9, **arguments})
+        self.worker = kind(worker_id="w", burst=True, **{"concurrency": 2, "lease_seconds": 0.9, **arguments})
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         STARTED.append(self)
@@ -174,7 +174,7 @@ def test_the_old_run_had_ended_before_the_worker_was_told(
 ) -> None:
     push(queue, form, "old", task_id="x", max_retries=0)
     push(queue, form, "other")
-    worker = Running(kind, lease=2.4)
+    worker = Running(kind, lease_seconds=2.4)
     eventually(lambda: set(runs.begun) == {"old", "other"})
     beat = eventually(queue.workers)[0].seen_at
     eventually(lambda: queue.workers()[0].seen_at > beat)  # the next one is 0.8 s away

@@ -101,9 +101,7 @@ def test_a_stopped_process_gives_back_what_it_has_not_begun(
 def test_a_process_that_a_regular_expression_blocks_gives_back_what_it_has_not_begun(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
-    worker = start_worker(
-        "--processes", "2", "--concurrency", "4", FAIRQUE_WORKER__TASK_TIMEOUT_SECONDS="60"
-    ).wait_ready(2)
+    worker = start_worker("--processes", "2", "--concurrency", "4", FAIRQUE_WORKER__TASK_TIMEOUT="60").wait_ready(2)
     push_short_tasks(queue, users=10, each=10, seconds=0.01)
     blocking = push("backtrack", 40, user="mallory")  # for days
     eventually(lambda: blocking in starts(redis))

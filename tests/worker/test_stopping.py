@@ -59,7 +59,7 @@ def test_what_a_terminal_sends_to_the_group_is_the_supervisors_alone(
 def test_what_does_not_end_in_time_is_given_back(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
-    worker = start_worker(FAIRQUE_WORKER__GRACEFUL_SHUTDOWN_TIMEOUT="0.5").wait_ready()
+    worker = start_worker(FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="0.5").wait_ready()
     task_id = push("deaf", 60.0)
     eventually(lambda: told(redis, STARTED))
     assert worker.stop() == 0
@@ -71,7 +71,7 @@ def test_what_does_not_end_in_time_is_given_back(
 def test_a_second_signal_gives_everything_back_at_once(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
-    worker = start_worker("--processes", "2", FAIRQUE_WORKER__GRACEFUL_SHUTDOWN_TIMEOUT="60").wait_ready(2)
+    worker = start_worker("--processes", "2", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="60").wait_ready(2)
     children = worker.children()
     ids = [push("deaf", 60.0) for _ in range(4)]
     eventually(lambda: len(told(redis, STARTED)) == 4)

@@ -48,7 +48,7 @@ def test_a_queue_has_a_limit_for_tasks_that_bring_none(
     own = push("nap", 1.0, timeout=60.0)
     start_worker(
         FAIRQUE_QUEUE__DEFAULT_TASK_TIMEOUT="0.3",
-        FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.3",
+        FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.3",
         FAIRQUE_WORKER__LEASE_SECONDS="5",
     )
     for task_id in limited:
@@ -66,7 +66,7 @@ def test_a_task_that_does_not_listen_ends_with_its_process(
 ) -> None:
     # The lease is shorter than the limit: who holds the interpreter keeps the lease all the same.
     worker = start_worker(
-        "--concurrency", "2", FAIRQUE_WORKER__LEASE_SECONDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE_SECONDS="0.3"
+        "--concurrency", "2", FAIRQUE_WORKER__LEASE_SECONDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.3"
     ).wait_ready()
     beside = push("deaf", 2.5)
     eventually(lambda: told(redis, STARTED))

@@ -250,6 +250,11 @@ def seconds(default: float | None, *, least: float | None = None) -> Any:
     return Field(default=number, gt=above, ge=least, le=MAX_DURATION, description=words)
 
 
+def earlier_name(current: str) -> property:
+    """An attribute of a section by the earlier name of the option ``current``."""
+    return property(lambda section: getattr(section, current), doc=f"The earlier name of `{current}`.")
+
+
 MOST_SHARDS = 256
 
 
@@ -308,10 +313,7 @@ class QueueConfig(Options):
     sweep_interval: Number = seconds(1)
     stats_minutes_ttl: Number = seconds(90000, least=60)
 
-    @property
-    def queue_cleanup_interval(self) -> float:
-        """The earlier name of `sweep_interval`."""
-        return self.sweep_interval
+    queue_cleanup_interval = earlier_name("sweep_interval")
 
     @field_validator("sweep_interval")
     @classmethod

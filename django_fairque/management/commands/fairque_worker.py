@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 WORKER_OPTIONS = {
     "worker": "id",
     "queue": "queues",
-    "users": "assigned_users",
-    "steal": "steal_targets",
+    "users": "users",
+    "steal": "steal",
     "processes": "processes",
     "start_method": "start_method",
-    "concurrency": "max_concurrent_tasks",
+    "concurrency": "concurrency",
     "max_tasks": "max_tasks",
     "max_memory": "max_memory_mb",
 }
@@ -125,8 +125,9 @@ def _as_typed(mistake: Mistake, options: dict[str, Any]) -> Mistake:
     key, problem = mistake.key.replace("override config_file", "--config"), mistake.problem
     for name, option in WORKER_OPTIONS.items():
         key = re.sub(rf"^override worker\.{option}\b", _flag(name), key)
-        if options[name] is not None and "_" in option:
-            problem = re.sub(rf"\b{option}\b", _flag(name), problem)
+    if options["users"] is not None:
+        problem = problem.replace("that are not in users", "that are not in --users")
+        problem = problem.replace("because users is", "because --users is")
     return replace(mistake, key=key, problem=problem)
 
 

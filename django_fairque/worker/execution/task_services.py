@@ -37,7 +37,7 @@ def services(
         config=queue.config,
         send_progress=send_progress,
         handler=handler,
-        timeout=options.timeout,
+        timeout=options.task_timeout,
         revoked=revoked,
         tracing=get_config().tracing,
         own_queue=queue.whole if isinstance(queue, FairQueue) else None,

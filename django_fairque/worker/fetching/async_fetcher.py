@@ -70,7 +70,7 @@ class Desk:
         self.lane = Lane(
             index,
             worker.budget,
-            poll=options.poll,
+            poll=options.poll_interval,
             batch_of=batch_of,
             selective=options.is_selective,
             place=place.turn,
@@ -144,7 +144,7 @@ class Desk:
                 worker=options.worker_id,
                 users=options.users,
                 steal=options.steal,
-                lease=options.lease,
+                lease=options.lease_seconds,
                 woken=call.woken,
                 window=call.window,
                 batches=batch_sizes() if call.fetch else None,
@@ -186,7 +186,7 @@ class Desk:
         while True:
             try:
                 beat = await self.queue.heartbeat(
-                    self._options.worker_id, self._worker.info(), lease=self._options.lease, ttl=RECORD_TTL
+                    self._options.worker_id, self._worker.info(), lease=self._options.lease_seconds, ttl=RECORD_TTL
                 )
             except FairQueueError as error:
                 await asyncio.sleep(self._outage.met(error))
@@ -315,7 +315,7 @@ class Desk:
         stop = partial(guard.interrupt, started=started)
         timer = loop.call_later(timeout, stop, SoftTimeLimitExceeded)
         self._let_stop(runs, stop)
-        close = self._options.close_connections
+        close = self._options.close_database_connections
         work = loop.run_in_executor(self._threads, _run_in_thread, runs, guard, started, timeout, close)
         try:
             return await asyncio.shield(work)

@@ -136,7 +136,7 @@ class Puller(threading.Thread):
                 worker=options.worker_id,
                 users=options.users,
                 steal=options.steal,
-                lease=options.lease,
+                lease=options.lease_seconds,
                 woken=call.woken,
                 window=call.window,
                 batches=batch_sizes() if call.fetch else None,
@@ -150,7 +150,7 @@ class Puller(threading.Thread):
         """Begin the task of a lease that another process has fetched; False if that can't be done any more."""
         options = self._options
         try:
-            lease = self.queue.take_over(key, options.worker_id, lease=options.lease)
+            lease = self.queue.take_over(key, options.worker_id, lease=options.lease_seconds)
         except FairQueueError as error:
             logger.warning("task %s could not be taken over: %s", shown(key.task_id), error)
             return False
@@ -244,7 +244,7 @@ class Puller(threading.Thread):
         if call is None:
             return
         fetch = Fetch(
-            *(call.fetch, options.worker_id, options.users, options.steal, options.lease), batches=batch_sizes()
+            *(call.fetch, options.worker_id, options.users, options.steal, options.lease_seconds), batches=batch_sizes()
         )
         if not self._watcher.ask(fetch):
             with self._turn:

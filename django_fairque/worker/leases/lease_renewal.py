@@ -118,7 +118,7 @@ class Keeper(threading.Thread):
         super().__init__(name="fairque-keeper", daemon=True)
         self._queues = {place.label: place.repeating_for(PATIENCE) for queue in queues for place in queue.shards}
         self._hasty = {label: place.repeating_for(0.0) for label, place in self._queues.items()}
-        self._lease = options.lease
+        self._lease = options.lease_seconds
         self._every = options.renew_every
         self._outages = outages
         self._on_news = on_news

@@ -92,12 +92,12 @@ class Police:
         child.kill("another task ran beyond its hard time limit")
 
     def _stands_still(self, child: ChildProcess, now: float) -> bool:
-        longest = self._options.poll + UNHEALTHY_AFTER + REPLACED_AFTER
+        longest = self._options.poll_interval + UNHEALTHY_AFTER + REPLACED_AFTER
         return child.is_stalled(now, longest, self._outages.lanes()) and not child.board.running()
 
     def complaints(self, children: Sequence[ChildProcess], now: float) -> list[str]:
         """Why this worker is not healthy, in sentences."""
-        longest = self._options.poll + UNHEALTHY_AFTER
+        longest = self._options.poll_interval + UNHEALTHY_AFTER
         return [
             f"the event loop of process {child.worker_id} is blocked by {child.blocked_by}"
             for child in children

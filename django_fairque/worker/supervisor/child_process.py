@@ -98,7 +98,7 @@ class ChildProcess:
         return any(self._is_held_up(running) for running in self._late(now))
 
     def _late(self, now: float) -> list[Running]:
-        grace = self.options.grace
+        grace = self.options.hard_timeout_grace
         return [running for running in self.board.running() if now > running.started + running.timeout + grace]
 
     def _is_held_up(self, running: Running) -> bool:

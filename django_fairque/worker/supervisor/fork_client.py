@@ -131,8 +131,8 @@ class ForkServer:
         """
         memory = os.memfd_create("fairque-board")
         try:
-            os.ftruncate(memory, Board.size(options.slots, self._lanes))
-            board = Board.in_file(os.dup(memory), options.slots, self._lanes)
+            os.ftruncate(memory, Board.size(options.concurrency, self._lanes))
+            board = Board.in_file(os.dup(memory), options.concurrency, self._lanes)
             message = json.dumps([options.worker_id, options.one_task]).encode()
             socket.send_fds(self._line, [message], [memory, line.fileno()])
         except OSError as error:

@@ -77,7 +77,7 @@ def main(
         return
     multiprocessing.current_process().name = birth.worker_id
     own = options.for_child(birth.worker_id, one_task=birth.one_task)
-    child.live(own, Board.in_file(birth.board, own.slots, lanes), Connection(birth.line), parent)
+    child.live(own, Board.in_file(birth.board, own.concurrency, lanes), Connection(birth.line), parent)
 
 
 def _load(options: WorkerOptions, load: Callable[[WorkerOptions], None]) -> None:

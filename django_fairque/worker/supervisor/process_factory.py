@@ -81,7 +81,7 @@ class Nursery:
         try:
             if self._server is not None:
                 return *self._server.fork(options, far), near
-            board = Board.shared(self._context, options.slots, self._lanes)
+            board = Board.shared(self._context, options.concurrency, self._lanes)
             process = self._context.Process(
                 target=child.main, args=(options, board, far, os.getpid()), name=options.worker_id
             )
@@ -131,7 +131,7 @@ class Nursery:
         return not server.is_ready
 
     def _is_stuck(self, server: ForkServer) -> bool:
-        longest = self._options.poll + UNHEALTHY_AFTER + REPLACED_AFTER
+        longest = self._options.poll_interval + UNHEALTHY_AFTER + REPLACED_AFTER
         if server is not self._server or server.is_ready or monotonic() - server.started_at < longest:
             return False
         logger.error("the fork server of worker %s has not begun within %g s", self._options.worker_id, longest)

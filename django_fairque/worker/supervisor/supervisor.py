@@ -96,7 +96,7 @@ class Supervisor:
         self._reloader = Reloader(self._notices.wake) if reload else None
         self._members: dict[str, Member] = {}
         self._children: list[ChildProcess] = []
-        self._separate = SeparateTasks(options.processes * options.slots)
+        self._separate = SeparateTasks(options.processes * options.concurrency)
         labels = [place.label for queue in self._queues for place in queue.shards]
         self._stalls = StallWatch(labels, self._keeper.give_back, self._separate.waiting_tokens)
         self._vacant = dict.fromkeys(range(options.processes), 0.0)
@@ -112,7 +112,7 @@ class Supervisor:
         self._dumps_seen = 0
         self._is_quiet = False
         self._gave_up = False
-        self.figures = figures_of([], options.slots, is_healthy=False)
+        self.figures = figures_of([], options.concurrency, is_healthy=False)
         """How it is, as of its last turn; replaced whole, so that any thread may look."""
 
     def run(self) -> int:
@@ -131,7 +131,7 @@ class Supervisor:
             self._health.remove()
         if not settled and self._outages.has_answered:
             logger.error(
-                "not everything could be given back; it will be when the leases end (%g s)", self.options.lease
+                "not everything could be given back; it will be when the leases end (%g s)", self.options.lease_seconds
             )
         logger.info("worker %s has stopped", self.options.worker_id)
         return 0 if settled and not self._gave_up else 1
@@ -262,10 +262,10 @@ class Supervisor:
             running = sum(len(each.tasks) for child in self._children for each in child.board.running())
             logger.info(
                 "stopping: %d running tasks have %g s to end; a second signal ends them at once",
-                *(running, self.options.shutdown),
+                *(running, self.options.shutdown_timeout),
             )
             for child in self._children:
-                child.leave(monotonic() + self.options.shutdown)
+                child.leave(monotonic() + self.options.shutdown_timeout)
         else:
             logger.warning("stopping at once: running tasks are given back")
             self._kill_all("worker stopped at once")
@@ -279,7 +279,7 @@ class Supervisor:
         logger.info("%s: worker processes are replaced", why)
         for child in self._children:
             if not child.is_leaving:
-                child.leave(monotonic() + self.options.shutdown)
+                child.leave(monotonic() + self.options.shutdown_timeout)
                 if child.task is None:
                     self._vacant[child.index] = 0.0
         self._nursery.renew()
@@ -404,7 +404,7 @@ class Supervisor:
             "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
             *(options.worker_id, version(), platform.python_version(), self._server(), ", ".join(options.queues)),
             *(names(options.users), f" (steals from {names(options.steal)})" if options.steal else ""),
-            *(options.processes, options.slots),
+            *(options.processes, options.concurrency),
         )
 
     def _server(self) -> str:
@@ -433,7 +433,7 @@ class Supervisor:
             for child in self._children
             if child.task is None
         ]
-        self.figures = figures_of(processes, self.options.slots, is_healthy=not reasons)
+        self.figures = figures_of(processes, self.options.concurrency, is_healthy=not reasons)
         self._health.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
 
 

@@ -30,6 +30,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # The server is FAIRQUE_REDIS__URL, its password FAIRQUE_REDIS__PASSWORD, the token for metrics FAIRQUE_MONITOR__TOKEN.
 FAIRQUE = {
     "OUTBOX": True,  # what a transaction enqueues is committed with it
-    "WORKER": {"GRACEFUL_SHUTDOWN_TIMEOUT": 30},
+    "WORKER": {"SHUTDOWN_TIMEOUT": 30},
     "MONITOR": {"OLDEST_WAIT": 600, "DEAD": 100},
 }

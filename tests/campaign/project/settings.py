@@ -26,8 +26,8 @@ FAIRQUE = {
     },
     "WORKER": {
         "LEASE_SECONDS": float(os.environ.get("CAMPAIGN_LEASE", "2")),
-        "POLL_INTERVAL_SECONDS": 1,
-        "GRACEFUL_SHUTDOWN_TIMEOUT": 20,
+        "POLL_INTERVAL": 1,
+        "SHUTDOWN_TIMEOUT": 20,
     },
 }
 

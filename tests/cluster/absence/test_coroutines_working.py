@@ -31,7 +31,7 @@ async def test_the_others_are_served_and_those_away_later(
     monkeypatch.setattr(registry, "_tasks", {})
     redis = {"URL": away.url, "CLUSTER": True, "SOCKET_TIMEOUT": 3, "SOCKET_CONNECT_TIMEOUT": DEADLINE}
     queues = {"SHARDS": SHARDS, "PIPELINE_TIMEOUT": DEADLINE}
-    settings.FAIRQUE = {"REDIS": redis, "QUEUE": queues, "WORKER": {"POLL_INTERVAL_SECONDS": 1}}
+    settings.FAIRQUE = {"REDIS": redis, "QUEUE": queues, "WORKER": {"POLL_INTERVAL": 1}}
 
     @task_of(name="awaited")
     async def awaited(number: int) -> int:
