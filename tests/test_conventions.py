@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 MOST_MODULES = 15
 """Per folder."""
 FOLDER_LIMITS = {
-    "django_fairque/admin": 30,
+    "django_fairque/admin": 16,
     "django_fairque/conf": 17,
     "django_fairque/embedded": 16,
     "django_fairque/engine": 0,

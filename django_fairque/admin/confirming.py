@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from django.template.response import TemplateResponse
 from django.utils.cache import patch_cache_control
 
+from django_fairque.admin.pages.base import APP, Page
 from django_fairque.models import Queue
-
-from .page import APP, Page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

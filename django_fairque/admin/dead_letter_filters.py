@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from django_fairque.engine.dead_letters.filters import Filter, Filters
 from django_fairque.engine.model.records import FailureType
-from django_fairque.monitoring.ages import read_age
+from django_fairque.monitoring.formatting import read_age
 
 if TYPE_CHECKING:
     from django.http import QueryDict

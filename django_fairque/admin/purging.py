@@ -14,10 +14,10 @@ from .confirming import is_confirmed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django_fairque.admin.pages.base import Page
     from django_fairque.engine.queue.queue import FairQueue
 
     from .confirming import Question
-    from .page import Page
 
 PURGED_AT_ONCE = 10_000
 """Tasks canceled by one request: about a second's work, so that no proxy gives up on it."""

@@ -9,17 +9,16 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect
 from django.urls import path, reverse
 
+from django_fairque.admin.page_list import PAGES
+from django_fairque.admin.pages.base import APP
 from django_fairque.models import Queue
-
-from .page import APP
-from .pages import PAGES
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
     from django.urls import URLPattern
 
-    from .page import Page
+    from django_fairque.admin.pages.base import Page
 
     Base = admin.ModelAdmin[Queue]
 else:

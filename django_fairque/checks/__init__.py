@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from django.core import checks
 
+from django_fairque.checks.server import check_caches
+from django_fairque.checks.tasks import check_events
+
 from .attribution import check_attribution
-from .caches import check_caches
 from .configuration import check_configuration
 from .deployment import check_deployment
-from .events import check_events
 from .server import check_server
 from .tasks import check_tasks
 from .workers import check_workers

@@ -1,7 +1,8 @@
-"""What the server says of itself; part of ``check --deploy``, and the only check that needs the network.
+"""Checks of the server: whether it can be reached and keeps tasks, and whether a cache shares its database.
 
-It never takes longer than `DEADLINE`, whatever the server or the name service does: the questions are asked in a thread
-that is left to its time-outs then.
+`check_server` is part of ``check --deploy`` and the only check that needs the network. It never takes longer than `DEADLINE`,
+whatever the server or the name service does: a thread sends the requests, and is left to its time-outs after the deadline.
+`check_caches` compares settings only: ``cache.clear()`` runs FLUSHDB, in Django's backend and in django-redis.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from .caches import redis_caches, shared
-from .messages import configured, error, resolved, warning
+from django.conf import settings
+
+from django_fairque.checks.messages import configured, error, resolved, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,3 +145,52 @@ def _ask(redis: RedisConfig, answers: SimpleQueue[Infos | Exception]) -> None:
             close_client(client)
     except Exception as failed:  # noqa: BLE001 - raised again by the one who asks
         answers.put(failed)
+
+
+_CACHE_SESSIONS = ("django.contrib.sessions.backends.cache", "django.contrib.sessions.backends.cached_db")
+_CACHE_MIDDLEWARE = {
+    "django.middleware.cache.UpdateCacheMiddleware",
+    "django.middleware.cache.FetchFromCacheMiddleware",
+}
+
+
+def check_caches(**_: Any) -> list[CheckMessage]:
+    """Caches that are, by their settings, in the queues' database."""
+    config = configured()
+    if config is None:
+        return []
+    mine = resolved(config.redis)
+    return [shared(mine, alias) for alias, cache in redis_caches(config.redis.cache) if cache.database == mine.database]
+
+
+def shared(mine: RedisConfig, alias: str) -> CheckMessage:
+    return warning(
+        "fairque.W002",
+        f"the queues share the database {mine.database} with the cache {alias!r}",
+        "cache.clear() empties the whole database, tasks included: use another database or server.",
+    )
+
+
+def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
+    """Each cache that is on a server, but for the alias that was made for the queues and is used for nothing else."""
+    from django_fairque.conf import RedisConfig
+    from django_fairque.conf.sources import resolve_cache
+    from django_fairque.engine.model.errors import ConfigurationError
+
+    for alias in settings.CACHES:
+        if alias == queue_alias and alias not in _used_as_caches():
+            continue
+        try:
+            yield alias, resolve_cache(RedisConfig(cache=alias))
+        except ConfigurationError:  # not on Redis
+            continue
+
+
+def _used_as_caches() -> set[str]:
+    """The aliases that Django itself stores something in."""
+    used = {"default", "template_fragments"}
+    if settings.SESSION_ENGINE in _CACHE_SESSIONS:
+        used.add(settings.SESSION_CACHE_ALIAS)
+    if _CACHE_MIDDLEWARE & set(settings.MIDDLEWARE):
+        used.add(settings.CACHE_MIDDLEWARE_ALIAS)
+    return used

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from django_fairque.engine.model.shortening import short
+
 _TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"), (0.000001, "µs"))
 _RATES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
 _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -69,3 +73,18 @@ def table(rows: list[tuple[str, ...]]) -> list[str]:
         line = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]
         lines.append("  ".join(line).rstrip())
     return lines
+
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def read_age(text: str) -> float:
+    """``90s``, ``10m``, ``2h``, ``7d`` in seconds.
+
+    Raises:
+        ValueError: it is none; the message says what one looks like.
+    """
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]+)?)([smhd])", text)
+    if match is None:
+        raise ValueError(f"expected an age such as 90s, 10m, 2h or 7d, got {short(text)}")
+    return float(match[1]) * UNITS[match[2]]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from .monitor import broken
+from django_fairque.conf import get_config
+from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.statistics.server_checks import LOSES
+from django_fairque.engine.statistics.server_report import examine
+from django_fairque.monitoring.monitor import broken
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
@@ -23,3 +27,34 @@ def judged(queue: FairQueue) -> Health:
         status = "degraded" if health.status == "good" else health.status
         health = replace(health, status=status, reasons=[*health.reasons, *limits])
     return health
+
+
+def examined(queue: FairQueue) -> Health:
+    """As `judged`, with more about the server, and down when it can't do what is needed. Writes a key for ten seconds.
+
+    Raises:
+        RedisConnectionError: the server can't be reached, or can't be used.
+    """
+    health, redis = judged(queue), get_config().redis
+    if redis.sentinel:
+        health.server["mode"] = "sentinel"
+    if health.server["role"] != "primary":
+        return health
+    living = next(shard for shard in range(queue.config.shards) if shard not in health.missing_shards)
+    key = Keys(queue.config.prefix, queue.name, living)("probe")
+    wanted = queue.config.replicas_to_confirm
+    found = asdict(examine(queue.client, key, replicas=wanted, has_log=any(map(is_memorydb, redis.hosts))))
+    refusals = found.pop("refusals")
+    reasons = [each for each in health.reasons if found["durability"] != "managed-log" or each != LOSES]
+    status = "good" if health.status == "degraded" and not reasons else health.status
+    return replace(
+        health,
+        status="down" if refusals else status,
+        reasons=[*refusals, *reasons],
+        server={**health.server, **found},
+    )
+
+
+def is_memorydb(host: str) -> bool:
+    """Whether it is Amazon MemoryDB, which nothing but its name tells: its INFO knows no log."""
+    return ".memorydb." in host and host.endswith((".amazonaws.com", ".amazonaws.com.cn"))

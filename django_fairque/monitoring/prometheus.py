@@ -13,8 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from django_fairque.monitoring.probe import Lookout, Sight
+
 from .figures import FAMILIES, HISTOGRAMS, PREFIX, Family, Figures, cumulative
-from .lookout import Lookout, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -10,7 +10,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from django_fairque.admin import posted
-from django_fairque.monitoring import formatting, redaction, words
+from django_fairque.monitoring import formatting, redaction
+from django_fairque.monitoring import translations as words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ from django.views.decorators.http import require_safe
 
 from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.monitoring import access
 from django_fairque.monitoring.health import judged
-from django_fairque.monitoring.lookout import Lookout
+from django_fairque.monitoring.probe import Lookout
+from django_fairque.web import metrics as access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from django_fairque.engine.statistics.health import Health
-    from django_fairque.monitoring.lookout import Sight
+    from django_fairque.monitoring.probe import Sight
 
 lookout = Lookout(judged)
 

@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin.groups import PER_PAGE
+from django_fairque.admin.pages.groups import PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from tests.benchmarks.admin import cost

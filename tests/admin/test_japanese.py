@@ -13,10 +13,10 @@ from django.urls import reverse
 from django.utils import translation
 
 from django_fairque.admin.cron_words import cron_in_words
-from django_fairque.admin.pages import PAGES
+from django_fairque.admin.page_list import PAGES
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.server_checks import findings
-from django_fairque.monitoring.words import sentence
+from django_fairque.monitoring.translations import sentence
 
 from .burying import bury
 from .reading import said

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.admin import dead_letters, tasks
+from django_fairque.admin.pages import dead_letters, tasks
 from django_fairque.engine.dead_letters import queries as dlq_looking
 from tests.benchmarks.admin import cost
 from tests.benchmarks.filling import Scale, fill

@@ -11,7 +11,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin import tasks as module
+from django_fairque.admin.pages import tasks as module
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.counting import counted

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin import purging
-from django_fairque.admin.users import PER_PAGE
+from django_fairque.admin.pages.users import PER_PAGE
 from django_fairque.engine.model.task import Task
 
 from .reading import led_to, messages_of, said

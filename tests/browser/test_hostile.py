@@ -9,7 +9,7 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.urls import reverse
 
-from django_fairque.admin import dead_letters, dependencies, overview, schedules, tasks, users, workers
+from django_fairque.admin.pages import dead_letters, dependencies, overview, schedules, tasks, users, workers
 from tests.admin.corpus import CORPUS
 from tests.admin.test_hostile import fill
 

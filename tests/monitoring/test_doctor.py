@@ -14,7 +14,7 @@ from django_fairque.engine.model.errors import RedisConnectionError, Unsupported
 from django_fairque.engine.statistics.server_checks import findings
 from django_fairque.engine.statistics.server_report import examine
 from django_fairque.engine.transport.server_support import check_server, holes
-from django_fairque.monitoring.doctor import is_memorydb
+from django_fairque.monitoring.health import is_memorydb
 from tests.topologies import free_port, make_cluster, make_replica
 
 if TYPE_CHECKING:

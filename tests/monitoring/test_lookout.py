@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import get_queue
-from django_fairque.monitoring import lookout as module
-from django_fairque.monitoring.lookout import Lookout
+from django_fairque.monitoring import probe as module
+from django_fairque.monitoring.probe import Lookout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from django_fairque.conf import FairQueueConfig
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.monitoring.lookout import Sight
+    from django_fairque.monitoring.probe import Sight
     from tests.conftest import MakeServer
     from tests.servers import Server
 

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.monitoring.server import MetricsServer
+from django_fairque.web.metrics_server import MetricsServer
 
 if TYPE_CHECKING:
     from pytest_django import Settings

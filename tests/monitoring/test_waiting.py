@@ -12,7 +12,7 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.monitoring.waiting import MOST_NAMED, reasons
+from django_fairque.monitoring.wait_explanations import MOST_NAMED, reasons
 
 if TYPE_CHECKING:
     from pytest_django import Settings

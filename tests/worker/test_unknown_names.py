@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.records import TaskState
-from django_fairque.monitoring.waiting import reasons
+from django_fairque.monitoring.wait_explanations import reasons
 
 from .conftest import eventually
 

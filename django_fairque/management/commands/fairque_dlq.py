@@ -14,8 +14,7 @@ from django_fairque.engine.encoding import payload as json_payload
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.shortening import short
 from django_fairque.management.base import QueueCommand, positive
-from django_fairque.monitoring.ages import read_age
-from django_fairque.monitoring.formatting import plain
+from django_fairque.monitoring.formatting import plain, read_age
 from django_fairque.monitoring.redaction import HIDDEN, as_line, redacted_text
 
 if TYPE_CHECKING:

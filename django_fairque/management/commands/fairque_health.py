@@ -12,8 +12,8 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
 from django_fairque.management.base import QueueCommand
-from django_fairque.monitoring.doctor import examined
 from django_fairque.monitoring.formatting import size
+from django_fairque.monitoring.health import examined
 from django_fairque.monitoring.worker_file import worker_health
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model.records import TaskState
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.redaction import as_line, redacted, redacted_text
-from django_fairque.monitoring.waiting import reasons
+from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:

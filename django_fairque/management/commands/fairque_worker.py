@@ -140,7 +140,7 @@ def _metrics(port: int | None, host: str | None, supervisor: Supervisor) -> Abst
         if host is not None:
             raise ConfigurationError("--metrics-host goes with --metrics-port, which is not given")
         return nullcontext()
-    from django_fairque.monitoring.server import MetricsServer  # only who asks for it pays for it
+    from django_fairque.web.metrics_server import MetricsServer
 
     return MetricsServer(port, host or "127.0.0.1", lambda: supervisor.figures)
 

@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.urls import reverse
 
 from django_fairque.monitoring.health import judged
-from django_fairque.monitoring.lookout import Lookout
 from django_fairque.monitoring.monitor import MonitorAlert, Rule, StatsMonitor
+from django_fairque.monitoring.probe import Lookout
 from django_fairque.monitoring.prometheus import exposition
 from tests.cluster.conftest import SHARDS
 from tests.web.test_probes import get

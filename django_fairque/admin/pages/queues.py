@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from django_fairque.admin import purging
+from django_fairque.admin.charts import Sparkline
+from django_fairque.admin.confirming import ConfirmingPage, Question
+from django_fairque.admin.page_queues import page_queue, queue_names
+from django_fairque.admin.pages.base import Action
 from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import LATELY
-
-from . import purging
-from .charts import Sparkline
-from .confirming import ConfirmingPage, Question
-from .page import Action
-from .server import page_queue, queue_names
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

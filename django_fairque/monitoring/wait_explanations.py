@@ -11,10 +11,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_fairque.engine.model.records import FailureType, TaskState
-
-from .formatting import duration, number
-from .redaction import redacted_text
-from .words import word
+from django_fairque.monitoring.formatting import duration, number
+from django_fairque.monitoring.redaction import redacted_text
+from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

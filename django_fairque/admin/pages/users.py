@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from django_fairque.admin import purging
+from django_fairque.admin.confirming import Question
+from django_fairque.admin.fairness import remarks, rows, waiting
+from django_fairque.admin.forms import FormPage
+from django_fairque.admin.pages.base import Action, NotHereError
+from django_fairque.admin.pages.limit_forms import LimitsForm
+from django_fairque.admin.posted import posted
 from django_fairque.engine.inspection.pages import Page
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.monitoring.formatting import duration, number
-
-from . import purging
-from .confirming import Question
-from .fairness import remarks, rows, waiting
-from .forms import FormPage
-from .limits import LimitsForm
-from .page import Action, NotHereError
-from .posted import posted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

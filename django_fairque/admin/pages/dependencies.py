@@ -9,15 +9,14 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from django_fairque.admin.confirming import ConfirmingPage, Question, is_confirmed
+from django_fairque.admin.graph import HEIGHT, MOST_DRAWN, WIDTH, counts, draw, layers, state_of
+from django_fairque.admin.pages.base import Action
+from django_fairque.admin.pages.tasks import canceled_by
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks import canceling
-
-from .confirming import ConfirmingPage, Question, is_confirmed
-from .graph import HEIGHT, MOST_DRAWN, WIDTH, counts, draw, layers, state_of
-from .page import Action
-from .tasks import canceled_by
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

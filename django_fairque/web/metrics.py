@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError
-
-from .lookout import MISCONFIGURED
+from django_fairque.monitoring.probe import MISCONFIGURED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +67,7 @@ def metrics(
         require_prometheus()
     except ConfigurationError as error:
         return words(501, str(error))
-    from .prometheus import exposition
+    from django_fairque.monitoring.prometheus import exposition
 
     content, kind = exposition(accept, worker)
     return Answer(200, content, {"Content-Type": kind})

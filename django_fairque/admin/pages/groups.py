@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_fairque.admin.forms import FormPage, InvalidForm
+from django_fairque.admin.pages.base import Action
+from django_fairque.admin.pages.limit_forms import GroupForm
+from django_fairque.admin.posted import posted
 from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
-
-from .forms import FormPage, InvalidForm
-from .limits import GroupForm
-from .page import Action
-from .posted import posted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,18 +11,17 @@ from cronsim import CronSim, CronSimError
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
+from django_fairque.admin.confirming import ask_first
+from django_fairque.admin.cron_words import cron_in_words
+from django_fairque.admin.forms import FormPage
+from django_fairque.admin.pages.base import Action
+from django_fairque.admin.posted import posted
+from django_fairque.admin.schedule_form import ScheduleForm
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
-
-from .confirming import ask_first
-from .cron_words import cron_in_words
-from .forms import FormPage
-from .page import Action
-from .posted import posted
-from .schedule_form import ScheduleForm
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.utils.translation import gettext_lazy as _
 
+from django_fairque.admin.moments import moment
+from django_fairque.admin.page_queues import page_queue
+from django_fairque.admin.pages.base import Page
 from django_fairque.events.overview import EventFacts, overview
-
-from .moments import moment
-from .page import Page
-from .server import page_queue
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise

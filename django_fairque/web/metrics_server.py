@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError
-
-from . import access
+from django_fairque.web import metrics as access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

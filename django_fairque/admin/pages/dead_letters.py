@@ -8,10 +8,7 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.engine.dead_letters.queries import COUNTED
-from django_fairque.monitoring.redaction import redacted_text
-
-from .bulk import (
+from django_fairque.admin.bulk import (
     Sentences,
     Slice,
     asked_about,
@@ -21,11 +18,13 @@ from .bulk import (
     gone_for_good,
     requeue_how_many,
 )
-from .confirming import ConfirmingPage, Question, ask_first, is_confirmed
-from .dead_letter_filters import Wanted, fields, wanted
-from .moments import moment
-from .page import Action
-from .posted import posted_list
+from django_fairque.admin.confirming import ConfirmingPage, Question, ask_first, is_confirmed
+from django_fairque.admin.dead_letter_filters import Wanted, fields, wanted
+from django_fairque.admin.moments import moment
+from django_fairque.admin.pages.base import Action
+from django_fairque.admin.posted import posted_list
+from django_fairque.engine.dead_letters.queries import COUNTED
+from django_fairque.monitoring.redaction import redacted_text
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_fairque.admin.confirming import ask_first
+from django_fairque.admin.forms import FormPage
+from django_fairque.admin.pages.base import Action
+from django_fairque.admin.posted import posted
 from django_fairque.monitoring.formatting import duration, size
-
-from .confirming import ask_first
-from .forms import FormPage
-from .page import Action
-from .posted import posted
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

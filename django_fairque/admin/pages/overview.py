@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from django_fairque.admin.charts import Bar, Bars, LineChart, Series
+from django_fairque.admin.pages.base import NotHereError, Page
 from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import top_users
-
-from .charts import Bar, Bars, LineChart, Series
-from .page import NotHereError, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

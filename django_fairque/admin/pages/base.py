@@ -14,6 +14,7 @@ from django.utils.cache import patch_cache_control, patch_vary_headers
 from django.utils.translation import gettext as _
 from django.views import View
 
+from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.engine.model.errors import (
     ConfigurationError,
     FairQueueError,
@@ -23,8 +24,6 @@ from django_fairque.engine.model.errors import (
     TaskValidationError,
 )
 from django_fairque.models import Queue
-
-from .server import page_queue, queue_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,14 +196,14 @@ class Page(View):
 
     def link(self, name: str, /, *args: Any, **query: str) -> str:
         """The URL of a page for whoever may see it; empty for the others."""
-        from .pages import PAGES
+        from django_fairque.admin.page_list import PAGES
 
         (permission,) = (page.permission for page in PAGES if page.name == name)
         return self.url(name, *args, **query) if self.may(permission) else ""
 
     def menu(self) -> list[dict[str, Any]]:
         """The pages that whoever asks may see."""
-        from .pages import PAGES
+        from django_fairque.admin.page_list import PAGES
 
         return [
             {"title": each.title, "url": self.url(each.name), "is_here": each is type(self)}

@@ -11,15 +11,14 @@ from django.http import HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from django_fairque.admin.confirming import ConfirmingPage, Question, is_confirmed
+from django_fairque.admin.moments import moment
+from django_fairque.admin.pages.base import Action
+from django_fairque.admin.posted import posted_list
 from django_fairque.engine.inspection.search import MOST_LOOKED_AT, Search
 from django_fairque.engine.model.records import TaskState
-from django_fairque.monitoring.words import word
+from django_fairque.monitoring.translations import word
 from django_fairque.tasks import canceling
-
-from .confirming import ConfirmingPage, Question, is_confirmed
-from .moments import moment
-from .page import Action
-from .posted import posted_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
