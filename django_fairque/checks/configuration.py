@@ -45,7 +45,7 @@ def check_configuration(**_: Any) -> list[CheckMessage]:
     except InvalidOptionsError as invalid:
         mistakes = [_error(mistake) for mistake in invalid.mistakes if not _is_fine_in_tests(mistake)]
         return [*mistakes, *_overlooked_variables()]
-    return [*_overlooked_variables(), *_reduced_intervals()]
+    return [*_overlooked_variables(), *_obsolete_keys(), *_reduced_intervals()]
 
 
 def _error(mistake: Mistake) -> CheckMessage:
@@ -68,6 +68,13 @@ def _overlooked_variables() -> Iterator[CheckMessage]:
             f"the environment variable {name} is not read",
             f"Did you mean {meant}? Two underscores part the levels.",
         )
+
+
+def _obsolete_keys() -> Iterator[CheckMessage]:
+    from django_fairque.conf.sources import obsolete_keys
+
+    for key, replacement in obsolete_keys().items():
+        yield warning("fairque.W018", f"{key} is obsolete and has no effect: {replacement}", "Remove it.")
 
 
 def _reduced_intervals() -> Iterator[CheckMessage]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from django_fairque.engine.model.options import InvalidOptionsError, Mistake, unknown
+from django_fairque.engine.model.options import InvalidOptionsError, Mistake, unknown, warn_of_obsolete
 
 from .layers import Entry, Layer, Path, laid_over, nested
 from .models import FairQueueConfig
@@ -25,6 +25,8 @@ def assemble(
     """
     for layer in layers:
         layer.unfold_url()
+        for key, replacement in layer.obsolete.items():
+            warn_of_obsolete(key, replacement)
     entries = laid_over(layers)
     mistakes = [mistake for layer in layers for mistake in layer.mistakes]
     mistakes += _choose_worker(layers, entries)

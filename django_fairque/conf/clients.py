@@ -29,15 +29,15 @@ ASYNC = "redis.asyncio"
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
-def create_client(config: RedisConfig) -> Redis | RedisCluster:
+def create_client(config: RedisConfig, *, decode_responses: bool = False) -> Redis | RedisCluster:
     """A new client; see `RedisConfig.create_redis_client`."""
-    client: Redis | RedisCluster = _create(config, SYNC)
+    client: Redis | RedisCluster = _create(config, SYNC, decode_responses=decode_responses)
     return client
 
 
-def create_async_client(config: RedisConfig) -> AsyncRedis | AsyncRedisCluster:
+def create_async_client(config: RedisConfig, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
     """A new client for coroutines; see `RedisConfig.create_async_redis_client`."""
-    client: AsyncRedis | AsyncRedisCluster = _create(config, ASYNC)
+    client: AsyncRedis | AsyncRedisCluster = _create(config, ASYNC, decode_responses=decode_responses)
     return client
 
 
@@ -61,17 +61,18 @@ def _sentinels(client: Any) -> list[Any]:
     return manager.sentinels if manager else []
 
 
-def _create(config: RedisConfig, package: str) -> Any:
+def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any:
     if config.cache:
         from .sources import resolve_cache
 
         config = resolve_cache(config)
+    common = {**_common(config), "decode_responses": decode_responses}
     if config.cluster:
-        return _cluster(config, package)
+        return _cluster(config, package, common)
     if config.sentinel:
-        return _primary_of_sentinels(config, package)
+        return _primary_of_sentinels(config, package, common)
     pool = import_module(f"{package}.connection").BlockingConnectionPool
-    options = {**_common(config), "db": config.db, "max_connections": config.max_connections, **_retry(package)}
+    options = {**common, "db": config.db, "max_connections": config.max_connections, **_retry(package)}
     # Whoever finds every connection busy waits, for as long as for an answer, instead of failing at once.
     options |= {"timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))
@@ -82,7 +83,6 @@ def _common(config: RedisConfig) -> dict[str, Any]:
         "protocol": 2,
         "username": config.username,
         "password": config.password.get_secret_value() if config.password else None,
-        "decode_responses": config.decode_responses,
         "socket_timeout": config.socket_timeout,
         "socket_connect_timeout": config.socket_connect_timeout,
         "health_check_interval": config.health_check_interval,
@@ -150,7 +150,7 @@ def _tls(config: RedisConfig) -> dict[str, Any]:
     }
 
 
-def _primary_of_sentinels(config: RedisConfig, package: str) -> Any:
+def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
     sentinel = config.sentinel
     assert sentinel is not None  # noqa: S101 - the caller has looked
     module = import_module(f"{package}.sentinel")
@@ -165,12 +165,12 @@ def _primary_of_sentinels(config: RedisConfig, package: str) -> Any:
     }
     manager = module.Sentinel(sentinel.nodes, sentinel_kwargs={**ask, **alike})
     # Its pool raises when all connections are busy, where the others wait: the queue then tries again.
-    options = {**_common(config), "db": config.db, "max_connections": config.max_connections, **alike}
+    options = {**common, "db": config.db, "max_connections": config.max_connections, **alike}
     return manager.master_for(sentinel.service, **options)
 
 
-def _cluster(config: RedisConfig, package: str) -> Any:
-    options = {**_common(config), **_tcp(config), "ssl": config.ssl, **_tls(config)}
+def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
+    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config)}
     options |= {"max_connections": config.max_connections, **_once(package)}
     if package == ASYNC:
         return import_module("redis.asyncio.cluster").RedisCluster(**options)

@@ -59,13 +59,20 @@ class Layer:
 
     entries: dict[Path, Entry] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
+    obsolete: dict[str, str] = field(default_factory=dict)
+    """Keys that have no effect, as the user wrote them, each with what replaced it."""
 
     def add(self, path: Path, value: Any, written: Path, label: Callable[[Path], str]) -> None:
         """Take over a value, or what is nested in it; ``written`` is ``path`` before its case was folded."""
         if value is None and path[:1] == ("redis",) and len(path) > 1:
             return  # what os.environ.get() found nothing for
         key = label(written)
-        path = _with_current_name(path)
+        kind = _section_at(path[:-1])
+        if kind and path[-1] in kind.obsolete:
+            self.obsolete[key] = kind.obsolete[path[-1]]
+            return
+        if kind:  # by the current name, so that a later source overrides it by either name
+            path = (*path[:-1], kind.renamed.get(path[-1], path[-1]))
         if path == ("redis",) and isinstance(value, str):
             path = ("redis", "url")
         if path == ("workers",) and isinstance(value, (list, tuple)):
@@ -115,11 +122,8 @@ def nests(path: Path) -> bool:
     return path in _NESTING or (*path[:1], "*", *path[2:]) in _NESTING
 
 
-def _with_current_name(path: Path) -> Path:
-    """Replace an option's earlier name, so that a later source overrides it by either name."""
-    place = path[:-1]
-    kind = _OPTIONS_AT.get(place) or _OPTIONS_AT.get((*place[:1], "*", *place[2:]))
-    return (*place, kind.renamed.get(path[-1], path[-1])) if kind else path
+def _section_at(path: Path) -> type[Options] | None:
+    return _OPTIONS_AT.get(path) or _OPTIONS_AT.get((*path[:1], "*", *path[2:]))
 
 
 def _came(path: Path, value: Any) -> str:

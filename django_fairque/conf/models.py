@@ -121,6 +121,14 @@ class FairQueueConfig(Switches):
         text = f"expected at most {most:g}, which is redis.socket_timeout minus {READ_MARGIN:g}"
         return Mistake("conflict", (*path, "poll_interval"), f"{text}; got {worker.poll_interval:g}")
 
+    def validate_all(self) -> None:
+        """Check all sections again, and that they fit together. See `validate`.
+
+        Raises:
+            ConfigurationError: Values are wrong or contradict each other. The error has the mistakes of all sections.
+        """
+        self.validate()
+
     def queue_config(self, name: str = "default") -> QueueConfig:
         """The options of a declared queue; `ConfigurationError` with the nearest match for another name."""
         try:
@@ -164,13 +172,13 @@ class FairQueueConfig(Switches):
 
         write(self, path)
 
-    def create_redis_client(self) -> Redis | RedisCluster:
+    def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """See `RedisConfig.create_redis_client`."""
-        return self.redis.create_redis_client()
+        return self.redis.create_redis_client(decode_responses=decode_responses)
 
-    def create_async_redis_client(self) -> AsyncRedis | AsyncRedisCluster:
+    def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
         """See `RedisConfig.create_async_redis_client`."""
-        return self.redis.create_async_redis_client()
+        return self.redis.create_async_redis_client(decode_responses=decode_responses)
 
 
 def _not_declared(what: str, name: object, known: Mapping[str, object]) -> ConfigurationError:
@@ -238,7 +246,7 @@ def _over(defaults: QueueConfig | None, options: Any) -> Any:
     if defaults is None or not isinstance(options, Mapping):
         return options
     merged = {
-        **defaults.model_dump(),
+        **dict(defaults),
         **{QueueConfig.renamed.get(name, name): value for name, value in options.items()},
     }
     for field, known in (("sla", defaults.sla), ("starvation", defaults.starvation)):

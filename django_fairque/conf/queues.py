@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
     from .models import FairQueueConfig
-    from .redis import RedisConfig
 
 
 class _Opened:
@@ -71,7 +70,7 @@ def _open(config: FairQueueConfig) -> _Opened:
 
     with _state.lock:
         if _state.opened is None or _state.opened.config is not config:
-            _state.opened = _Opened(config, _server(config).create_redis_client(), FairQueue)
+            _state.opened = _Opened(config, config.redis.create_redis_client(), FairQueue)
         return _state.opened
 
 
@@ -88,7 +87,7 @@ async def aget_queue(name: str = "default") -> AsyncFairQueue:
 async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _Opened:
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
-    opened = _Opened(config, _server(config).create_async_redis_client(), AsyncFairQueue)
+    opened = _Opened(config, config.redis.create_async_redis_client(), AsyncFairQueue)
     with _state.lock:
         _forget_closed_loops()
         outdated = _state.on_loops.get(loop)
@@ -96,11 +95,6 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
     if outdated is not None:
         await aclose_client(outdated.client)
     return opened
-
-
-def _server(config: FairQueueConfig) -> RedisConfig:
-    """Payloads are bytes, whatever other clients are to return."""
-    return config.redis.model_copy(update={"decode_responses": False})
 
 
 def _forget_closed_loops() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -85,6 +85,12 @@ class RedisConfig(Options):
     Credentials in ``url`` are moved to ``username`` and ``password``, so ``url`` may be shown.
     """
 
+    obsolete: ClassVar[Mapping[str, str]] = {
+        "decode_responses": (
+            "queues read bytes; for text from a client of your own, call create_redis_client(decode_responses=True)"
+        ),
+    }
+
     url: str | None = Field(default=None, description=f"a text: {urls.EXAMPLES}")
     host: str = Field(default="127.0.0.1", pattern=r"^[^\s/@]+$", description="a host's name or address")
     port: Whole = whole(6379, least=1, most=65535)
@@ -107,7 +113,6 @@ class RedisConfig(Options):
     socket_connect_timeout: Number = seconds(2)
     health_check_interval: Number = seconds(30, least=0)
     max_connections: Whole = whole(100, least=1, most=10_000)
-    decode_responses: bool = Field(default=False, description="true or false")
 
     @model_validator(mode="before")
     @classmethod
@@ -204,18 +209,21 @@ class RedisConfig(Options):
         if self.db:
             yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")
 
-    def create_redis_client(self) -> Redis | RedisCluster:
+    def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """A new client with a pool of its own, which connects when it is first used; close it with ``close()``.
+
+        Args:
+            decode_responses: Whether the client returns text instead of bytes. Queues need bytes.
 
         Raises:
             ConfigurationError: the cache alias, or the directory of ``embedded://``, can't be found.
         """
         from .clients import create_client
 
-        return create_client(self)
+        return create_client(self, decode_responses=decode_responses)
 
-    def create_async_redis_client(self) -> AsyncRedis | AsyncRedisCluster:
+    def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
         """As `create_redis_client`, for the event loop that first uses it; close it with ``aclose()``."""
         from .clients import create_async_client
 
-        return create_async_client(self)
+        return create_async_client(self, decode_responses=decode_responses)

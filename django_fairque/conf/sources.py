@@ -59,6 +59,11 @@ def written_entries() -> dict[tuple[str, ...], Entry]:
     return laid_over(_layers(()))
 
 
+def obsolete_keys() -> dict[str, str]:
+    """The keys in the sources that have no effect, as they are written there, each with what replaced it."""
+    return {key: replacement for layer in _layers(()) for key, replacement in layer.obsolete.items()}
+
+
 def _layers(overrides: Iterable[Mapping[str, Any]]) -> list[Layer]:
     layers = [settings_layer(), environment_layer(os.environ), *map(overrides_layer, overrides)]
     named = [entry for layer in layers if (entry := layer.entries.pop(("config_file",), None))]

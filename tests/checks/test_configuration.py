@@ -126,6 +126,12 @@ class TestVariables:
         assert ids(check({}, FAIRQUE_REDIS_URL="redis://h")) == ["E005", "W001"]
 
 
+def test_an_obsolete_key_is_a_warning(check: Check) -> None:
+    (message,) = check({"REDIS": HERE, "QUEUES": {"mail": {"STATS_PREFIX": "x"}}})
+    assert ids([message]) == ["W018"]
+    assert message.msg.startswith('settings.FAIRQUE["QUEUES"]["mail"]["STATS_PREFIX"] is obsolete and has no effect: ')
+
+
 class TestSweepIntervals:
     @pytest.mark.parametrize("value", [30, "30", timedelta(seconds=30)])
     def test_one_that_is_reduced(self, check: Check, value: object) -> None:

@@ -58,7 +58,7 @@ class TestOnAServer:
         assert redis.info("keyspace").keys() == {"db3"}
 
     def test_text_only_if_asked_for(self, server: Server, redis: Redis) -> None:
-        with RedisConfig(url=server.url, decode_responses=True).create_redis_client() as client:
+        with RedisConfig(url=server.url).create_redis_client(decode_responses=True) as client:
             client.set("a", "b")
             assert client.get("a") == "b"
 

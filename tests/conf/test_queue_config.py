@@ -124,18 +124,6 @@ class TestMistakes:
     def test_an_unknown_key_is_refused_with_the_one_that_was_meant(self) -> None:
         assert error(max_delivery=5) == "QueueConfig.max_delivery: unknown key; did you mean max_deliveries?"
 
-    @pytest.mark.parametrize(
-        ("name", "instead"),
-        [
-            ("stats_prefix", "figures lie under the queue's own prefix: set that, for all of its keys"),
-            ("stats_aggregation_interval", "there is nothing to aggregate: stats_minutes_ttl says how long"),
-        ],
-    )
-    def test_a_knob_that_is_not_there_says_what_is(self, name: str, instead: str) -> None:
-        message = error(**{name: 5})
-        assert message.startswith(f"QueueConfig.{name}: unknown key; figures ")
-        assert instead in message
-
     def test_an_unknown_key_like_no_other_lists_them_all(self) -> None:
         message = error(zzz=5)
         assert message.startswith("QueueConfig.zzz: unknown key; expected one of prefix, shards, ")

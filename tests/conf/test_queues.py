@@ -93,7 +93,7 @@ def test_payloads_are_bytes_whatever_other_clients_return(configure: Configure, 
     configure({"REDIS": {"URL": server.url, "DECODE_RESPONSES": True}})
     client: Any = get_queue().client
     assert client.echo("a") == b"a"
-    with get_config().create_redis_client() as client:
+    with get_config().create_redis_client(decode_responses=True) as client:
         assert client.echo("a") == "a"
 
 

@@ -27,7 +27,7 @@ def test_the_defaults() -> None:
     config = RedisConfig()
     assert (config.host, config.port, config.db, config.url) == ("127.0.0.1", 6379, 0, None)
     assert (config.socket_timeout, config.socket_connect_timeout, config.health_check_interval) == (15, 2, 30)
-    assert (config.max_connections, config.decode_responses, config.cluster, config.ssl) == (100, False, False, False)
+    assert (config.max_connections, config.cluster, config.ssl) == (100, False, False)
 
 
 class TestUrl:

@@ -139,20 +139,23 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    absent: ClassVar[Mapping[str, str]] = {}
-    """Names that are no options on purpose, each with what to do instead."""
+    obsolete: ClassVar[Mapping[str, str]] = {}
+    """Former settings, which are ignored with a warning, each with what replaced it."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Earlier names of options, which are still accepted, each with the current name."""
 
     @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace earlier names of options by the current ones.
+        """Replace earlier names of options by the current ones, and leave out obsolete ones with a warning.
 
         Raises:
             InvalidOptionsError: An option is given by both names.
         """
         made: dict[str, Any] = {}
         for name, value in options.items():
+            if name in cls.obsolete and name not in cls.model_fields:
+                warn_of_obsolete(f"{cls.__name__}.{name}", cls.obsolete[name])
+                continue
             current = cls.renamed.get(name, name)
             if current in made:
                 text = f"expected once; got it by its earlier name as well ({', '.join(_earlier(cls, current))})"
@@ -164,11 +167,19 @@ class Options(BaseModel):
         """What is wrong between fields that are right one by one; ``path`` begins with the field's name."""
         yield from ()
 
+    def validate(self) -> None:  # type: ignore[override]
+        """Check all values again. Pydantic checks none in `model_construct` and `model_copy`.
+
+        Raises:
+            ConfigurationError: Values are wrong or contradict each other. The error has all mistakes.
+        """
+        type(self).model_validate(_given(self))
+
     @model_validator(mode="wrap")
     @classmethod
     def _explain(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            section = handler(cls.with_current_names(data) if cls.renamed and isinstance(data, Mapping) else data)
+            section = handler(cls.with_current_names(data) if isinstance(data, Mapping) else data)
         except InvalidOptionsError as error:
             mistakes = list(error.mistakes)
         except ValidationError as error:
@@ -181,6 +192,19 @@ class Options(BaseModel):
         raise InvalidOptionsError(replace(m, key=".".join((cls.__name__, *m.path))) for m in mistakes)
 
 
+def warn_of_obsolete(key: str, replacement: str) -> None:
+    logger.warning("%s is obsolete and has no effect: %s", key, replacement)
+
+
+def _given(value: Any) -> Any:
+    """A section, and the sections in it, as mappings of the values that were given."""
+    if isinstance(value, Options):
+        return {name: _given(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, dict):
+        return {name: _given(each) for name, each in value.items()}
+    return value
+
+
 def _earlier(kind: type[Options], current: str) -> list[str]:
     return [earlier for earlier, name in kind.renamed.items() if name == current]
 
@@ -189,8 +213,7 @@ def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
     path = tuple(str(part) for part in details["loc"])
     section, field, depth = _at(model, path)
     if details["type"] == "extra_forbidden":
-        instead = section.absent.get(path[-1], "") if issubclass(section, Options) else ""
-        return Mistake("unknown", path, f"unknown key; {instead}") if instead else unknown(path, section.model_fields)
+        return unknown(path, section.model_fields)
     if path[-1:] == ("[key]",):
         return unknown(path[:-1], list(Priority.__members__), "priority")
     if details["type"] == PROBLEM:
@@ -261,11 +284,14 @@ MOST_SHARDS = 256
 class QueueConfig(Options):
     """How one queue behaves. Durations are seconds; docs/configuration.md explains each field."""
 
-    absent: ClassVar[Mapping[str, str]] = {
-        "stats_prefix": "figures lie under the queue's own prefix: set that, for all of its keys",
+    obsolete: ClassVar[Mapping[str, str]] = {
+        "stats_prefix": "statistics are stored with the queue's other keys; set prefix, which begins all of them",
         "stats_aggregation_interval": (
-            "figures are written with each call, so there is nothing to aggregate: stats_minutes_ttl says how long those of "
-            "each minute are kept"
+            "statistics are written by the calls that they count, so that there is nothing to aggregate"
+        ),
+        "lua_script_cache_size": "the server keeps the scripts as one library of functions, so that there is no cache",
+        "enable_pipeline_optimization": (
+            "push_batch always sends many tasks in one call; set pipeline_batch_size to their number"
         ),
     }
     renamed: ClassVar[Mapping[str, str]] = {"queue_cleanup_interval": "sweep_interval"}

@@ -1,0 +1,128 @@
+"""The configuration file of the first design loads, and a page of the documentation has all of its names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
+from tests import house
+
+if TYPE_CHECKING:
+    from tests.conf.conftest import Configure
+
+FILE = Path(__file__).parent / "first-design.yaml"
+PAGE = Path(house.__file__).parent.parent / "docs" / "upgrading-from-the-first-design.md"
+OBSOLETE = {
+    "redis.decode_responses": "create_redis_client(decode_responses=True)",
+    "queue.stats_prefix": "set prefix",
+    "queue.lua_script_cache_size": "the server keeps the scripts",
+    "queue.enable_pipeline_optimization": "set pipeline_batch_size",
+    "queue.stats_aggregation_interval": "nothing to aggregate",
+}
+
+
+def test_it_loads_and_its_values_are_used() -> None:
+    config = FairQueueConfig.from_yaml(FILE)
+    assert (config.redis.host, config.redis.socket_timeout, config.redis.password) == ("localhost", 5.0, None)
+    worker = config.worker
+    assert (worker.id, worker.users) == ("worker-001", ["user:1", "user:3", "user:5"])
+    assert worker.steal == ["user:2", "user:4", "user:6", "user:7"]
+    assert (worker.poll_interval, worker.task_timeout, worker.concurrency) == (1.0, 300.0, 10)
+    assert worker.shutdown_timeout == 30.0
+    queue = config.queues["default"]
+    assert (queue.max_retry_attempts, queue.default_max_retries, queue.default_task_timeout) == (3, 3, 300.0)
+    assert (queue.pipeline_batch_size, queue.sweep_interval) == (100, LONGEST_SWEEP_INTERVAL)
+
+
+def test_obsolete_keys_are_warnings_that_name_what_replaced_them(caplog: pytest.LogCaptureFixture) -> None:
+    FairQueueConfig.from_yaml(FILE)
+    lines = [line for line in caplog.messages if "is obsolete" in line]
+    assert len(lines) == len(OBSOLETE)
+    for key, replacement in OBSOLETE.items():
+        (line,) = (line for line in lines if line.startswith(f"{key} in {FILE} is obsolete and has no effect: "))
+        assert replacement in line
+
+
+def test_obsolete_keys_in_settings_and_environment_are_warnings(
+    configure: Configure, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis = {"HOST": "h", "DECODE_RESPONSES": True}
+    configure({"REDIS": redis, "QUEUES": {"mail": {"STATS_PREFIX": "x"}}}, FAIRQUE_QUEUE__LUA_SCRIPT_CACHE_SIZE="5")
+    for key in (
+        'settings.FAIRQUE["REDIS"]["DECODE_RESPONSES"]',
+        'settings.FAIRQUE["QUEUES"]["mail"]["STATS_PREFIX"]',
+        "environment variable FAIRQUE_QUEUE__LUA_SCRIPT_CACHE_SIZE",
+    ):
+        assert f"{key} is obsolete and has no effect" in caplog.text
+
+
+def test_obsolete_options_in_code_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    assert QueueConfig.model_validate({"stats_prefix": "fq"}) == QueueConfig()
+    assert "QueueConfig.stats_prefix is obsolete and has no effect: " in caplog.text
+
+
+class TestValidation:
+    def test_what_is_right_has_no_mistake(self) -> None:
+        config = FairQueueConfig.from_yaml(FILE)
+        config.validate_all()
+        for section in (config.redis, config.worker, config.queue, *config.queues.values()):
+            section.validate()
+
+    @pytest.mark.parametrize(
+        ("section", "mistakes"),
+        [
+            (
+                QueueConfig.model_construct(max_deliveries=0, default_max_retries=-1),
+                ["QueueConfig.max_deliveries: ", "QueueConfig.default_max_retries: "],
+            ),
+            (RedisConfig().model_copy(update={"port": 0, "db": -1}), ["RedisConfig.port: ", "RedisConfig.db: "]),
+            (
+                WorkerConfig.model_construct(users=["a"], steal=["a"]),
+                ["WorkerConfig.steal: expected users that are not in users"],
+            ),
+        ],
+        ids=lambda value: type(value).__name__,
+    )
+    def test_a_section_reports_all_its_mistakes(self, section: Any, mistakes: list[str]) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            section.validate()
+        for mistake in mistakes:
+            assert mistake in str(caught.value)
+
+    def test_the_mistakes_of_all_sections_are_reported(self) -> None:
+        config = FairQueueConfig().model_copy(
+            update={
+                "redis": RedisConfig.model_construct(port=0),
+                "queue": QueueConfig.model_construct(max_deliveries=0),
+                "workers": {"w": WorkerConfig.model_construct(id="w", queues=["mial"], processes=0)},
+            }
+        )
+        with pytest.raises(ConfigurationError) as caught:
+            config.validate_all()
+        for key in ("redis.port", "queue.max_deliveries", "workers.w.processes"):
+            assert f"FairQueueConfig.{key}: " in str(caught.value)
+
+    def test_sections_that_do_not_fit_together_are_reported(self) -> None:
+        config = FairQueueConfig().model_copy(update={"worker": WorkerConfig(queues=["mial"])})
+        with pytest.raises(ConfigurationError, match=r"worker\.queues: unknown queue 'mial'"):
+            config.validate_all()
+
+
+class TestPage:
+    def test_it_has_every_key_of_the_file(self) -> None:
+        text = PAGE.read_text()
+        for section, options in yaml.safe_load(FILE.read_text()).items():
+            for name in options:
+                assert f"| `{section}.{name}` |" in text
+
+    def test_it_names_the_current_key(self) -> None:
+        rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `worker.")]
+        for earlier, current in WorkerConfig.renamed.items():
+            (row,) = (row for row in rows if row[0] == f"| `worker.{earlier}`")
+            assert f"`worker.{current}`" in row[1]
