@@ -80,9 +80,9 @@ class Row:
         return duration(seconds) if self.stats.last_hour.wait.count else "–"
 
     @property
-    def group_text(self) -> str:
+    def organization_text(self) -> str:
         """Which it belongs to, in words; empty for none."""
-        return _("group %(value)s") % {"value": self.stats.group} if self.stats.group else ""
+        return _("organization %(value)s") % {"value": self.stats.organization} if self.stats.organization else ""
 
     @property
     def limits(self) -> list[str]:
@@ -100,13 +100,13 @@ class Row:
     def verdict(self) -> str:
         """What the two shares mean for this user."""
         stats = self.stats
-        if stats.paused or stats.group_paused:
-            return _("paused") if stats.paused else _("its group is paused")
+        if stats.paused or stats.organization_paused:
+            return _("paused") if stats.paused else _("its organization is paused")
         if not self.waiting:
             return _("got all it asked for") if self.fair else _("has asked for nothing")
         is_full = stats.max_running is not None and stats.sizes.running >= stats.max_running
-        if is_full or stats.group_is_full:
-            return _("waits for its own running tasks") if is_full else _("waits for running tasks of its group")
+        if is_full or stats.organization_is_full:
+            return _("waits for its own running tasks") if is_full else _("waits for running tasks of its organization")
         if self.received < BEHIND * self.fair:
             return _("less than its share")
         return _("more than its share: others left it") if self.received > AHEAD * self.fair else _("has its share")
@@ -140,20 +140,20 @@ def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[R
 
 
 def _fair_shares(users: Sequence[UserStats]) -> dict[str, float]:
-    """Shares of users and groups by their weights; within a group by those of its members."""
+    """Shares of users and organizations by their weights; within an organization by those of its members."""
     outside: dict[tuple[str, bool], float] = {}
     inside: dict[tuple[str, bool], float] = {}
     for each in users:
         at = _standing(each)
-        outside[at] = each.weight if each.group is None else each.group_weight
+        outside[at] = each.weight if each.organization is None else each.organization_weight
         inside[at] = inside.get(at, 0.0) + each.weight
     whole = sum(outside.values())
     return {each.user_id: outside[at] / whole * each.weight / inside[at] for each in users for at in [_standing(each)]}
 
 
 def _standing(stats: UserStats) -> tuple[str, bool]:
-    """Who has the share: the user, or its group."""
-    return (stats.user_id, False) if stats.group is None else (stats.group, True)
+    """Who has the share: the user, or its organization."""
+    return (stats.user_id, False) if stats.organization is None else (stats.organization, True)
 
 
 def _has_asked(stats: UserStats) -> bool:
@@ -189,7 +189,7 @@ def remarks(table: Sequence[Row]) -> list[str]:
 def _is_held_back(stats: UserStats) -> bool:
     """Whether it may wait for its own limits rather than for others."""
     own = stats.paused or stats.max_running is not None or stats.rate is not None
-    return own or stats.group_paused or stats.group_is_full
+    return own or stats.organization_paused or stats.organization_is_full
 
 
 def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:

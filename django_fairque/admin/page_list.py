@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from django_fairque.admin.pages.dead_letter import DeadLetter
 from django_fairque.admin.pages.dead_letters import DeadLetters
 from django_fairque.admin.pages.dependencies import Dependencies
-from django_fairque.admin.pages.groups import Groups
 from django_fairque.admin.pages.model_events import ModelEvents
+from django_fairque.admin.pages.organizations import Organizations
 from django_fairque.admin.pages.overview import Overview
 from django_fairque.admin.pages.queues import Queues
 from django_fairque.admin.pages.schedules import Schedules
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_fairque.admin.pages.base import Page
 
 PAGES: tuple[type[Page], ...] = (
-    *(Overview, Queues, Users, Groups, Tasks),
+    *(Overview, Queues, Users, Organizations, Tasks),
     *(TaskPage, DeadLetters, DeadLetter, Dependencies),
     *(Schedules, Workers, ModelEvents),
 )

@@ -95,7 +95,7 @@ FAMILIES = (
     ),
     _one(
         *("gauge", "held_back_wait_seconds", lambda stats: stats.held_back_wait_seconds),
-        "How long one has waited whose user or group is paused or at a limit.",
+        "How long one has waited whose user or organization is paused or at a limit.",
     ),
     _one("gauge", "users", lambda stats: stats.users, "Users that have a record."),
     _one("gauge", "users_with_work", lambda stats: stats.users_ready, "Users with a task that could start now."),

@@ -96,16 +96,16 @@ def _of_shard(shard: ShardStats, states: Sequence[str]) -> list[str]:
     return [number(shard.users_ready), *(number(shard.states[state]) for state in states)]
 
 
-def _group(user: UserStats) -> str:
-    state = ", PAUSED" if user.group_paused else ", full" if user.group_is_full else ""
-    return f"group {user.group!a} of weight {user.group_weight:g}{state}"
+def _organization(user: UserStats) -> str:
+    state = ", PAUSED" if user.organization_paused else ", full" if user.organization_is_full else ""
+    return f"organization {user.organization!a} of weight {user.organization_weight:g}{state}"
 
 
 def user_lines(user: UserStats) -> Iterator[str]:
     sizes = user.sizes
     limits = [
         f"weight {user.weight:g}",
-        *([_group(user)] if user.group is not None else []),
+        *([_organization(user)] if user.organization is not None else []),
         *(f"{what} {value}" for what, value in (("running", user.max_running), ("backlog", user.max_backlog)) if value),
         *([f"rate {user.rate}"] if user.rate else []),
         *([f"promise {duration(user.sla)}"] if user.sla else []),

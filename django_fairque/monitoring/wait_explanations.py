@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.users.groups import GroupStats
+    from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.wait_reason import Standing
 
 MOST_NAMED = 20
@@ -35,7 +35,7 @@ class Reason:
     """One thing that a task waits for.
 
     ``kind`` is one of unknown_name, scheduled, retry, crashed, depends, resolving, running, lost_lease, ended, dead, expired,
-    queue_paused, user_paused, group_paused, capped, group_capped, throttled, no_worker, not_served, behind_own,
+    queue_paused, user_paused, organization_paused, capped, organization_capped, throttled, no_worker, not_served, behind_own,
     behind_users, next: what a program can ask for.
     """
 
@@ -160,21 +160,29 @@ def _limits(task: Task, standing: Standing) -> Iterator[Reason]:
     if user.max_running is not None and user.sizes.running >= user.max_running:
         text = _("User %(user)s may run %(cap)d tasks at once, and runs %(running)d.")
         yield Reason("capped", text % words)
-    if standing.group is not None:
-        yield from _limits_of(standing.group)
+    if standing.organization is not None:
+        yield from _limits_of(standing.organization)
     if standing.user_free_at is not None:
         words["when"] = _when(standing.user_free_at)
         text = _("User %(user)s has used up the rate of %(rate)s: the next task may start at %(when)s.")
         yield Reason("throttled", text % words)
 
 
-def _limits_of(group: GroupStats) -> Iterator[Reason]:
-    words = {"group": group.group, "running": group.running, "cap": group.max_running or 0}
-    if group.paused:
-        yield Reason("group_paused", _("Group %(group)s, to which its user belongs, is paused.") % words)
-    if group.is_full:
-        text = _("Group %(group)s, to which its user belongs, may run %(cap)d tasks at once, and runs %(running)d.")
-        yield Reason("group_capped", text % words)
+def _limits_of(organization: OrganizationStats) -> Iterator[Reason]:
+    words = {
+        "organization": organization.organization,
+        "running": organization.running,
+        "cap": organization.max_running or 0,
+    }
+    if organization.paused:
+        yield Reason(
+            "organization_paused", _("Organization %(organization)s, to which its user belongs, is paused.") % words
+        )
+    if organization.is_full:
+        text = _(
+            "Organization %(organization)s, to which its user belongs, may run %(cap)d tasks at once, and runs %(running)d."
+        )
+        yield Reason("organization_capped", text % words)
 
 
 def _unknown_name(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:

@@ -106,7 +106,7 @@ def steps(queue: FairQueue, text: str) -> Iterator[Callable[[], Any]]:
     yield lambda: queue.heartbeat(text, {"host": text, "version": text})
     yield lambda: queue.schedules.add(text, task=make(), cron="*/5 * * * *")
     yield lambda: queue.push(make())
-    yield lambda: queue.user(text).set_group(text)
+    yield lambda: queue.user(text).set_organization(text)
     parent, canceled = make(user="acme"), make()
     yield lambda: queue.push_batch([parent, make(depends_on=[parent.task_id]), canceled])
     yield lambda: queue.cancel(canceled.task_id, reason=text)

@@ -90,9 +90,9 @@ def filled(queue: FairQueue) -> str:
     queue.push_batch([Task.create("bolt", 3, n, task_id=f"b{n}") for n in range(25)])
     queue.user("bolt").set_rate("5/m")
     queue.user("bolt").set_max_running(3)
-    queue.user("bolt").set_group("shop")
-    queue.group("shop").set_max_running(9)
-    queue.group("shop").pause()
+    queue.user("bolt").set_organization("shop")
+    queue.organization("shop").set_max_running(9)
+    queue.organization("shop").pause()
     queue.user("acme").pause()
     queue.heartbeat("w", {"running": "1", "users": "*", "steal": "bolt", "status": "quiet", "queues": "default"})
     queue.tell_worker("w", "stop")
@@ -112,8 +112,8 @@ QUERIES: list[tuple[str, dict[str, str]]] = [
     ("overview", {"hours": "24"}),
     ("users", {"user": "bolt"}),
     ("users", {"user": "none"}),
-    ("groups", {"group": "shop"}),
-    ("groups", {"group": "none"}),
+    ("organizations", {"organization": "shop"}),
+    ("organizations", {"organization": "none"}),
     ("tasks", {"name": "shop.send", "user": "acme"}),
     ("dead_letters", {"show": "letters"}),
     ("dead_letters", {"older_than": "x"}),
@@ -155,11 +155,15 @@ def test_of_a_dead_letter(admin_client: Client, filled: str) -> None:
         ("users", {"user": "bolt"}, {"action": "purge", "user": "bolt"}),
         ("users", {"user": "bolt"}, {"action": "limits", "user": "bolt", "weight": "2", "rate": "5/m"}),
         ("users", {}, {"action": "resume", "user": "acme"}),
-        ("groups", {}, {"action": "pause", "group": "mail"}),
-        ("groups", {}, {"action": "resume", "group": "shop"}),
-        ("groups", {}, {"action": "settings", "group": "shop", "weight": "2", "max_running": ""}),
-        ("groups", {}, {"action": "settings", "group": "shop", "weight": "2", "max_running": "3"}),
-        ("groups", {"group": "shop"}, {"action": "settings", "group": "shop", "weight": "0", "max_running": "x"}),
+        ("organizations", {}, {"action": "pause", "organization": "mail"}),
+        ("organizations", {}, {"action": "resume", "organization": "shop"}),
+        ("organizations", {}, {"action": "settings", "organization": "shop", "weight": "2", "max_running": ""}),
+        ("organizations", {}, {"action": "settings", "organization": "shop", "weight": "2", "max_running": "3"}),
+        (
+            "organizations",
+            {"organization": "shop"},
+            {"action": "settings", "organization": "shop", "weight": "0", "max_running": "x"},
+        ),
         ("tasks", {}, {"action": "cancel"}),
         ("tasks", {}, {"action": "cancel_all"}),
         ("tasks", {"state": "scheduled"}, {"action": "run_now", "task": "late"}),

@@ -96,13 +96,16 @@ def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
         assert name in said(admin_client.get(html.unescape(url)).content.decode())
 
 
-def test_a_user_leads_to_its_group_and_from_there_back_to_users(admin_client: Client, entry: str) -> None:
-    get_queue().user(USER).set_group("söhne & co/1")
+def test_a_user_leads_to_its_organization_and_from_there_back_to_users(admin_client: Client, entry: str) -> None:
+    get_queue().user(USER).set_organization("söhne & co/1")
     for query in ({}, {"user": USER}):
-        assert links(admin_client, "users", **query)["group söhne & co/1"] == ("groups", {"group": "söhne & co/1"})
-    assert links(admin_client, "groups")["söhne & co/1"] == ("groups", {"group": "söhne & co/1"})
-    for query in ({}, {"group": "söhne & co/1"}):
-        assert links(admin_client, "groups", **query)["All users"] == ("users", {})
+        assert links(admin_client, "users", **query)["organization söhne & co/1"] == (
+            "organizations",
+            {"organization": "söhne & co/1"},
+        )
+    assert links(admin_client, "organizations")["söhne & co/1"] == ("organizations", {"organization": "söhne & co/1"})
+    for query in ({}, {"organization": "söhne & co/1"}):
+        assert links(admin_client, "organizations", **query)["All users"] == ("users", {})
 
 
 def test_of_a_task(admin_client: Client, entry: str) -> None:
@@ -142,7 +145,7 @@ def test_a_worker_leads_to_what_it_runs(admin_client: Client, queue: FairQueue, 
 
 @pytest.mark.parametrize("permission", sorted({page.permission for page in PAGES}))
 def test_no_link_leads_to_what_one_may_not_see(client: Client, entry: str, permission: str) -> None:
-    get_queue().user(USER).set_group("g")
+    get_queue().user(USER).set_organization("g")
     get_queue().heartbeat("w-1", {"running": "1"})
     staff = User.objects.create_user("staff", password="x", is_staff=True)
     staff.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="django_fairque"))

@@ -212,6 +212,18 @@ def test_an_id_that_can_not_be_one_leads_to_the_list(admin_client: Client, queue
 def test_whatever_is_asked_for_a_page_does_not_fail(
     admin_client: Client, queue: FairQueue, page: Any, value: str
 ) -> None:
-    for key in ("user", "group", "task", "run", "edit", "name", "worker", "after", "cursor", "fingerprint", "id"):
+    for key in (
+        "user",
+        "organization",
+        "task",
+        "run",
+        "edit",
+        "name",
+        "worker",
+        "after",
+        "cursor",
+        "fingerprint",
+        "id",
+    ):
         answer = admin_client.get(url(page.name), {key: value, "show": "letters"}, follow=True)
         assert answer.status_code in (200, 404), key

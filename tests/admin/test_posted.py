@@ -46,10 +46,10 @@ def test_a_user(admin_client: Client, queue: FairQueue, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_a_group(admin_client: Client, queue: FairQueue, name: str) -> None:
-    queue.user("ann").set_group(name)
-    act(admin_client, "groups", "group", "pause", group=name)
-    assert queue.group(name).stats().paused
+def test_an_organization(admin_client: Client, queue: FairQueue, name: str) -> None:
+    queue.user("ann").set_organization(name)
+    act(admin_client, "organizations", "organization", "pause", organization=name)
+    assert queue.organization(name).stats().paused
 
 
 @pytest.mark.parametrize("name", IDS)

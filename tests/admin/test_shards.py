@@ -64,10 +64,12 @@ def test_the_overview_counts_all_of_them(admin_client: Client, queue: FairQueue)
     assert all(name in html for name in users), "those who wait for most, whatever shard they are on"
 
 
-@pytest.mark.parametrize("name", ["tasks", "users", "groups", "workers", "dead_letters", "schedules", "dependencies"])
+@pytest.mark.parametrize(
+    "name", ["tasks", "users", "organizations", "workers", "dead_letters", "schedules", "dependencies"]
+)
 def test_every_page_can_be_looked_at(admin_client: Client, queue: FairQueue, name: str) -> None:
     assert "user-" in page(admin_client, name) or name in (
-        "groups",
+        "organizations",
         "workers",
         "dead_letters",
         "schedules",

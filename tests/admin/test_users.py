@@ -56,33 +56,37 @@ def work(queue: FairQueue, user: str, *, waited: float, took: float) -> None:
 
 
 def limits(**changes: Any) -> dict[str, Any]:
-    return {"weight": "1", "group": "", "max_running": "", "rate": "", "max_backlog": "", "sla": "", **changes}
+    return {"weight": "1", "organization": "", "max_running": "", "rate": "", "max_backlog": "", "sla": "", **changes}
 
 
 class TestTable:
-    def test_members_share_what_is_fair_for_their_group(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_members_share_what_is_fair_for_their_organization(self, admin_client: Client, queue: FairQueue) -> None:
         for name in ("ann", "bob", "carol"):
             work(queue, name, waited=1, took=1)
         for name, weight in (("bob", 1), ("carol", 3)):
-            queue.user(name).set_group("ann")  # a group may have a user's name
+            queue.user(name).set_organization("ann")  # an organization may have a user's name
             queue.user(name).set_weight(weight)
-        queue.group("ann").set_weight(4)
+        queue.organization("ann").set_weight(4)
         rows = {row.user_id: row for row, _ in admin_client.get(url()).context["table"]}
         assert [rows[name].fair for name in ("ann", "bob", "carol")] == pytest.approx([0.2, 0.2, 0.6])
-        assert "group ann" in shown(admin_client)
+        assert "organization ann" in shown(admin_client)
 
-    def test_a_member_is_told_what_its_group_has_to_do_with_it(self, admin_client: Client, queue: FairQueue) -> None:
-        for name, group in (("ann", "paused"), ("bob", "full"), ("carol", "full")):
-            queue.user(name).set_group(group)
+    def test_a_member_is_told_what_its_organization_has_to_do_with_it(
+        self, admin_client: Client, queue: FairQueue
+    ) -> None:
+        for name, organization in (("ann", "paused"), ("bob", "full"), ("carol", "full")):
+            queue.user(name).set_organization(organization)
             push(queue, name, 2)
-        queue.group("paused").pause()
-        queue.group("full").set_max_running(1)
+        queue.organization("paused").pause()
+        queue.organization("full").set_max_running(1)
         queue.pop("w", ["carol"])
         verdicts = {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}
-        full = "waits for running tasks of its group"
-        assert verdicts == {"ann": "its group is paused", "bob": full, "carol": full}
-        for user, group in (("ann", "paused"), ("bob", "full")):
-            assert f'group {group}</bdi></a> <span class="fq-flag">{group}</span></p>' in shown(admin_client, user=user)
+        full = "waits for running tasks of its organization"
+        assert verdicts == {"ann": "its organization is paused", "bob": full, "carol": full}
+        for user, organization in (("ann", "paused"), ("bob", "full")):
+            assert f'organization {organization}</bdi></a> <span class="fq-flag">{organization}</span></p>' in shown(
+                admin_client, user=user
+            )
 
     def test_shares_received_stand_beside_fair_ones(self, admin_client: Client, queue: FairQueue) -> None:
         work(queue, "ann", waited=2, took=3)
@@ -294,11 +298,11 @@ class TestActs:
         ]
 
     def test_all_limits_at_once(self, admin_client: Client, queue: FairQueue) -> None:
-        fields = limits(weight="2.5", group="acme", max_running="3", rate="100/m", max_backlog="500", sla="30")
+        fields = limits(weight="2.5", organization="acme", max_running="3", rate="100/m", max_backlog="500", sla="30")
         assert "Changed for user ann: " in messages_of(act(admin_client, "ann", "limits", **fields))
         stats = queue.user("ann").stats()
         assert (stats.weight, stats.max_running, stats.max_backlog, stats.sla) == (2.5, 3, 500, 30)
-        assert (stats.rate, stats.group) == ("100/60s", "acme")
+        assert (stats.rate, stats.organization) == ("100/60s", "acme")
         assert "Changed for user ann: Rate." in messages_of(
             act(admin_client, "ann", "limits", **{**fields, "rate": ""})
         )
@@ -319,7 +323,7 @@ class TestActs:
             ("weight", "", "required"),
             ("max_running", "many", "whole number"),
             ("rate", "often", "a rate is written"),
-            ("group", "\U0001f600" * 65, "group must be a non-empty string of at most 256 bytes"),
+            ("organization", "\U0001f600" * 65, "organization must be a non-empty string of at most 256 bytes"),
             ("max_backlog", "0", "greater than or equal to 1"),
             ("sla", "-1", "sla must be a number of seconds"),
             ("sla", "0", "sla must be more than 0 seconds"),

@@ -64,7 +64,7 @@ def _lists(client: Client) -> Iterator[Visit]:
     yield from _with_next(client, "users", "")
     yield Visit("users", "page 1000", url("users", cursor="0:50000"))
     yield Visit("users", "one", url("users", user=NOISY))
-    yield from _with_next(client, "groups", "")
+    yield from _with_next(client, "organizations", "")
     yield from _with_next(client, "schedules", "")
     yield Visit("schedules", "edit", url("schedules", edit="schedule007"))
     yield from _with_next(client, "workers", "")

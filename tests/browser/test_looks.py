@@ -80,10 +80,10 @@ def full(queue: FairQueue) -> None:
     queue.cancel(queue.push(Task.create("acme", 3, None)).task_id, reason="no more wanted")
     queue.user("acme").set_max_running(1)
     queue.user("acme").pause()
-    queue.user("acme").set_group("an-organisation-with-a-long-name.example")
-    queue.group("an-organisation-with-a-long-name.example").set_max_running(1000)
-    queue.user("noisy").set_group("sales")
-    queue.group("sales").pause()
+    queue.user("acme").set_organization("an-organisation-with-a-long-name.example")
+    queue.organization("an-organisation-with-a-long-name.example").set_max_running(1000)
+    queue.user("noisy").set_organization("sales")
+    queue.organization("sales").pause()
 
 
 @pytest.fixture

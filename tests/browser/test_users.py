@@ -66,17 +66,17 @@ def test_the_page_follows_the_demonstration(index: Page, queue: FairQueue, start
     assert navigations[-1].url.split("?")[0].endswith("/users/"), "nothing was loaded anew but the fragment"
 
 
-def test_the_members_of_a_group_are_reached_from_it(index: Page, queue: FairQueue) -> None:
+def test_the_members_of_an_organization_are_reached_from_it(index: Page, queue: FairQueue) -> None:
     for user in ("acme/ann", "acme/bob"):
-        queue.user(user).set_group("acme")
+        queue.user(user).set_organization("acme")
     queue.push_batch([Task.create(user, 3, None) for user in ("acme/ann", "bolt")])
     page = index
-    choose(page, "Groups")
+    choose(page, "Organizations")
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="acme"))
     row.get_by_role("link", name="2", exact=True).click()
     expect(page.locator("#fq-content").get_by_role("rowheader")).to_have_text(["acme/ann", "acme/bob"])
     page.get_by_role("rowheader", name="acme/bob").get_by_role("link").click()
     expect(page.get_by_role("heading", name="acme/bob")).to_be_visible()
     page.go_back()
-    page.get_by_role("link", name="Group acme", exact=True).click()
+    page.get_by_role("link", name="Organization acme", exact=True).click()
     expect(page.get_by_role("heading", name="acme")).to_be_visible()

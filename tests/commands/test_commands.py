@@ -44,7 +44,7 @@ def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Run) -> No
 MINE = {name for name, app in get_commands().items() if app == "django_fairque"}
 WITH_ACTIONS = {
     "fairque_dlq": ["count"],
-    "fairque_group": ["list"],
+    "fairque_organization": ["list"],
     "fairque_schedule": ["list"],
     "fairque_task": ["list"],
     "fairque_user": ["list"],
@@ -95,11 +95,11 @@ def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, p
 
 
 @pytest.mark.parametrize(
-    "action", [["pause"], ["resume"], ["weight"], ["group"], ["limit", "--running", "1"], ["purge"]]
+    "action", [["pause"], ["resume"], ["weight"], ["organization"], ["limit", "--running", "1"], ["purge"]]
 )
 def test_a_user_who_does_not_exist_is_reported(queue: FairQueue, run: Run, action: list[str]) -> None:
     name, *options = action
-    words = [name, "typo", *{"weight": ["2"], "group": ["g"]}.get(name, []), *options]
+    words = [name, "typo", *{"weight": ["2"], "organization": ["g"]}.get(name, []), *options]
     with pytest.raises(CommandError, match=r"queue 'default' has no user 'typo'; nothing was changed.* add --create"):
         run("fairque_user", *words)
     assert queue.users().items == []
@@ -108,36 +108,36 @@ def test_a_user_who_does_not_exist_is_reported(queue: FairQueue, run: Run, actio
         assert queue.user("typo").is_known() or name == "resume"
 
 
-def test_groups_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:
+def test_organizations_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:
     push()
-    shown = run("fairque_user", "group", "acme", "a b\n").splitlines()
-    assert shown[1].endswith("  group 'a b\\n'")
-    run("fairque_group", "weight", "a b\n", "2.5")
-    run("fairque_group", "limit", "a b\n", "3")
-    run("fairque_group", "pause", "quiet")
-    assert run("fairque_group", "list").splitlines() == [
-        "group                           members  with work  running   weight  at once",
+    shown = run("fairque_user", "organization", "acme", "a b\n").splitlines()
+    assert shown[1].endswith("  organization 'a b\\n'")
+    run("fairque_organization", "weight", "a b\n", "2.5")
+    run("fairque_organization", "limit", "a b\n", "3")
+    run("fairque_organization", "pause", "quiet")
+    assert run("fairque_organization", "list").splitlines() == [
+        "organization                    members  with work  running   weight  at once",
         "a b\\n                                 1          1        0      2.5        3",
         "quiet                                 0          0        0        1        -  paused",
     ]
-    assert "user 'acme': weight 1, group 'a b\\n' of weight 2.5\n" in run("fairque_stats", "--user", "acme")
-    run("fairque_group", "limit", "a b\n", "1")
+    assert "user 'acme': weight 1, organization 'a b\\n' of weight 2.5\n" in run("fairque_stats", "--user", "acme")
+    run("fairque_organization", "limit", "a b\n", "1")
     assert queue.pop("w", ["acme"]) is not None
     assert "of weight 2.5, full\n" in run("fairque_stats", "--user", "acme")
-    run("fairque_group", "pause", "a b\n")
+    run("fairque_organization", "pause", "a b\n")
     assert "of weight 2.5, PAUSED\n" in run("fairque_stats", "--user", "acme")
     push("other")
-    run("fairque_user", "group", "bolt", "a b\n", "--create")
-    lines = run("fairque_user", "list", "--group", "a b\n").splitlines()
+    run("fairque_user", "organization", "bolt", "a b\n", "--create")
+    lines = run("fairque_user", "list", "--organization", "a b\n").splitlines()
     assert [line.split()[0] for line in lines] == ["user", "acme", "bolt"]
-    assert lines[1].endswith("  group 'a b\\n'")
-    assert len(run("fairque_user", "list", "--group", "nobody").splitlines()) == 1
-    run("fairque_group", "limit", "a b\n", "none")
-    assert queue.group("a b\n").stats().max_running is None
-    run("fairque_group", "resume", "quiet")
-    run("fairque_user", "group", "acme")
-    assert queue.user("acme").stats().group is None
-    assert queue.groups().items == ["a b\n"]
+    assert lines[1].endswith("  organization 'a b\\n'")
+    assert len(run("fairque_user", "list", "--organization", "nobody").splitlines()) == 1
+    run("fairque_organization", "limit", "a b\n", "none")
+    assert queue.organization("a b\n").stats().max_running is None
+    run("fairque_organization", "resume", "quiet")
+    run("fairque_user", "organization", "acme")
+    assert queue.user("acme").stats().organization is None
+    assert queue.organizations().items == ["a b\n"]
 
 
 def test_a_limit_is_removed_by_none(queue: FairQueue, run: Run) -> None:
@@ -160,10 +160,10 @@ def test_purge_cancels_what_waits(queue: FairQueue, run: Run, push: Push) -> Non
         (("fairque_user", "limit", "acme", "--burst", "5"), "--burst belongs to --rate"),
         (("fairque_user", "limit", "acme", "--rate", "5/m", "--burst", "0"), "burst must be an integer from 1"),
         (("fairque_user", "weight", "acme", "0"), "from 0.001 to 1000"),
-        (("fairque_user", "group", "acme", ""), "group must be a non-empty string"),
-        (("fairque_group", "weight", "g", "0"), "from 0.001 to 1000"),
-        (("fairque_group", "limit", "g", "0"), "max_running must be an integer"),
-        (("fairque_group", "limit", "g", "many"), "a whole number, or 'none' for no limit, got 'many'"),
+        (("fairque_user", "organization", "acme", ""), "organization must be a non-empty string"),
+        (("fairque_organization", "weight", "g", "0"), "from 0.001 to 1000"),
+        (("fairque_organization", "limit", "g", "0"), "max_running must be an integer"),
+        (("fairque_organization", "limit", "g", "many"), "a whole number, or 'none' for no limit, got 'many'"),
         (("fairque_user", "limit", "acme", "--running", "1.5"), "a whole number, or 'none' for no limit, got '1.5'"),
         (("fairque_dlq", "show", "nothing~1"), "has no dead letter"),
         (("fairque_dlq", "requeue"), "name entries, or give --all"),

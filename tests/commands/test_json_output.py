@@ -61,12 +61,12 @@ def test_a_user_is_what_stats_say_of_it(queue: FairQueue, run: Run, push: Push) 
     push("ann")
     push("b\u00f6b\n")
     queue.user("ann").set_rate("100/m")
-    queue.user("ann").set_group("acme")
+    queue.user("ann").set_organization("acme")
     listed = {each["user_id"]: each for each in map(json.loads, run("fairque_user", "list", "--json").splitlines())}
     assert listed.keys() == {"ann", "b\u00f6b\n"}
     for user_id, each in listed.items():
         assert each == json.loads(run("fairque_stats", "--user", user_id, "--json"))
-    (member,) = run("fairque_user", "list", "--group", "acme", "--json").splitlines()
+    (member,) = run("fairque_user", "list", "--organization", "acme", "--json").splitlines()
     assert json.loads(member)["rate"] == "100/60s"
 
 

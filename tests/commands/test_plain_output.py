@@ -31,7 +31,7 @@ def first(queue: FairQueue) -> str:
     queue.push_graph([one("a"), one("b", "a" + BAD)], BAD)
     queue.xcom(BAD).push(BAD, BAD)
     queue.schedules.add(BAD, task=Task.create(BAD, 3, None, name=BAD), every=60)
-    queue.user(BAD).set_group(BAD)
+    queue.user(BAD).set_organization(BAD)
     return "a" + BAD
 
 
@@ -57,7 +57,7 @@ def lines(run: Run, *words: str) -> list[str]:
         ("fairque_schedule", "remove", BAD),
         ("fairque_user", "list"),
         ("fairque_user", "purge", BAD),
-        ("fairque_group", "list"),
+        ("fairque_organization", "list"),
         ("fairque_stats", "--top", "1"),
         ("fairque_stats", "--user", BAD),
     ],

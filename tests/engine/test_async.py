@@ -15,7 +15,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.schedules import AsyncSchedules, Schedules
-from django_fairque.engine.users.group_facade import AsyncGroupQueue, GroupQueue
+from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue, OrganizationQueue
 from django_fairque.engine.users.users import AsyncUserQueue, UserQueue
 
 from .conftest import NOW, task
@@ -28,13 +28,13 @@ PAIRS = [
     (FairQueue, AsyncFairQueue),
     (DeadLetters, AsyncDeadLetters),
     (UserQueue, AsyncUserQueue),
-    (GroupQueue, AsyncGroupQueue),
+    (OrganizationQueue, AsyncOrganizationQueue),
     (XCom, AsyncXCom),
     (Schedules, AsyncSchedules),
 ]
 
 
-DO_NOT_ASK = {"user", "group", "xcom", "repeating_for", "give_up_when", "order_for"}
+DO_NOT_ASK = {"user", "organization", "xcom", "repeating_for", "give_up_when", "order_for"}
 """What asks the server nothing, and so needs no `await`."""
 
 
@@ -75,11 +75,11 @@ async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
     (entry,) = (await queue.dlq.list()).items
     await queue.dlq.requeue(entry.entry_id, now=NOW)
     await queue.user("a").set_max_running(1, now=NOW)
-    await queue.user("a").set_group("g", now=NOW)
-    await queue.group("g").set_weight(2, now=NOW)
-    assert (await queue.groups()).items == ["g"]
-    assert (await queue.group("g").stats()).weight == 2
-    assert (await queue.group("g").members()).items == ["a"]
+    await queue.user("a").set_organization("g", now=NOW)
+    await queue.organization("g").set_weight(2, now=NOW)
+    assert (await queue.organizations()).items == ["g"]
+    assert (await queue.organization("g").stats()).weight == 2
+    assert (await queue.organization("g").members()).items == ["a"]
     lease = await queue.pop("w", now=NOW)
     assert lease is not None
     settled = await queue.settle([Outcome.release(lease)], fetch=1, now=NOW)

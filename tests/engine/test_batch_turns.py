@@ -106,8 +106,8 @@ def test_caps_and_rates_hold_for_each_item(queue: FairQueue) -> None:
     push(queue, "rated", 20)
     queue.user("rated").set_rate("1/s", burst=5, now=NOW)
     push(queue, "member", 20)
-    queue.user("member").set_group("g", now=NOW)
-    queue.group("g").set_max_running(3, now=NOW)
+    queue.user("member").set_organization("g", now=NOW)
+    queue.organization("g").set_max_running(3, now=NOW)
     leases = fetch(queue, 10)
     assert names(leases) == {("capped", "index"): 7, ("rated", "index"): 5, ("member", "index"): 3}
     assert queue.check_invariants() == []
@@ -129,7 +129,7 @@ def test_time_passes_once_for_a_batch(queue: FairQueue) -> None:
     first = fetch(queue, 2)
     queue.settle([Outcome.finish(lease, took=0.01) for lease in first], now=NOW + 1)
     leases = [lease for lease in fetch(queue, 2, NOW + 1) if lease.user_id == "a"]
-    queue.user("a").set_group("g", now=NOW + 5)
+    queue.user("a").set_organization("g", now=NOW + 5)
     assert queue.check_invariants() == []
     queue.settle([Outcome.crash(lease, "died") for lease in leases], now=NOW + 11)
     assert queue.check_invariants() == []

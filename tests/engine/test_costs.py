@@ -109,40 +109,40 @@ def test_users_that_can_not_be_served_cost_nothing(loaded: FairQueue, redis: Red
 
 
 @pytest.fixture
-def in_groups(queue: FairQueue) -> FairQueue:
-    """200 users in 20 groups beside 20 of none, with work of every priority."""
+def in_organizations(queue: FairQueue) -> FairQueue:
+    """200 users in 20 organizations beside 20 of none, with work of every priority."""
     names = [f"u{i}" for i in range(220)]
     for i, name in enumerate(names[:200]):
-        queue.user(name).set_group(f"g{i % 20}", now=NOW)
+        queue.user(name).set_organization(f"g{i % 20}", now=NOW)
     queue.push_batch([task(names[i % 220], 1 + i // 220 % 5) for i in range(2200)], now=NOW)
     queue.pop("w", now=NOW)
     return queue
 
 
-def test_a_pop_of_one_with_groups(in_groups: FairQueue, redis: Redis) -> None:
-    assert max(commands(redis, lambda: in_groups.pop("w")) for _ in range(60)) <= 20
+def test_a_pop_of_one_with_organizations(in_organizations: FairQueue, redis: Redis) -> None:
+    assert max(commands(redis, lambda: in_organizations.pop("w")) for _ in range(60)) <= 20
 
 
-def test_a_batch_of_50_with_groups(in_groups: FairQueue, redis: Redis) -> None:
-    assert max(commands(redis, lambda: in_groups.pop_batch(50, "w")) / 50 for _ in range(5)) <= 14
+def test_a_batch_of_50_with_organizations(in_organizations: FairQueue, redis: Redis) -> None:
+    assert max(commands(redis, lambda: in_organizations.pop_batch(50, "w")) / 50 for _ in range(5)) <= 14
 
 
-def costs_of_pops(redis: Redis, groups: int, size: int) -> list[int]:
-    """Of one task and of 50, from groups of this size."""
-    queue = FairQueue(redis, f"{groups}x{size}")
-    names = [f"{i}.{j}" for i in range(groups) for j in range(size)]
+def costs_of_pops(redis: Redis, organizations: int, size: int) -> list[int]:
+    """Of one task and of 50, from organizations of this size."""
+    queue = FairQueue(redis, f"{organizations}x{size}")
+    names = [f"{i}.{j}" for i in range(organizations) for j in range(size)]
     for name in names:
-        queue.user(name).set_group(f"g{name.partition('.')[0]}", now=NOW)
+        queue.user(name).set_organization(f"g{name.partition('.')[0]}", now=NOW)
     queue.push_batch([task(name) for name in names for _ in range(3)], now=NOW)
     queue.pop("w", now=NOW)
     return [commands(redis, lambda: queue.pop("w")), commands(redis, lambda: queue.pop_batch(50, "w"))]
 
 
-def test_the_number_of_groups_and_of_members_costs_nothing(redis: Redis) -> None:
+def test_the_number_of_organizations_and_of_members_costs_nothing(redis: Redis) -> None:
     assert costs_of_pops(redis, 60, 1) == costs_of_pops(redis, 60, 20) == costs_of_pops(redis, 600, 2)
 
 
-def test_a_queue_without_groups_has_no_key_of_theirs(loaded: FairQueue, redis: Redis) -> None:
+def test_a_queue_without_organizations_has_no_key_of_theirs(loaded: FairQueue, redis: Redis) -> None:
     assert [key for key in redis.scan_iter() if b"group" in key or b"ring:" in key] == []
 
 

@@ -66,9 +66,9 @@ TEXTS = ["", "x", "nan", "inf", "-1", "1e400", "9" * 30, "253402300799000000", "
 
 @pytest.fixture
 def queue(redis: Redis) -> FairQueue:
-    """Something of user a in each state, and of its group."""
+    """Something of user a in each state, and of its organization."""
     queue = FairQueue(redis, config=QueueConfig(retry_jitter=0, sweep_batch_size=10))
-    queue.user("a").set_group("g", now=NOW)
+    queue.user("a").set_organization("g", now=NOW)
     queue.push_batch([task("a", task_id=name) for name in ("done", "running", "held")], now=NOW)
     done, *_ = queue.pop_batch(3, "w", lease=60, now=NOW)
     queue.finish(done, now=NOW)
@@ -121,8 +121,8 @@ def pages(queue: FairQueue) -> None:
     queue.longest_waits()
     queue.health()
     list(queue.dlq.list(limit=50))
-    for group in queue.groups():
-        queue.group(group).stats()
+    for organization in queue.organizations():
+        queue.organization(organization).stats()
     queue.check_invariants()
 
 

@@ -32,16 +32,16 @@ def limit_rate(queue: FairQueue) -> None:
     queue.pop("w", ["a"])
 
 
-def pause_its_group(queue: FairQueue) -> None:
-    queue.user("a").set_group("g")
-    queue.group("g").pause()
+def pause_its_organization(queue: FairQueue) -> None:
+    queue.user("a").set_organization("g")
+    queue.organization("g").pause()
 
 
 def push_old(queue: FairQueue, user: str, count: int, ago: float) -> None:
     queue.push_batch([task(user) for _ in range(count)], now=time.time() - ago)
 
 
-@pytest.mark.parametrize("hold", [pause, limit_running, limit_rate, pause_its_group])
+@pytest.mark.parametrize("hold", [pause, limit_running, limit_rate, pause_its_organization])
 @pytest.mark.parametrize("size", [3, 300])
 def test_a_customer_that_is_held_back(queue: FairQueue, hold: Callable[[FairQueue], None], size: int) -> None:
     push_old(queue, "a", size, AGO)
@@ -56,10 +56,10 @@ def test_a_customer_that_is_held_back(queue: FairQueue, hold: Callable[[FairQueu
     assert [wait.user_id for wait in queue.longest_waits()] == ["b"]
 
 
-def test_members_of_a_group_that_is_served_could_start(queue: FairQueue) -> None:
+def test_members_of_an_organization_that_is_served_could_start(queue: FairQueue) -> None:
     push_old(queue, "held", 100, AGO)
     push_old(queue, "a", 1, 500)
-    queue.user("a").set_group("g")
+    queue.user("a").set_organization("g")
     queue.user("held").pause()
     assert [wait.user_id for wait in queue.longest_waits()] == ["a"]
     assert queue.get_stats().oldest_wait_seconds == pytest.approx(500, abs=20)

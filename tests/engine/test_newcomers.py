@@ -162,20 +162,20 @@ def test_nobody_waits_for_more_than_twice_as_many_as_there_are(redis: Redis, fai
 
 
 @by_either
-def test_new_members_of_a_group_do_not_starve_its_other_members(make_queue: MakeQueue, fair_by: str) -> None:
+def test_new_members_of_an_organization_do_not_starve_its_other_members(make_queue: MakeQueue, fair_by: str) -> None:
     queue = make_queue(fair_by=fair_by)
-    queue.user("waiting").set_group("group", now=NOW)
+    queue.user("waiting").set_organization("organization", now=NOW)
     names = [f"new{number}" for number in range(160)]
     for name in names:
-        queue.user(name).set_group("group", now=NOW)
+        queue.user(name).set_organization("organization", now=NOW)
     stream = Stream(queue, {"waiting": 1}, 1.1, names=iter(names))
     stream.run(120)
     stream.check()
     assert stream.starts.count("waiting") >= 6
 
 
-def test_new_users_do_not_starve_a_group(queue: FairQueue) -> None:
-    queue.user("waiting").set_group("group", now=NOW)
+def test_new_users_do_not_starve_an_organization(queue: FairQueue) -> None:
+    queue.user("waiting").set_organization("organization", now=NOW)
     stream = Stream(queue, {"waiting": 1}, 1.1)
     stream.run(120)
     stream.check()
@@ -227,20 +227,20 @@ def test_a_queue_from_before_the_rule_is_counted_as_it_is_served(queue: FairQueu
 
 
 def test_the_sum_of_the_weights_is_checked_and_repaired(queue: FairQueue, redis: Redis) -> None:
-    queue.user("member").set_group("group", now=NOW)
+    queue.user("member").set_organization("organization", now=NOW)
     for user in ("a", "b", "member"):
         queue.push_batch([task(user) for _ in range(3)], now=NOW)
     queue.user("a").set_weight(2.5, now=NOW)
     assert redis.hget(P + "stats", "active") == b"4500000"
-    assert redis.hget(P + "group:group", "active") == b"1000000"
+    assert redis.hget(P + "group:organization", "active") == b"1000000"
     redis.hincrby(P + "stats", "active", 7)
-    redis.hset(P + "group:group", "active", 3)
+    redis.hset(P + "group:organization", "active", 3)
     redis.hset(P + "user:b", "counted", 5)
     assert {violation.invariant for violation in queue.check_invariants()} == {"weights"}
     queue.repair()
     assert queue.check_invariants() == []
     assert redis.hget(P + "stats", "active") == b"4500000"
-    assert redis.hget(P + "group:group", "active") == b"1000000"
+    assert redis.hget(P + "group:organization", "active") == b"1000000"
     for lease in queue.pop_batch(9, "w", now=NOW):
         queue.finish(lease, now=NOW)
     assert redis.hget(P + "stats", "active") == b"0"

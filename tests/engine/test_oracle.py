@@ -1,4 +1,4 @@
-"""Random histories against a small model of the states and of groups, with every invariant checked after each step."""
+"""Random histories against a small model of the states and of organizations, with every invariant checked after each step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LEASE = 30.0
 DELIVERIES = 4
 USERS = st.sampled_from(["a", "b", "*"])
-GROUPS = st.sampled_from(["g", "*"])
+ORGANIZATIONS = st.sampled_from(["g", "*"])
 POLICIES = st.sampled_from(["wait", "cancel", "run"])
 
 
@@ -45,9 +45,9 @@ class Histories(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.paused: set[str] = set()
         self.caps: dict[str, int] = {}
-        self.group: dict[str, str] = {}
-        self.group_caps: dict[str, int] = {}
-        self.group_paused: set[str] = set()
+        self.organization: dict[str, str] = {}
+        self.organization_caps: dict[str, int] = {}
+        self.organization_paused: set[str] = set()
         self.now = NOW
         """What the server's clock says."""
 
@@ -115,16 +115,19 @@ class Histories(RuleBasedStateMachine):
         return room
 
     def startable(self, room: dict[str, int]) -> int:
-        """How many of these together: what a group may run more of bounds its members."""
+        """How many of these together: what an organization may run more of bounds its members."""
         total = 0
-        for group in {self.group.get(user, "") for user in room}:
-            mine = sum(number for user, number in room.items() if self.group.get(user, "") == group)
-            total += 0 if group in self.group_paused else min(mine, self.room_in(group))
+        for organization in {self.organization.get(user, "") for user in room}:
+            mine = sum(number for user, number in room.items() if self.organization.get(user, "") == organization)
+            total += 0 if organization in self.organization_paused else min(mine, self.room_in(organization))
         return total
 
-    def room_in(self, group: str) -> int:
-        running = sum(known.state == "started" and self.group.get(known.user) == group for known in self.tasks.values())
-        return max(0, self.group_caps.get(group, 99) - running)
+    def room_in(self, organization: str) -> int:
+        running = sum(
+            known.state == "started" and self.organization.get(known.user) == organization
+            for known in self.tasks.values()
+        )
+        return max(0, self.organization_caps.get(organization, 99) - running)
 
     @rule(n=st.integers(1, 4), only=st.none() | USERS)
     def pop(self, n: int, only: str | None) -> None:
@@ -261,34 +264,38 @@ class Histories(RuleBasedStateMachine):
     def weigh(self, user: str, weight: float) -> None:
         self.queue.user(user).set_weight(weight, now=self.now)
 
-    @rule(user=USERS, group=st.none() | GROUPS)
-    def join_or_leave(self, user: str, group: str | None) -> None:
-        self.queue.user(user).set_group(group, now=self.now)
-        self.group = {**self.group, user: group} if group else {k: v for k, v in self.group.items() if k != user}
+    @rule(user=USERS, organization=st.none() | ORGANIZATIONS)
+    def join_or_leave(self, user: str, organization: str | None) -> None:
+        self.queue.user(user).set_organization(organization, now=self.now)
+        self.organization = (
+            {**self.organization, user: organization}
+            if organization
+            else {k: v for k, v in self.organization.items() if k != user}
+        )
 
-    @rule(group=GROUPS)
-    def pause_or_resume_a_group(self, group: str) -> None:
-        handle = self.queue.group(group)
-        (handle.resume if group in self.group_paused else handle.pause)(now=self.now)
-        self.group_paused ^= {group}
+    @rule(organization=ORGANIZATIONS)
+    def pause_or_resume_an_organization(self, organization: str) -> None:
+        handle = self.queue.organization(organization)
+        (handle.resume if organization in self.organization_paused else handle.pause)(now=self.now)
+        self.organization_paused ^= {organization}
 
-    @rule(group=GROUPS, cap=st.none() | st.integers(1, 3))
-    def cap_a_group(self, group: str, cap: int | None) -> None:
-        self.queue.group(group).set_max_running(cap, now=self.now)
-        self.group_caps = {**self.group_caps, group: cap or 99}
+    @rule(organization=ORGANIZATIONS, cap=st.none() | st.integers(1, 3))
+    def cap_an_organization(self, organization: str, cap: int | None) -> None:
+        self.queue.organization(organization).set_max_running(cap, now=self.now)
+        self.organization_caps = {**self.organization_caps, organization: cap or 99}
 
-    @rule(group=GROUPS, weight=st.sampled_from([0.5, 1, 3]))
-    def weigh_a_group(self, group: str, weight: float) -> None:
-        self.queue.group(group).set_weight(weight, now=self.now)
+    @rule(organization=ORGANIZATIONS, weight=st.sampled_from([0.5, 1, 3]))
+    def weigh_an_organization(self, organization: str, weight: float) -> None:
+        self.queue.organization(organization).set_weight(weight, now=self.now)
 
     @invariant()
     def everything_is_where_it_should_be(self) -> None:
         assert self.queue.check_invariants() == []
-        found = {each.group: each for each in self.queue.group_stats(["g", "*"])}
+        found = {each.organization: each for each in self.queue.organization_stats(["g", "*"])}
         for name, each in found.items():
-            assert each.members == sum(group == name for group in self.group.values())
+            assert each.members == sum(organization == name for organization in self.organization.values())
             assert each.members_ready == sum(
-                self.servable()[user] > 0 for user in self.group if self.group[user] == name
+                self.servable()[user] > 0 for user in self.organization if self.organization[user] == name
             )
         known = {task_id: self.queue.get_task(task_id).state.value for task_id in self.tasks}
         assert known == {task_id: each.state for task_id, each in self.tasks.items()}

@@ -34,9 +34,9 @@ def test_every_kind_of_page(filled: FairQueue) -> None:
     assert [each.user_id for each in filled.tasks("queued")] == ["bob", "cem"]
     assert [entry.original_task.task_id for entry in filled.dlq.list()] == [lease.task_id]
     assert [letter.task_id for letter in filled.dlq.letters()] == [lease.task_id]
-    filled.user("ann").set_group("acme", now=NOW)
-    assert list(filled.groups()) == ["acme"]
-    assert list(filled.group("acme").members()) == ["ann"]
+    filled.user("ann").set_organization("acme", now=NOW)
+    assert list(filled.organizations()) == ["acme"]
+    assert list(filled.organization("acme").members()) == ["ann"]
 
 
 def test_an_empty_page_is_false_and_may_not_be_the_last(filled: FairQueue) -> None:

@@ -56,9 +56,9 @@ class TestExpired:
         queue.push(task("b"), now=NOW + 2)
         assert pops_until(queue, "b", NOW + 2) == 1
 
-    def test_of_members_of_a_group(self, queue: FairQueue) -> None:
+    def test_of_members_of_an_organization(self, queue: FairQueue) -> None:
         for user in ("a", "b", "c"):
-            queue.user(user).set_group("g", now=NOW)
+            queue.user(user).set_organization("g", now=NOW)
         for user in ("a", "c"):
             push_many(queue, user, BULK, expires_at=NOW + 1)
         queue.push(task("b"), now=NOW + 2)

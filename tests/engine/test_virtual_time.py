@@ -97,9 +97,9 @@ def test_who_has_workers_of_its_own_gets_its_share_of_the_others(
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_a_move_between_groups_with_tasks_running_credits_nobody(make_queue: MakeQueue, moves: bool) -> None:
+def test_a_move_between_organizations_with_tasks_running_credits_nobody(make_queue: MakeQueue, moves: bool) -> None:
     queue = make_queue(fair_by="time")
-    queue.user("member").set_group("group", now=NOW)
+    queue.user("member").set_organization("organization", now=NOW)
     queue.push_batch([task("mover") for _ in range(30)], now=NOW)
     lease = queue.pop("w", now=NOW)
     assert lease is not None
@@ -110,7 +110,7 @@ def test_a_move_between_groups_with_tasks_running_credits_nobody(make_queue: Mak
         queue.push_batch([task(user) for _ in range(300)], now=NOW)
     _serve_one_by_one(queue, 10)
     if moves:
-        queue.user("mover").set_group("group", now=NOW)
+        queue.user("mover").set_organization("organization", now=NOW)
     queue.settle([Outcome.release(lease) for lease in leases], now=NOW)
     got = _serve_one_by_one(queue, 200)
     assert abs(got.count("member") - got.count("alone")) <= 2

@@ -91,8 +91,8 @@ def sensible(queue: FairQueue) -> dict[str, Any]:
         "user_id": "ann",
         "user_ids": ["ann"],
         "users": ["ann"],
-        "group": "g",
-        "group_id": "g",
+        "organization": "g",
+        "organization_id": "g",
         "name": "s",
         "names": ["s"],
         "worker": "w",
@@ -218,7 +218,7 @@ def parts(queue: Any) -> dict[str, Any]:
     return {
         "queue": queue,
         "user": queue.user("ann"),
-        "group": queue.group("g"),
+        "organization": queue.organization("g"),
         "dlq": queue.dlq,
         "schedules": queue.schedules,
         "dependencies": queue.dependencies,
@@ -226,7 +226,7 @@ def parts(queue: Any) -> dict[str, Any]:
     }
 
 
-PARTS = ("queue", "user", "group", "dlq", "schedules", "dependencies", "xcom")
+PARTS = ("queue", "user", "organization", "dlq", "schedules", "dependencies", "xcom")
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -61,7 +61,9 @@ def wrong_names(expression: str, labels: dict[str, set[str]]) -> Iterator[str]:
                 yield f"{name}{{{label}}}"
     outer = set(re.findall(r"\bby \(([^)]*)\)", expression))
     known = set().union(*(labels.get(name, set()) for name, _ in SELECTOR.findall(expression)))
-    yield from (each for group in outer for each in group.split(", ") if each not in known | {"job", "instance"})
+    yield from (
+        each for organization in outer for each in organization.split(", ") if each not in known | {"job", "instance"}
+    )
 
 
 @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)

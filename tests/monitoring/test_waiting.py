@@ -126,22 +126,22 @@ def test_its_user_is_paused(queue: FairQueue) -> None:
     assert only(queue, "user_paused") == "User ann is paused."
 
 
-def test_its_user_s_group_is_paused(queue: FairQueue) -> None:
-    queue.user("ann").set_group("acme", now=NOW)
+def test_its_user_s_organization_is_paused(queue: FairQueue) -> None:
+    queue.user("ann").set_organization("acme", now=NOW)
     push(queue)
-    queue.group("acme").pause(now=NOW)
-    assert only(queue, "group_paused") == "Group acme, to which its user belongs, is paused."
+    queue.organization("acme").pause(now=NOW)
+    assert only(queue, "organization_paused") == "Organization acme, to which its user belongs, is paused."
 
 
-def test_its_user_s_group_runs_as_much_as_it_may(queue: FairQueue) -> None:
+def test_its_user_s_organization_runs_as_much_as_it_may(queue: FairQueue) -> None:
     for user in ("ann", "bob"):
-        queue.user(user).set_group("acme", now=NOW)
-    queue.group("acme").set_max_running(1, now=NOW)
+        queue.user(user).set_organization("acme", now=NOW)
+    queue.organization("acme").set_max_running(1, now=NOW)
     push(queue, "a", user="bob")
     push(queue)
     queue.pop("w:1", ["bob"], now=NOW)
-    text = "Group acme, to which its user belongs, may run 1 tasks at once, and runs 1."
-    assert only(queue, "group_capped") == text
+    text = "Organization acme, to which its user belongs, may run 1 tasks at once, and runs 1."
+    assert only(queue, "organization_capped") == text
 
 
 def test_its_user_runs_as_much_as_it_may(queue: FairQueue) -> None:

@@ -33,9 +33,9 @@ def drain(queue: FairQueue, now: float) -> list[str]:
     limits: dict[str, object] = {"paused": "", "cap": "", "gap": "", "burst": ""}
     for name in USERS:
         queue._run(users.change(queue._shards.of(name), name, limits, now))
-    for group in queue.groups().items:
-        queue.group(group).resume(now=now)
-        queue.group(group).set_max_running(None, now=now)
+    for organization in queue.organizations().items:
+        queue.organization(organization).resume(now=now)
+        queue.organization(organization).set_max_running(None, now=now)
     for _ in range(40):
         now += 65
         settle_down(queue, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import stories_between, stories_of_groups, stories_of_one, stories_of_wrongs
+from . import stories_between, stories_of_one, stories_of_organizations, stories_of_wrongs
 from .sites import all_places, line_of
 from .telling import Scene, Story
 
@@ -37,7 +37,7 @@ DUE_EARLIER = "a_clock_set_back"
 """What was moved and is moved again by the repetition, ends earlier: leases are given back, pauses before retries are over."""
 STORIES = (
     *(Story(prepare) for prepare in _told_in(stories_of_one)),
-    *(Story(prepare) for prepare in _told_in(stories_of_groups)),
+    *(Story(prepare) for prepare in _told_in(stories_of_organizations)),
     *(Story(prepare, is_exact=prepare.__name__ != DUE_EARLIER) for prepare in _told_in(stories_of_wrongs)),
     *(
         Story(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))

@@ -26,7 +26,7 @@ NOW = 2_000_000_000.0
 """After any real clock, so that it is the engine's time."""
 LEASE = 30.0
 USERS = ("a", "b", "*", "c:normal")
-GROUPS = ("g", "a")
+ORGANIZATIONS = ("g", "a")
 WORKERS = ("w1", "w2")
 PREFIX = "fq:{default:0}:"
 ENDED = ("finished", "failed", "canceled")
@@ -294,11 +294,15 @@ class Walk:
         return lambda queue: getattr(queue.user(name), kind)(value, now=now)
 
     def _do_join(self) -> Callable[[FairQueue], Any]:
-        now, name, group = self.now, self.random.choice(USERS), self.random.choice([*GROUPS, GROUPS[0], None])
-        return lambda queue: queue.user(name).set_group(group, now=now)
+        now, name, organization = (
+            self.now,
+            self.random.choice(USERS),
+            self.random.choice([*ORGANIZATIONS, ORGANIZATIONS[0], None]),
+        )
+        return lambda queue: queue.user(name).set_organization(organization, now=now)
 
-    def _do_group(self) -> Callable[[FairQueue], Any]:
-        now, name = self.now, self.random.choice(GROUPS)
+    def _do_organization(self) -> Callable[[FairQueue], Any]:
+        now, name = self.now, self.random.choice(ORGANIZATIONS)
         settings: list[tuple[str, list[Any]]] = [("set_weight", [2]), ("set_weight", [1])]
         settings += [
             ("set_max_running", [1]),
@@ -308,7 +312,7 @@ class Walk:
             ("resume", []),
         ]
         kind, values = self.random.choice(settings)
-        return lambda queue: getattr(queue.group(name), kind)(*values, now=now)
+        return lambda queue: getattr(queue.organization(name), kind)(*values, now=now)
 
     def _do_schedule(self) -> Callable[[FairQueue], Any]:
         draw, now = self.random, self.now

@@ -1,4 +1,4 @@
-"""The forms of what holds for one user, and for a group of users."""
+"""The forms of what holds for one user, and for an organization."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
-    from django_fairque.engine.users.groups import GroupStats
+    from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.users import UserQueue, UserStats
 
 
@@ -35,12 +35,12 @@ class SettingsForm(forms.Form):
     """Its fields are named as those of the figures that they begin with."""
 
     @classmethod
-    def of(cls, stats: UserStats | GroupStats) -> Self:
+    def of(cls, stats: UserStats | OrganizationStats) -> Self:
         """What holds now."""
         return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
 
 
-class GroupForm(SettingsForm):
+class OrganizationForm(SettingsForm):
     weight = _weight(_("2 is twice the share of a user of weight 1, for all members together"))
     max_running = _max_running(_("tasks of all members together; empty for no limit"))
 
@@ -49,12 +49,12 @@ class LimitsForm(SettingsForm):
     """Empty: no limit, or the queue's own."""
 
     weight = _weight(_("2 is twice the share of a user of weight 1"))
-    group = forms.CharField(
-        label=_("Group"),
+    organization = forms.CharField(
+        label=_("Organization"),
         required=False,
         max_length=MAX_BYTES,
         strip=False,
-        help_text=_("an organisation: its members share what one user would get; empty for none"),
+        help_text=_("its members share what one user would get; empty for none"),
     )
     max_running = _max_running()
     rate = forms.CharField(
@@ -78,10 +78,10 @@ class LimitsForm(SettingsForm):
         label=_("Promised start"), required=False, help_text=_("seconds; empty for each priority's own")
     )
 
-    def clean_group(self) -> str | None:
-        text: str = self.cleaned_data["group"]
+    def clean_organization(self) -> str | None:
+        text: str = self.cleaned_data["organization"]
         try:
-            return check_id(text, "group") if text else None
+            return check_id(text, "organization") if text else None
         except TaskValidationError as error:
             raise forms.ValidationError(gettext("This can't be used: %(error)s") % {"error": error}) from None
 

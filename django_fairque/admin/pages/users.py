@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.users.group_facade import GroupQueue
+    from django_fairque.engine.users.organization_facade import OrganizationQueue
 
 PER_PAGE = 50
 LOOKED_AT = 100
-"""Users among whom members of a group are looked for in one read."""
+"""Users among whom members of an organization are looked for in one read."""
 LOOKS = 10
-"""Reads for one page of members, at most: a group's record does not name them."""
+"""Reads for one page of members, at most: an organization's record does not name them."""
 SUSPECTS = 10
 """Users of other pages, at most, who are looked at because much of what waits is theirs."""
 
 
-def _members(group: GroupQueue, cursor: str | None) -> Page[str]:
+def _members(organization: OrganizationQueue, cursor: str | None) -> Page[str]:
     """Members among the next users of the queue: about a page of them, or as many as there are among a thousand."""
     found: list[str] = []
     for _look in range(LOOKS):
-        page = group.members(cursor, LOOKED_AT)
+        page = organization.members(cursor, LOOKED_AT)
         found += page.items
         cursor = page.cursor
         if cursor is None or len(found) >= PER_PAGE:
@@ -72,8 +72,8 @@ def _user_of(page: Users, request: HttpRequest) -> str:
 
 
 class Users(FormPage):
-    """A table of users, those with something to do first, or with ``?group=`` of its members; or, with ``?user=``, one of them
-    with its settings.
+    """A table of users, those with something to do first. ``?organization=`` limits it to members; ``?user=`` shows one user with
+    its settings.
     """
 
     name = "users"
@@ -90,35 +90,35 @@ class Users(FormPage):
             "kept": duration(queue.config.user_ttl),
         }
         wanted = self.request.GET.get("user", "")
-        group = "" if wanted else self.request.GET.get("group", "")
+        organization = "" if wanted else self.request.GET.get("organization", "")
         return {
             **common,
-            **(self._one(queue, wanted) if wanted else self._table(queue, group)),
+            **(self._one(queue, wanted) if wanted else self._table(queue, organization)),
             "wanted": wanted,
-            "group": group,
-            "group_url": self.url("groups", group=group) if group else "",
+            "organization": organization,
+            "organization_url": self.url("organizations", organization=organization) if organization else "",
             "all": self.url(self.name),
         }
 
-    def _table(self, queue: FairQueue, group: str) -> dict[str, Any]:
+    def _table(self, queue: FairQueue, organization: str) -> dict[str, Any]:
         cursor = self.request.GET.get("cursor") or None
         try:
-            members = queue.group(group) if group else None
+            members = queue.organization(organization) if organization else None
         except TaskValidationError as error:
             return {"problem": str(error)}
         try:
             page = _members(members, cursor) if members else queue.users(cursor, PER_PAGE, busy_first=True)
         except TaskValidationError:
             raise NotHereError(_("There is no such page of users: this is the first.")) from None
-        others = [] if cursor or group else self._suspects(queue, page.items)
+        others = [] if cursor or organization else self._suspects(queue, page.items)
         stats = queue.user_stats([*page.items, *others])
         table = rows(stats[: len(page.items)], stats[len(page.items) :])
-        of_group = {"group": group} if group else {}
+        of_organization = {"organization": organization} if organization else {}
         return {
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
             "remarks": remarks(table),
-            "next": self.url(self.name, cursor=page.cursor, **of_group) if page.cursor else "",
-            "first": self.url(self.name, **of_group) if cursor else "",
+            "next": self.url(self.name, cursor=page.cursor, **of_organization) if page.cursor else "",
+            "first": self.url(self.name, **of_organization) if cursor else "",
             "looked_at": number(LOOKED_AT * LOOKS),
         }
 
@@ -135,7 +135,7 @@ class Users(FormPage):
         except TaskValidationError as error:
             return {"problem": str(error)}
         (row,) = rows([stats])
-        is_set = row.limits or stats.group or stats.paused or stats.weight != 1
+        is_set = row.limits or stats.organization or stats.paused or stats.weight != 1
         is_known = bool(stats.sizes.total or stats.started or is_set)
         return {"row": row, "is_recorded": is_known, "form": self.form or LimitsForm.of(stats)}
 

@@ -25,7 +25,7 @@ ORDER = (
     ("sum",),
 )
 """What must be right before the next can be judged: tasks, then edges between them, then sums, then who is served, and of
-groups the same again."""
+organizations the same again."""
 NOT_NEEDED, MENDED, UNMENDABLE = b"012"
 
 

@@ -20,7 +20,7 @@ from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.scripting.operations import Read, Scan, read_each
 from django_fairque.engine.sharding import shard_count as spreading
-from django_fairque.engine.users import groups_sharded as groups
+from django_fairque.engine.users import organizations_sharded as organizations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 SETTINGS = ("weight", "cap", "rate", "gap", "burst", "backlog", "max_bytes", "sla", "paused", "group")
 """Fields of a user's record that people set."""
 SLICE = 500
-OF_GROUPS = ("weight", "cap", "paused")
-"""Those of a group's record."""
+OF_ORGANIZATIONS = ("weight", "cap", "paused")
+"""Those of an organization's record."""
 LIVE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
@@ -58,7 +58,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
     forgotten = 0
     for shard in old:
         forgotten += yield from _forget_ended(shard, now)
-    yield from _copy_groups(old, new, now)
+    yield from _copy_organizations(old, new, now)
     users = yield from _move_users(old, new, now)
     moved = yield from _move_schedules(old, new, now)
     if (yield from reading.is_paused(old)):
@@ -142,17 +142,17 @@ def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any
     return 1
 
 
-def _copy_groups(old: Shards, new: Shards, now: float | None) -> Steps[None]:
-    """What was set for a group was set on every shard, and is to hold on every new one."""
+def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Steps[None]:
+    """What was set for an organization was set on every shard, and is to hold on every new one."""
     cursor = None
     while True:
-        page = yield from groups.page(old, cursor, SLICE)
+        page = yield from organizations.page(old, cursor, SLICE)
         for name in page.items:
-            records = yield Read([("HMGET", shard.keys.group(name), *OF_GROUPS) for shard in old])
-            values = next((each for each in records if any(each)), [None] * len(OF_GROUPS))
-            held = {field: value for field, value in zip(OF_GROUPS, values, strict=True) if value is not None}
+            records = yield Read([("HMGET", shard.keys.organization(name), *OF_ORGANIZATIONS) for shard in old])
+            values = next((each for each in records if any(each)), [None] * len(OF_ORGANIZATIONS))
+            held = {field: value for field, value in zip(OF_ORGANIZATIONS, values, strict=True) if value is not None}
             if held:
-                yield from groups.change(new, name, held, now)
+                yield from organizations.change(new, name, held, now)
         cursor = page.cursor
         if cursor is None:
             return

@@ -23,7 +23,7 @@ from django_fairque.engine.sharding import shard_count as spreading
 from django_fairque.engine.sharding.shard_head import NO_WINDOW, Window
 from django_fairque.engine.transport.client_check import check_client
 from django_fairque.engine.transport.transport import AsyncClient, AsyncTransport
-from django_fairque.engine.users.group_facade import AsyncGroupQueue
+from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue
 from django_fairque.engine.users.users import AsyncUserQueue
 
 if TYPE_CHECKING:
@@ -274,8 +274,8 @@ class AsyncFairQueue(AsyncReading):
     def user(self, user_id: str) -> AsyncUserQueue:
         return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
-    def group(self, group: str) -> AsyncGroupQueue:
-        return AsyncGroupQueue(self._survey, group)
+    def organization(self, organization: str) -> AsyncOrganizationQueue:
+        return AsyncOrganizationQueue(self._survey, organization)
 
     async def repair(self, *, now: float | None = None) -> list[Repair]:
         return await self._reach(lambda shards: upkeep.repair(shards, now))

@@ -11,7 +11,7 @@ from django_fairque.engine.statistics.health import Health, health
 from django_fairque.engine.statistics.queue_stats import QueueStats, stats
 from django_fairque.engine.statistics.shard_stats import ShardStats, shard_stats
 from django_fairque.engine.statistics.timeline import activity
-from django_fairque.engine.users import groups_sharded as groups
+from django_fairque.engine.users import organizations_sharded as organizations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.longest_waits import Waiting
     from django_fairque.engine.statistics.timeline import Activity
-    from django_fairque.engine.users.groups import GroupStats
+    from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.users import UserStats
     from django_fairque.engine.users.wait_reason import Standing
 
@@ -141,11 +141,11 @@ class AsyncReading(AsyncDriving):
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         return await self._run(reading.user_stats(self._shards, user_ids, now))
 
-    async def groups(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
-        return await self._survey(lambda shards: groups.page(shards, cursor, limit))
+    async def organizations(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+        return await self._survey(lambda shards: organizations.page(shards, cursor, limit))
 
-    async def group_stats(self, names: Sequence[str]) -> Listed[GroupStats]:
-        return await self._survey(lambda shards: groups.stats(shards, names))
+    async def organization_stats(self, names: Sequence[str]) -> Listed[OrganizationStats]:
+        return await self._survey(lambda shards: organizations.stats(shards, names))
 
     async def workers(self) -> Listed[WorkerRecord]:
         return await self._survey(reading.workers)

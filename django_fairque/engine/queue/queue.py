@@ -23,7 +23,7 @@ from django_fairque.engine.sharding import shard_count as spreading
 from django_fairque.engine.sharding.shard_head import NO_WINDOW, Window
 from django_fairque.engine.transport.client_check import check_client
 from django_fairque.engine.transport.transport import SyncClient, Transport
-from django_fairque.engine.users.group_facade import GroupQueue
+from django_fairque.engine.users.organization_facade import OrganizationQueue
 from django_fairque.engine.users.users import UserQueue
 
 if TYPE_CHECKING:
@@ -417,9 +417,9 @@ class FairQueue(Reading):
         """What holds for one user, and how to change it."""
         return UserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
-    def group(self, group: str) -> GroupQueue:
-        """What holds for a group of users, and how to change it."""
-        return GroupQueue(self._survey, group)
+    def organization(self, organization: str) -> OrganizationQueue:
+        """What holds for an organization, and how to change it."""
+        return OrganizationQueue(self._survey, organization)
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
         """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not.

@@ -11,7 +11,7 @@ from django_fairque.engine.statistics.health import Health, health
 from django_fairque.engine.statistics.queue_stats import QueueStats, stats
 from django_fairque.engine.statistics.shard_stats import ShardStats, shard_stats
 from django_fairque.engine.statistics.timeline import activity
-from django_fairque.engine.users import groups_sharded as groups
+from django_fairque.engine.users import organizations_sharded as organizations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.longest_waits import Waiting
     from django_fairque.engine.statistics.timeline import Activity
-    from django_fairque.engine.users.groups import GroupStats
+    from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.users import UserStats
     from django_fairque.engine.users.wait_reason import Standing
 
@@ -169,13 +169,13 @@ class Reading(Driving):
         """The figures of these users, in order, with one read each in one round trip."""
         return self._run(reading.user_stats(self._shards, user_ids, now))
 
-    def groups(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
-        """A page of the groups that have members or settings, by name."""
-        return self._survey(lambda shards: groups.page(shards, cursor, limit))
+    def organizations(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+        """A page of the organizations that have members or settings, by name."""
+        return self._survey(lambda shards: organizations.page(shards, cursor, limit))
 
-    def group_stats(self, names: Sequence[str]) -> Listed[GroupStats]:
-        """The figures of these groups, in order, in one round trip."""
-        return self._survey(lambda shards: groups.stats(shards, names))
+    def organization_stats(self, names: Sequence[str]) -> Listed[OrganizationStats]:
+        """The figures of these organizations, in order, in one round trip."""
+        return self._survey(lambda shards: organizations.stats(shards, names))
 
     def workers(self) -> Listed[WorkerRecord]:
         """The workers that sent a heartbeat lately."""

@@ -18,8 +18,8 @@ BASE = (
 )
 """What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
 
-AS_GROUP = b"\xff"
-"""The prefix of an organization in the shard's ring; no user's id begins with it (``AS_GROUP`` in lua/lib/organization.lua)."""
+AS_ORGANIZATION = b"\xff"
+"""The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organization.lua``)."""
 
 
 class Keys:
@@ -61,16 +61,16 @@ class Keys:
     def user(self, user_id: str) -> str:
         return f"{self._prefix}user:{user_id}"
 
-    def group(self, group: str) -> str:
-        return f"{self._prefix}group:{group}"
+    def organization(self, organization: str) -> str:
+        return f"{self._prefix}group:{organization}"
 
-    def group_of(self, user_id: str, group: str) -> str:  # noqa: ARG002 - there is one shard here
-        """The group's record on the user's shard."""
-        return self.group(group)
+    def organization_of(self, user_id: str, organization: str) -> str:  # noqa: ARG002 - there is one shard here
+        """The organization's record on the user's shard."""
+        return self.organization(organization)
 
-    def members(self, group: str) -> str:
-        """The ring of a group."""
-        return f"{self._prefix}ring:{group}"
+    def members(self, organization: str) -> str:
+        """The ring of an organization."""
+        return f"{self._prefix}ring:{organization}"
 
     def normal(self, user_id: str) -> str:
         return f"{self._prefix}queue:user:{user_id}:normal"

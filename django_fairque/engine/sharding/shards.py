@@ -183,8 +183,8 @@ class _KeysAcross(Keys):
     def user(self, user_id: str) -> str:
         return self._shards.of(user_id).keys.user(user_id)
 
-    def group_of(self, user_id: str, group: str) -> str:
-        return self._shards.of(user_id).keys.group(group)
+    def organization_of(self, user_id: str, organization: str) -> str:
+        return self._shards.of(user_id).keys.organization(organization)
 
     def normal(self, user_id: str) -> str:
         return self._shards.of(user_id).keys.normal(user_id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import check_limit
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.scripting.commands import NEVER
-from django_fairque.engine.scripting.keys import AS_GROUP
+from django_fairque.engine.scripting.keys import AS_ORGANIZATION
 from django_fairque.engine.scripting.operations import Read, read_sound
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Waiting:
 @dataclass(frozen=True)
 class Waits:
     """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back because their
-    user or its group is paused, has its number of running tasks, or is out of rate."""
+    user or its organization is paused, has its number of running tasks, or is out of rate."""
 
     could_start: list[Waiting]
     held_back: list[Waiting]
@@ -82,7 +82,7 @@ def _read_tasks(commands: Commands, ids: list[str]) -> Steps[list[Waiting]]:
 
 
 def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
-    """Those of the users who are in the ring, or in the ring of a group that is in it."""
+    """Those of the users who are in the ring, or in the ring of an organization that is in it."""
     names, keys = sorted(user_ids), commands.keys
     if not names:
         return set()
@@ -91,28 +91,32 @@ def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
     others = [name for name in names if name not in served]
     if not others:
         return served
-    groups = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
-    members = [(name, group.decode()) for name, group in zip(others, groups, strict=True) if group is not None]
+    organizations = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
+    members = [
+        (name, organization.decode())
+        for name, organization in zip(others, organizations, strict=True)
+        if organization is not None
+    ]
     if not members:
         return served
-    reads = [("ZSCORE", keys("ring"), AS_GROUP + group.encode()) for _, group in members]
-    reads += [("ZSCORE", keys.members(group), name) for name, group in members]
+    reads = [("ZSCORE", keys("ring"), AS_ORGANIZATION + organization.encode()) for _, organization in members]
+    reads += [("ZSCORE", keys.members(organization), name) for name, organization in members]
     found = yield from read_sound(reads)
-    in_ring, in_group = found[: len(members)], found[len(members) :]
+    in_ring, in_organization = found[: len(members)], found[len(members) :]
     return served | {
         name
-        for (name, _), group_place, place in zip(members, in_ring, in_group, strict=True)
-        if group_place is not None and place is not None
+        for (name, _), organization_place, place in zip(members, in_ring, in_organization, strict=True)
+        if organization_place is not None and place is not None
     }
 
 
 def _next_users(commands: Commands) -> Steps[list[str]]:
-    """The users who are served next, at most `MOST_SERVED`: those in the ring, and members of groups in it."""
+    """The users who are served next, at most `MOST_SERVED`: those in the ring, and members of organizations in it."""
     (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MOST_SERVED - 1)])
-    names = [entry.decode() for entry in entries if not entry.startswith(AS_GROUP)]
-    groups = [entry[len(AS_GROUP) :].decode() for entry in entries if entry.startswith(AS_GROUP)]
-    if groups:
-        reads = [("ZRANGE", commands.keys.members(group), 0, MOST_SERVED - 1) for group in groups]
+    names = [entry.decode() for entry in entries if not entry.startswith(AS_ORGANIZATION)]
+    organizations = [entry[len(AS_ORGANIZATION) :].decode() for entry in entries if entry.startswith(AS_ORGANIZATION)]
+    if organizations:
+        reads = [("ZRANGE", commands.keys.members(organization), 0, MOST_SERVED - 1) for organization in organizations]
         names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
     return names[:MOST_SERVED]
 

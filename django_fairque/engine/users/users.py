@@ -52,12 +52,12 @@ class UserStats:
     max_backlog_bytes: int | None = None
     backlog_bytes: int = 0
     """Bytes of the tasks that have not ended, of those that were pushed while there was a limit on them."""
-    group: str | None = None
-    group_weight: float = 1.0
-    """Its group's, beside users and other groups; `weight` is then its own beside the other members."""
-    group_paused: bool = False
-    group_is_full: bool = False
-    """Its group runs as many tasks as it may at once, where this user's are."""
+    organization: str | None = None
+    organization_weight: float = 1.0
+    """Its organization's, beside users and other organizations; `weight` is then its own beside the other members."""
+    organization_paused: bool = False
+    organization_is_full: bool = False
+    """Its organization runs as many tasks as it may at once, where this user's are."""
 
 
 def parse_rate(rate: str | None) -> tuple[int, int] | None:
@@ -102,8 +102,8 @@ def set_limit(commands: Commands, user_id: str, what: str, value: int | None, no
     yield from change(commands, user_id, {field: limit(what, value)}, now)
 
 
-def set_group(commands: Commands, user_id: str, group: str | None, now: float | None) -> Steps[None]:
-    name = "" if group is None else check_id(group, "group")
+def set_organization(commands: Commands, user_id: str, organization: str | None, now: float | None) -> Steps[None]:
+    name = "" if organization is None else check_id(organization, "organization")
     yield from change(commands, user_id, {"group": name}, now)
 
 
@@ -151,26 +151,32 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     moment = now_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
     found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
-    return (yield from _with_groups(commands, found))
+    return (yield from _with_organizations(commands, found))
 
 
-def _with_groups(commands: Commands, found: list[UserStats]) -> Steps[list[UserStats]]:
-    """One more round trip if any of them belongs to a group."""
-    keys = [commands.keys.group_of(each.user_id, each.group) if each.group is not None else "" for each in found]
-    groups = list(dict.fromkeys(filter(None, keys)))
-    if not groups:
+def _with_organizations(commands: Commands, found: list[UserStats]) -> Steps[list[UserStats]]:
+    """One more round trip if any of them belongs to an organization."""
+    keys = [
+        commands.keys.organization_of(each.user_id, each.organization) if each.organization is not None else ""
+        for each in found
+    ]
+    organizations = list(dict.fromkeys(filter(None, keys)))
+    if not organizations:
         return found
-    records = yield from read_sound([("HMGET", key, "weight", "paused", "cap", "run") for key in groups])
-    known = dict(zip(groups, records, strict=True))
-    return [_in_group(each, *known[key]) if key else each for each, key in zip(found, keys, strict=True)]
+    records = yield from read_sound([("HMGET", key, "weight", "paused", "cap", "run") for key in organizations])
+    known = dict(zip(organizations, records, strict=True))
+    return [_in_organization(each, *known[key]) if key else each for each, key in zip(found, keys, strict=True)]
 
 
-def _in_group(
+def _in_organization(
     stats: UserStats, weight: bytes | None, paused: bytes | None, cap: bytes | None, running: bytes | None
 ) -> UserStats:
     is_full = cap is not None and units.number(running) >= units.number(cap)
     return replace(
-        stats, group_weight=units.number(weight, 1.0), group_paused=paused is not None, group_is_full=is_full
+        stats,
+        organization_weight=units.number(weight, 1.0),
+        organization_paused=paused is not None,
+        organization_is_full=is_full,
     )
 
 
@@ -200,7 +206,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         waited_seconds=number("waited") / 1e6,
         expected_seconds=number("mean") / 1e6 if b"mean" in record else None,
         last_hour=last_hour(record, now_us),
-        group=record[b"group"].decode() if b"group" in record else None,
+        organization=record[b"group"].decode() if b"group" in record else None,
     )
 
 
@@ -223,13 +229,12 @@ class UserQueue:
         """A share ``weight`` times that of a user of weight 1 (0.001 to 1000)."""
         self._run(set_weight(self._commands, self.user_id, weight, now))
 
-    def set_group(self, group: str | None, *, now: float | None = None) -> None:
-        """Make the user a member of a group (`FairQueue.group`), with all it has waiting and running; None: of none.
+    def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
+        """Make the user a member of an organization (`FairQueue.organization`), with all its tasks; None: of none.
 
-        Members share what the group gets, which is what one user of the group's weight would. It lasts as a weight does:
-        until it is changed.
+        Members share what the organization gets: as much as one user of the organization's weight. It lasts until it is changed.
         """
-        self._run(set_group(self._commands, self.user_id, group, now))
+        self._run(set_organization(self._commands, self.user_id, organization, now))
 
     def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """At most this many tasks at once; None for no limit."""
@@ -301,8 +306,8 @@ class AsyncUserQueue:
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         await self._run(set_weight(self._commands, self.user_id, weight, now))
 
-    async def set_group(self, group: str | None, *, now: float | None = None) -> None:
-        await self._run(set_group(self._commands, self.user_id, group, now))
+    async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
+        await self._run(set_organization(self._commands, self.user_id, organization, now))
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))

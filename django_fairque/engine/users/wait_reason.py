@@ -9,9 +9,9 @@ from django_fairque.engine.inspection.task_lookup import position
 from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.keys import AS_GROUP
+from django_fairque.engine.scripting.keys import AS_ORGANIZATION
 from django_fairque.engine.scripting.operations import Read, Steps
-from django_fairque.engine.users.groups import GroupStats, together
+from django_fairque.engine.users.organizations import OrganizationStats, together
 from django_fairque.engine.users.users import UserStats, user_stats
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ class Standing:
     """A task's place. Moments in seconds since the epoch, the engine's time.
 
     ``lease_ends_at`` of a running task. ``user_free_at`` when the rate allows its user another task, None if it does now.
-    ``users_before`` have their turn earlier (of a member of a group at least so many: groups before its own, and members
-    before it), None when the user can't be served now. ``position`` as in `FairQueue.position`. ``group`` is its user's,
+    ``users_before`` have their turn earlier (at least, for a member of an organization: organizations and members before
+    it), None when the user can't be served now. ``position`` as in `FairQueue.position`. ``organization`` is its user's,
     with the figures of the user's shard.
     """
 
@@ -37,7 +37,7 @@ class Standing:
     users_before: int | None
     position: int | None
     lease_ends_at: float | None
-    group: GroupStats | None = None
+    organization: OrganizationStats | None = None
 
 
 def standing(commands: Commands, task_id: str) -> Steps[Standing]:
@@ -57,7 +57,7 @@ def standing(commands: Commands, task_id: str) -> Steps[Standing]:
     lease_end, free_at, *found = yield Read(
         [("ZSCORE", keys.state("started"), task_id), ("ZSCORE", keys("throttled"), name), *_turn(commands, stats)]
     )
-    group = None if stats.group is None else together(stats.group, [found.pop()])
+    organization = None if stats.organization is None else together(stats.organization, [found.pop()])
     turn = None if None in found else sum(map(int, found))
     return Standing(
         task_id=task_id,
@@ -69,17 +69,17 @@ def standing(commands: Commands, task_id: str) -> Steps[Standing]:
         users_before=turn,
         position=(yield from position(commands, task_id)),
         lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
-        group=group,
+        organization=organization,
     )
 
 
 def _turn(commands: Commands, user: UserStats) -> list[tuple[Any, ...]]:
-    """Reads the user's place in the ring; of a member its group's, its own within, and the group's record."""
+    """Reads the user's place in the ring; of a member its organization's, its own within, and the organization's record."""
     keys = commands.keys
-    if user.group is None:
+    if user.organization is None:
         return [("ZRANK", keys("ring"), user.user_id)]
-    entry = AS_GROUP + user.group.encode()
+    entry = AS_ORGANIZATION + user.organization.encode()
     return [
-        *(("ZRANK", keys("ring"), entry), ("ZRANK", keys.members(user.group), user.user_id)),
-        ("HGETALL", keys.group(user.group)),
+        *(("ZRANK", keys("ring"), entry), ("ZRANK", keys.members(user.organization), user.user_id)),
+        ("HGETALL", keys.organization(user.organization)),
     ]

@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
 
 class Command(QueueCommand):
-    help = (
-        "List the users of a queue, pause or resume one, set its weight, group and limits, cancel what it has waiting."
-    )
+    help = "List the users of a queue, pause or resume one, set its weight, organization and limits, cancel what it has waiting."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "every user with its backlog, running tasks, weight and limits")
-        listing.add_argument("--group", metavar="NAME", help="the members of this group only")
+        listing.add_argument("--organization", metavar="NAME", help="the members of this organization only")
         listing.add_argument("--json", action="store_true", help="as one JSON object per line, a line per user")
         for name, text in (
             ("pause", "start none of the user's tasks any more"),
@@ -39,9 +37,15 @@ class Command(QueueCommand):
         weight = add_action("weight", "set the share: 2 is twice that of a user of weight 1")
         add_user(weight)
         weight.add_argument("weight", type=float, help="0.001 to 1000")
-        group = add_action("group", "make it a member of a group, whose members share what one user would get")
-        add_user(group)
-        group.add_argument("group", nargs="?", help="the group's name; without one it leaves the group that it is in")
+        organization = add_action(
+            "organization", "make it a member of an organization, whose members share what one user would get"
+        )
+        add_user(organization)
+        organization.add_argument(
+            "organization",
+            nargs="?",
+            help="the organization's name; without one it leaves the organization that it is in",
+        )
         limit = add_action("limit", "set limits; 'none' removes one")
         add_user(limit)
         limit.add_argument("--running", metavar="N", help="tasks at once")
@@ -53,7 +57,7 @@ class Command(QueueCommand):
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["action"] == "list":
-            return self._list(queue, options["group"], as_json=options["json"])
+            return self._list(queue, options["organization"], as_json=options["json"])
         user = queue.user(options["user"])
         if not options.get("create") and not user.is_known():
             raise ValueError(
@@ -69,8 +73,8 @@ class Command(QueueCommand):
     def _change(self, user: UserQueue, options: dict[str, Any]) -> None:
         if options["action"] == "weight":
             return user.set_weight(options["weight"])
-        if options["action"] == "group":
-            return user.set_group(options["group"])
+        if options["action"] == "organization":
+            return user.set_organization(options["organization"])
         if options["burst"] is not None and options["rate"] in (None, NONE):
             raise ValueError("--burst belongs to --rate: give both")
         if all(options[name] is None for name in ("running", "rate", "backlog", "backlog_bytes", "sla")):
@@ -88,8 +92,8 @@ class Command(QueueCommand):
             user.set_max_backlog_bytes(limit_of(options["backlog_bytes"]))
         return None
 
-    def _list(self, queue: FairQueue, group: str | None, *, as_json: bool) -> None:
-        names = queue.users if group is None else queue.group(group).members
+    def _list(self, queue: FairQueue, organization: str | None, *, as_json: bool) -> None:
+        names = queue.users if organization is None else queue.organization(organization).members
         for number, page in enumerate(pages(names)):
             users = queue.user_stats(page.items)
             if not as_json:
@@ -105,7 +109,9 @@ class Command(QueueCommand):
             self.tell(line.format(*names).rstrip())
         for stats in users:
             waiting = stats.sizes.total - stats.sizes.running
-            state = ", ".join(["paused"] * stats.paused + [f"group {stats.group!a}"] * (stats.group is not None))
+            state = ", ".join(
+                ["paused"] * stats.paused + [f"organization {stats.organization!a}"] * (stats.organization is not None)
+            )
             figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
             limits = (stats.max_running or "-", stats.rate or "-")
             self.tell(line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip())

@@ -78,7 +78,11 @@ def test_dead_letters_and_schedules(queue: FairQueue, away: Away) -> None:
     counts = queue.dlq.counts()
     assert (counts["failed"], counts.missing_shards) == (len(away.others), away.shards)
     groups = queue.dlq.groups()
-    assert (groups.groups[0].count, groups.is_whole, groups.missing_shards) == (len(away.others), False, away.shards)
+    assert (groups.groups[0].count, groups.is_whole, groups.missing_shards) == (
+        len(away.others),
+        False,
+        away.shards,
+    )
     matching = queue.dlq.matching()
     assert (matching.count, matching.is_whole, matching.missing_shards) == (len(away.others), False, away.shards)
     found = queue.schedules.list()

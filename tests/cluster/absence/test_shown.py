@@ -96,7 +96,7 @@ def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
 def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any) -> None:
     away.kill()
     notice = f"can't be reached for now: {', '.join(map(str, away.shards))}."
-    for name in ("overview", "queues", "tasks", "users", "groups", "dead_letters", "schedules", "workers"):
+    for name in ("overview", "queues", "tasks", "users", "organizations", "dead_letters", "schedules", "workers"):
         page = admin_client.get(reverse(f"admin:django_fairque_{name}")).content.decode()
         assert notice in page, name
         assert "Nothing can be shown" not in page, name
@@ -105,26 +105,26 @@ def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any)
 
 
 @pytest.mark.django_db
-def test_the_admin_changes_a_group_where_it_can_and_says_where_not(
+def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
     queue: FairQueue, away: Away, admin_client: Any
 ) -> None:
     for user in (*away.users, *away.others):
-        queue.user(user).set_group("acme")
+        queue.user(user).set_organization("acme")
     away.kill()
-    fields = {"group": "acme", "action": "settings", "weight": "3", "max_running": "2"}
-    page = admin_client.post(reverse("admin:django_fairque_groups"), fields, follow=True)
+    fields = {"organization": "acme", "action": "settings", "weight": "3", "max_running": "2"}
+    page = admin_client.post(reverse("admin:django_fairque_organizations"), fields, follow=True)
     away_now = f"shards {', '.join(map(str, away.shards))} of queue 'default' can't be reached"
     (told,) = [str(each) for each in page.context["messages"]]
-    what = "Group acme has weight 3 and runs at most 2 tasks at once."
-    assert told.startswith(f"{what} group 'acme' was changed without some: {away_now}")
+    what = "Organization acme has weight 3 and runs at most 2 tasks at once."
+    assert told.startswith(f"{what} organization 'acme' was changed without some: {away_now}")
     (entry,) = LogEntry.objects.all()
     assert (entry.object_id, entry.change_message) == ("default: acme", told)
     away.start()
-    eventually(lambda: not queue.group("acme").stats().missing_shards, 20)
-    held = [shard.group("acme").stats() for shard in queue.shards]
+    eventually(lambda: not queue.organization("acme").stats().missing_shards, 20)
+    held = [shard.organization("acme").stats() for shard in queue.shards]
     assert {each.weight for number, each in enumerate(held) if number in away.shards} == {1}
-    admin_client.post(reverse("admin:django_fairque_groups"), fields)
-    held = [shard.group("acme").stats() for shard in queue.shards]
+    admin_client.post(reverse("admin:django_fairque_organizations"), fields)
+    held = [shard.organization("acme").stats() for shard in queue.shards]
     assert {(each.weight, each.max_running) for each in held} == {(3, 2)}, "saving again tells those that were away"
 
 

@@ -40,21 +40,21 @@ class TestFairness:
         jain = sum(shares) ** 2 / (len(shares) * sum(each * each for each in shares))
         assert jain > 0.97
 
-    def test_a_group_on_two_shards_is_a_group_on_each(self, queue: FairQueue) -> None:
+    def test_an_organization_on_two_shards_is_an_organization_on_each(self, queue: FairQueue) -> None:
         here, there = users_of(0, 3), users_of(1, 3)
         for user in (*here[:2], *there[:2]):
-            queue.user(user).set_group("g", now=NOW)
-        queue.group("g").set_max_running(30, now=NOW)
-        assert queue.groups().items == ["g"]
+            queue.user(user).set_organization("g", now=NOW)
+        queue.organization("g").set_max_running(30, now=NOW)
+        assert queue.organizations().items == ["g"]
         queue.push_batch([task(user) for user in (*here, *there) for _ in range(60)], now=NOW)
         served = Counter(queue.pop_batch(1, "w", now=NOW)[0].user_id for _ in range(80))
-        of_group = [served[user] for user in (*here[:2], *there[:2])]
-        assert sum(of_group) == pytest.approx(40, abs=2)
-        assert max(of_group) - min(of_group) <= 2
-        stats = queue.group("g").stats()
-        assert (stats.members, stats.members_ready, stats.running) == (4, 4, sum(of_group))
-        assert set(queue.group("g").members().items) == {*here[:2], *there[:2]}
-        queue.group("g").pause(now=NOW)
+        of_organization = [served[user] for user in (*here[:2], *there[:2])]
+        assert sum(of_organization) == pytest.approx(40, abs=2)
+        assert max(of_organization) - min(of_organization) <= 2
+        stats = queue.organization("g").stats()
+        assert (stats.members, stats.members_ready, stats.running) == (4, 4, sum(of_organization))
+        assert set(queue.organization("g").members().items) == {*here[:2], *there[:2]}
+        queue.organization("g").pause(now=NOW)
         assert {lease.user_id for lease in queue.pop_batch(30, "w", now=NOW)} == {here[2], there[2]}
         assert queue.get_stats().users_ready == 6
         assert sum(shard.users_ready for shard in queue.get_shard_stats()) == 6

@@ -48,21 +48,21 @@ class TestResharding:
             self.on(redis, before).push(task("a"))
 
     @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
-    def test_groups_and_their_members_move(self, redis: Redis, before: int, after: int) -> None:
+    def test_organizations_and_their_members_move(self, redis: Redis, before: int, after: int) -> None:
         queue = self.on(redis, before)
         users = [f"user-{number}" for number in range(9)]
         for user in users:
-            queue.user(user).set_group("g", now=NOW)
-        queue.user("other").set_group("plain", now=NOW)
-        queue.group("g").set_weight(3, now=NOW)
-        queue.group("g").set_max_running(2, now=NOW)
-        queue.group("empty").pause(now=NOW)
+            queue.user(user).set_organization("g", now=NOW)
+        queue.user("other").set_organization("plain", now=NOW)
+        queue.organization("g").set_weight(3, now=NOW)
+        queue.organization("g").set_max_running(2, now=NOW)
+        queue.organization("empty").pause(now=NOW)
         queue.reshard(after, now=NOW)
         moved = self.on(redis, after)
-        assert moved.groups().items == ["empty", "g", "plain"]
-        empty, g, plain = moved.group_stats(["empty", "g", "plain"])
+        assert moved.organizations().items == ["empty", "g", "plain"]
+        empty, g, plain = moved.organization_stats(["empty", "g", "plain"])
         assert (empty.paused, g.weight, g.max_running, g.members, plain.members) == (True, 3, 2, 9, 1)
-        assert all(shard.group("g").stats().weight == 3 for shard in moved.shards)
+        assert all(shard.organization("g").stats().weight == 3 for shard in moved.shards)
         assert moved.check_invariants() == []
 
     def test_only_a_drained_one(self, redis: Redis) -> None:

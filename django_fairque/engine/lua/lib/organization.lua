@@ -3,7 +3,7 @@
 -- A group is there as long as it has members (users whose record names it) or settings of its own. Every field of its
 -- record is a number. In the shard's ring it is told from users by a byte with which no user's id begins.
 
-local AS_GROUP = '\255' -- in no UTF-8 text
+local AS_ORGANIZATION = '\255' -- in no UTF-8 text
 
 local function members_key(group) return P .. 'ring:' .. group end
 
@@ -15,7 +15,7 @@ local function load_group(name)
   local g = groups[name]
   if g then return g end
   g = {
-    name = name, entry = AS_GROUP .. name, key = P .. 'group:' .. name, ring = members_key(name), floor = stat,
+    name = name, entry = AS_ORGANIZATION .. name, key = P .. 'group:' .. name, ring = members_key(name), floor = stat,
     weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
     expected = 0, begun = 0, over = 0, beside = 0, companions = 0, counted = 0, early = 0, active = 0, lead = 0, place = 0,
   }

@@ -364,7 +364,7 @@ local function take_from_ring(limit)
         found = {}
         break
       end
-      if string.byte(entry) == string.byte(AS_GROUP) then
+      if string.byte(entry) == string.byte(AS_ORGANIZATION) then
         one = load_group(string.sub(entry, 2))
         line_of(one, limit)
       else

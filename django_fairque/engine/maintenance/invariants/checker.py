@@ -13,7 +13,7 @@ from django_fairque.engine.encoding import task_encoding as task_hash
 from django_fairque.engine.maintenance.invariants.dependency_rules import check_dependencies, check_runs
 from django_fairque.engine.maintenance.invariants.ring_rules import (
     CHARGED,
-    check_groups,
+    check_organizations,
     check_rings,
     check_weights,
     differs,
@@ -60,7 +60,7 @@ def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     waiting = _waiting(snapshot)
     yield from _users(snapshot, prefix, waiting)
     yield from check_rings(snapshot, prefix, waiting)
-    yield from check_groups(snapshot, prefix, waiting)
+    yield from check_organizations(snapshot, prefix, waiting)
     yield from check_weights(snapshot, prefix, waiting)
     yield from _held(snapshot, prefix)
     yield from _counters(snapshot, prefix)

@@ -37,9 +37,9 @@ class Snapshot:
     payloads: set[str] = field(default_factory=set)
     histories: set[str] = field(default_factory=set)
     users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
-    groups: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    organizations: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     rings: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Of the groups."""
+    """Of the organizations."""
     normal: dict[str, dict[str, float]] = field(default_factory=dict)
     critical: dict[str, list[str]] = field(default_factory=dict)
     scheduled: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Snapshot:
     """Keys that are of another type than ours are: the type each has and the one that it should have."""
 
     def registry(self, name: str) -> dict[str, float]:
-        """The ring, the throttled users, all users or all groups, with their scores."""
+        """The ring, the throttled users, all users or all organizations, with their scores."""
         return self.members.get(name, {})
 
 
@@ -156,7 +156,7 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
     places: dict[str, tuple[str, dict[str, Any]]] = {
         "task": ("hash", snapshot.tasks),
         "user": ("hash", snapshot.users),
-        "group": ("hash", snapshot.groups),
+        "group": ("hash", snapshot.organizations),
         "ring": ("zset", snapshot.rings),
         "state": ("zset", snapshot.states),
         "leases": ("set", snapshot.leases),

@@ -1,4 +1,4 @@
-"""Groups: however many users an organisation has, together they get what one of its weight would."""
+"""Organizations: however many users an organization has, together they get what one of its weight would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ P = "fq:{default:0}:"
 
 class TestBesideOthers:
     @pytest.mark.parametrize("size", [1, 7, 50])
-    def test_a_hundred_users_of_a_group_get_what_one_user_gets(self, crowd: FairQueue, size: int) -> None:
+    def test_a_hundred_users_of_an_organization_get_what_one_user_gets(self, crowd: FairQueue, size: int) -> None:
         lead = 0
         for _ in range(600 // size):
             for user in served(crowd.pop_batch(size, "w", now=NOW)):
@@ -44,25 +44,25 @@ class TestBesideOthers:
     def test_nobody_is_more_than_a_task_ahead_on_either_floor(self, queue: FairQueue, seed: int) -> None:
         """Users and members that join at random, batches of random size."""
         chance, joined, order = random.Random(seed), dict[str, int](), list[str]()
-        group: dict[str, str] = {}
+        organization: dict[str, str] = {}
         for step in range(60):
             if step < 5 or chance.random() < 0.3:
                 name = f"u{chance.random()}"
-                joined[name], group[name] = len(order), chance.choice(["", "g", "h"])
-                join(queue, group[name] or None, name)
+                joined[name], organization[name] = len(order), chance.choice(["", "g", "h"])
+                join(queue, organization[name] or None, name)
                 push_many(queue, name, 150)
             order += served(queue.pop_batch(chance.randint(1, 7), "w", now=NOW))
-        self.within_a_task(order, joined, {name: group[name] for name in joined}, inside=True)
+        self.within_a_task(order, joined, {name: organization[name] for name in joined}, inside=True)
         since: dict[str, int] = {}
         for name, at in joined.items():
-            since.setdefault(group[name] or name, at)
-        self.within_a_task([group[user] or user for user in order], since, {}, inside=False)
+            since.setdefault(organization[name] or name, at)
+        self.within_a_task([organization[user] or user for user in order], since, {}, inside=False)
 
     @staticmethod
-    def within_a_task(order: list[str], joined: dict[str, int], group: dict[str, str], *, inside: bool) -> None:
+    def within_a_task(order: list[str], joined: dict[str, int], organization: dict[str, str], *, inside: bool) -> None:
         for one in joined:
             for other in joined:
-                if inside and not (group[one] and group[one] == group[other]):
+                if inside and not (organization[one] and organization[one] == organization[other]):
                     continue
                 lead = 0
                 for user in order[max(joined[one], joined[other]) :]:
@@ -70,7 +70,7 @@ class TestBesideOthers:
                     assert abs(lead) <= 1, (one, other)
 
     def test_weights_are_shares_on_both_floors(self, queue: FairQueue) -> None:
-        queue.group("g").set_weight(3, now=NOW)
+        queue.organization("g").set_weight(3, now=NOW)
         join(queue, "g", "light", "heavy")
         queue.user("heavy").set_weight(2, now=NOW)
         for name in ("light", "heavy", "alone"):
@@ -82,7 +82,7 @@ class TestBesideOthers:
 
     def test_a_weight_acts_at_once_on_a_backlog(self, crowd: FairQueue) -> None:
         crowd.pop_batch(100, "w", now=NOW)
-        crowd.group("crowd").set_weight(3, now=NOW)
+        crowd.organization("crowd").set_weight(3, now=NOW)
         got = Counter(served(crowd.pop_batch(200, "w", now=NOW)))
         assert got["alone"] == pytest.approx(50, abs=2)
 
@@ -105,7 +105,7 @@ class TestBesideOthers:
         assert busy["fast"] == pytest.approx(busy["slow"], rel=0.08)
 
     @pytest.mark.parametrize("fair_by", ["tasks", "time"])
-    def test_a_newcomer_is_next_within_its_group_and_not_before_others(
+    def test_a_newcomer_is_next_within_its_organization_and_not_before_others(
         self, make_queue: MakeQueue, fair_by: str
     ) -> None:
         queue = make_queue(fair_by=fair_by)
@@ -119,7 +119,7 @@ class TestBesideOthers:
         assert turns.index("new") == 2
         assert {"alone", "other"} == set(turns[:2])
 
-    def test_a_group_that_comes_back_is_the_next_to_be_served(self, queue: FairQueue) -> None:
+    def test_an_organization_that_comes_back_is_the_next_to_be_served(self, queue: FairQueue) -> None:
         join(queue, "g", "a")
         for i in range(20):
             push_many(queue, f"b{i}", 5)
@@ -128,7 +128,7 @@ class TestBesideOthers:
         assert served(queue.pop_batch(2, "w", now=NOW))[0] == "a"
         assert queue.get_queue_sizes("a").ready == 1
 
-    def test_coming_one_by_one_gains_a_group_nothing(self, queue: FairQueue) -> None:
+    def test_coming_one_by_one_gains_an_organization_nothing(self, queue: FairQueue) -> None:
         """Each time another member, each with one task, when the last has ended."""
         for name in ("x", "y", "z"):
             push_many(queue, name, 400)
@@ -154,7 +154,9 @@ class TestBesideOthers:
 
 
 class TestMembers:
-    def test_what_blocks_a_member_takes_it_out_of_its_group_s_ring_only(self, queue: FairQueue, redis: Redis) -> None:
+    def test_what_blocks_a_member_takes_it_out_of_its_organization_s_ring_only(
+        self, queue: FairQueue, redis: Redis
+    ) -> None:
         join(queue, "g", "paused", "capped", "rated", "free")
         queue.user("paused").pause(now=NOW)
         queue.user("capped").set_max_running(1, now=NOW)
@@ -167,7 +169,7 @@ class TestMembers:
         queue.user("paused").resume(now=NOW + 1)
         assert served(queue.pop_batch(9, "w", now=NOW + 1)) == ["paused"] * 3
 
-    def test_a_group_joined_with_a_backlog_is_its_place_from_then_on(self, queue: FairQueue) -> None:
+    def test_an_organization_joined_with_a_backlog_is_its_place_from_then_on(self, queue: FairQueue) -> None:
         for name in ("a", "b", "alone"):
             push_many(queue, name, 100)
         queue.pop_batch(30, "w", now=NOW)
@@ -176,7 +178,7 @@ class TestMembers:
         assert got["alone"] == pytest.approx(40, abs=2)
         assert abs(got["a"] - got["b"]) <= 1
 
-    def test_a_group_left_with_a_backlog_is_a_share_of_one_s_own(self, crowd: FairQueue) -> None:
+    def test_an_organization_left_with_a_backlog_is_a_share_of_one_s_own(self, crowd: FairQueue) -> None:
         crowd.pop_batch(100, "w", now=NOW)
         join(crowd, None, "crowd.0")
         join(crowd, "other", "crowd.1")
@@ -196,14 +198,14 @@ class TestMembers:
         join(queue, "g", "a")
         push_many(queue, "a", 4)
         first, second, third = queue.pop_batch(3, "w", now=NOW)
-        assert queue.group("g").stats().running == 3
+        assert queue.organization("g").stats().running == 3
         join(queue, "h", "a")
         queue.finish(first, now=NOW)
         queue.release(second, now=NOW)
-        assert (queue.group("g").stats().running, queue.group("h").stats().running) == (0, 1)
+        assert (queue.organization("g").stats().running, queue.organization("h").stats().running) == (0, 1)
         join(queue, None, "a")
         queue.finish(third, now=NOW)
-        assert not queue.group("h").stats().is_known
+        assert not queue.organization("h").stats().is_known
 
     def test_every_way_out_of_a_queue_is_seen(self, queue: FairQueue) -> None:
         """The fixture looks at the invariants at the end; here they are looked at after each step."""
@@ -223,4 +225,4 @@ class TestMembers:
         ):
             step()
             assert queue.check_invariants() == []
-        assert queue.group("g").stats().members_ready == 0
+        assert queue.organization("g").stats().members_ready == 0

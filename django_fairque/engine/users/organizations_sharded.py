@@ -1,4 +1,4 @@
-"""Groups over the shards: members lie where their ids say, so a group is one group for each shard that has some."""
+"""Organizations over the shards: each shard that has members of an organization has its own record of it."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from django_fairque.engine.inspection.pages import Listed, Page, check_limit
 from django_fairque.engine.model.ids import check_ids
 from django_fairque.engine.queue.read_operations import user_names
 from django_fairque.engine.scripting.operations import read_each, read_sound
-from django_fairque.engine.users import groups
+from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.scripting.operations import Steps
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.users.groups import GroupStats
+    from django_fairque.engine.users.organizations import OrganizationStats
 
 
-def change(shards: Shards, group: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
+def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
     """On the shards that can be reached, then `ShardsAwayError` for the others."""
     for shard in shards:
-        yield from groups.change(shard, group, fields, now)
-    shards.check_present(f"group {group!r} was changed without some")
+        yield from organizations.change(shard, organization, fields, now)
+    shards.check_present(f"organization {organization!r} was changed without some")
 
 
-def stats(shards: Shards, names: Sequence[str]) -> Steps[Listed[GroupStats]]:
+def stats(shards: Shards, names: Sequence[str]) -> Steps[Listed[OrganizationStats]]:
     """In order, in one round trip."""
-    names = check_ids(names, "groups")
-    parts = [[("HGETALL", shard.keys.group(name)) for shard in shards] for name in names]
+    names = check_ids(names, "organizations")
+    parts = [[("HGETALL", shard.keys.organization(name)) for shard in shards] for name in names]
     found = (yield from read_each(parts, only_sound=True)) if parts else []
-    each = [groups.together(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
+    each = [organizations.together(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
     return Listed(each, shards.missing)
 
 
-def members(shards: Shards, group: str, cursor: str | None, limit: int) -> Steps[Page[str]]:
-    """Of a page of the queue's users those whose record names the group, in one more round trip."""
+def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Steps[Page[str]]:
+    """Of a page of the queue's users those whose record names the organization, in one more round trip."""
     users = yield from user_names(shards, cursor, limit, busy_first=True)
     keys = shards.across().keys
     reads = [("HGET", keys.user(name), "group") for name in users.items]
     found = (yield from read_sound(reads)) if reads else []
-    wanted = group.encode()
+    wanted = organization.encode()
     items = [name for name, named in zip(users.items, found, strict=True) if named == wanted]
     return Page(items, users.cursor, users.missing_shards)
 
@@ -48,7 +48,7 @@ def members(shards: Shards, group: str, cursor: str | None, limit: int) -> Steps
 def page(shards: Shards, cursor: str | None, limit: int) -> Steps[Page[str]]:
     """In the order of their names' bytes, each once."""
     check_limit(limit)
-    after = groups.check_cursor(cursor)
+    after = organizations.check_cursor(cursor)
     found = yield from read_each(
         [[("ZRANGE", shard.keys("groups"), after, "+", "BYLEX", "LIMIT", 0, limit)] for shard in shards]
     )

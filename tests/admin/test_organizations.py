@@ -1,4 +1,4 @@
-"""The page of groups: what it says of them, and what it does to them."""
+"""The page of organizations: what it says of them, and what it does to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin.pages.groups import PER_PAGE
+from django_fairque.admin.pages.organizations import PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from tests.benchmarks.admin import cost
@@ -32,7 +32,7 @@ HOSTILE = '<script>alert("1")</script>'
 
 
 def url(**query: str) -> str:
-    return reverse("admin:django_fairque_groups", query=query)
+    return reverse("admin:django_fairque_organizations", query=query)
 
 
 def shown(client: Client, **query: str) -> str:
@@ -42,18 +42,18 @@ def shown(client: Client, **query: str) -> str:
     return text[text.index('id="fq-content"') : text.index("</main>")]
 
 
-def act(client: Client, group: str, action: str, **fields: Any) -> HttpResponse:
-    data = {"group": group, "action": action, **fields}
-    return client.post(url(group=group), data, follow=True)  # type: ignore[return-value]
+def act(client: Client, organization: str, action: str, **fields: Any) -> HttpResponse:
+    data = {"organization": organization, "action": action, **fields}
+    return client.post(url(organization=organization), data, follow=True)  # type: ignore[return-value]
 
 
 def form(**changes: str) -> dict[str, str]:
     return {"weight": "1", "max_running": "", **changes}
 
 
-def join(queue: FairQueue, group: str, *users: str) -> None:
+def join(queue: FairQueue, organization: str, *users: str) -> None:
     for user in users:
-        queue.user(user).set_group(group)
+        queue.user(user).set_organization(organization)
 
 
 def lines(client: Client, **query: str) -> list[str]:
@@ -62,15 +62,15 @@ def lines(client: Client, **query: str) -> list[str]:
 
 
 class TestTable:
-    def test_has_each_group_with_its_figures_and_settings(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_has_each_organization_with_its_figures_and_settings(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann", "bob", "cid")
         join(queue, "bolt", "dan")
         queue.push_batch([Task.create(user, 3, None) for user in ("ann", "ann", "bob", "dan") for _ in range(2)])
         for _ in range(2):
             assert queue.pop("w", ["ann"]) is not None
-        queue.group("acme").set_weight(2.5)
-        queue.group("acme").set_max_running(1000)
-        queue.group("bolt").pause()
+        queue.organization("acme").set_weight(2.5)
+        queue.organization("acme").set_max_running(1000)
+        queue.organization("bolt").pause()
         assert lines(admin_client) == ["acme 3 2 2 2 2.500 1,000 Pause", "bolt paused 1 1 0 0 1 – Resume"]
 
     def test_is_of_the_queue_that_was_chosen(self, admin_client: Client, queue: FairQueue) -> None:
@@ -79,31 +79,31 @@ class TestTable:
         assert [line.split()[0] for line in lines(admin_client)] == ["acme"]
         assert [line.split()[0] for line in lines(admin_client, queue="mail")] == ["bolt"]
 
-    def test_without_groups_says_how_one_begins(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_without_organizations_says_how_one_begins(self, admin_client: Client, queue: FairQueue) -> None:
         queue.push(Task.create("ann", 3, None))
         text = words_of(shown(admin_client))
-        assert "No user of this queue belongs to a group. A group begins with its first member" in text
-        assert 'queue.user("ann").set_group("acme")' in text
-        queue.user("ann").set_group("acme")
+        assert "No user of this queue belongs to an organization. An organization begins with its first member" in text
+        assert 'queue.user("ann").set_organization("acme")' in text
+        queue.user("ann").set_organization("acme")
         assert lines(admin_client), "as it says"
 
     def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
         names = [f"g{number:03}" for number in range(PER_PAGE + 5)]
         for name in names:
-            queue.group(name).set_weight(2)
+            queue.organization(name).set_weight(2)
         first = admin_client.get(url())
-        assert [stats.group for stats, _ in first.context["table"]] == names[:PER_PAGE]
+        assert [stats.organization for stats, _ in first.context["table"]] == names[:PER_PAGE]
         second = admin_client.get(first.context["next"])
-        assert [stats.group for stats, _ in second.context["table"]] == names[PER_PAGE:]
+        assert [stats.organization for stats, _ in second.context["table"]] == names[PER_PAGE:]
         assert second.context["next"] == ""
         assert second.context["first"] == url(queue="default")
 
-    def test_after_the_last_group_there_are_no_more(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_after_the_last_organization_there_are_no_more(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
         text = words_of(shown(admin_client, cursor="zzz"))
-        assert "There are no more groups." in text
+        assert "There are no more organizations." in text
         assert "No user of this queue" not in text
-        assert "There are no more groups." in shown(admin_client, cursor="\ufffd\0'\"")
+        assert "There are no more organizations." in shown(admin_client, cursor="\ufffd\0'\"")
 
     def test_costs_one_read_of_names_and_one_of_figures(
         self, admin_client: Client, queue: FairQueue, redis: Redis
@@ -118,22 +118,22 @@ class TestTable:
             join(queue, "g00", f"w{number}")
         assert cost(redis, lambda: admin_client.get(url())) == (commands + PER_PAGE, trips + 1), "members cost nothing"
 
-    def test_of_several_shards_a_group_is_one(
+    def test_of_several_shards_an_organization_is_one(
         self, admin_client: Client, server: Server, redis: Redis, settings: Settings
     ) -> None:
         settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {"SHARDS": 4}}}
         queue = get_queue()
         users = [f"u{number}" for number in range(20)]
         join(queue, "acme", *users)
-        assert sum(bool(shard.groups().items) for shard in queue.shards) == 4
+        assert sum(bool(shard.organizations().items) for shard in queue.shards) == 4
         assert [line.split()[:2] for line in lines(admin_client)] == [["acme", "20"]]
         assert "hold on each shard of this queue" in shown(admin_client)
         act(admin_client, "acme", "settings", **form(weight="3", max_running="2"))
-        assert {each.group("acme").stats().weight for each in queue.shards} == {3}
+        assert {each.organization("acme").stats().weight for each in queue.shards} == {3}
 
     def test_of_one_shard_nothing_is_said_of_shards(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
-        assert "shard" not in shown(admin_client) + shown(admin_client, group="acme")
+        assert "shard" not in shown(admin_client) + shown(admin_client, organization="acme")
 
 
 class TestPermissions:
@@ -148,18 +148,20 @@ class TestPermissions:
 
     def test_who_may_only_look_sees_nothing_to_press(self, looker: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
-        queue.group("acme").set_weight(2)
-        queue.group("acme").set_max_running(7)
-        for text in (shown(looker), shown(looker, group="acme")):
+        queue.organization("acme").set_weight(2)
+        queue.organization("acme").set_max_running(7)
+        for text in (shown(looker), shown(looker, organization="acme")):
             assert 'method="post"' not in text
-        assert "weight 2 at most 7 at once" in words_of(shown(looker, group="acme"))
+        assert "weight 2 at most 7 at once" in words_of(shown(looker, organization="acme"))
 
     def test_and_changes_nothing(self, looker: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
         for action in ("pause", "resume", "settings"):
-            answer = looker.post(url(), {"group": "acme", "action": action, **form(weight="9"), "confirm": "yes"})
+            answer = looker.post(
+                url(), {"organization": "acme", "action": action, **form(weight="9"), "confirm": "yes"}
+            )
             assert answer.status_code == 403
-        stats = queue.group("acme").stats()
+        stats = queue.organization("acme").stats()
         assert (stats.weight, stats.paused) == (1, False)
 
 
@@ -167,29 +169,29 @@ class TestOne:
     def test_is_found_by_its_exact_name(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann", "bob")
         join(queue, "acmes", "cid")
-        assert admin_client.get(url(group="acme")).context["stats"].members == 2
-        assert "members 2 members with work 0" in words_of(shown(admin_client, group="acme"))
+        assert admin_client.get(url(organization="acme")).context["stats"].members == 2
+        assert "members 2 members with work 0" in words_of(shown(admin_client, organization="acme"))
 
     def test_is_not_renewed_while_its_form_is_there(self, admin_client: Client, queue: FairQueue) -> None:
         assert "data-refresh" in shown(admin_client)
-        assert "data-refresh" not in shown(admin_client, group="acme")
+        assert "data-refresh" not in shown(admin_client, organization="acme")
 
     def test_may_be_unknown_and_is_weighed_for_its_first_member(self, admin_client: Client, queue: FairQueue) -> None:
-        assert "Nothing is known of this group" in shown(admin_client, group="acme")
+        assert "Nothing is known of this organization" in shown(admin_client, organization="acme")
         act(admin_client, "acme", "settings", **form(weight="4"))
-        assert "Nothing is known of this group" not in shown(admin_client, group="acme")
+        assert "Nothing is known of this organization" not in shown(admin_client, organization="acme")
         join(queue, "acme", "ann")
-        assert queue.group("acme").stats().weight == 4
+        assert queue.organization("acme").stats().weight == 4
 
     def test_a_name_that_can_not_be_one_is_explained(self, admin_client: Client, queue: FairQueue) -> None:
-        text = shown(admin_client, group="x" * 300)
+        text = shown(admin_client, organization="x" * 300)
         assert 'class="fq-error" role="alert"' in text
-        assert "group must be a non-empty string of at most 256 bytes, got 300 bytes" in text
+        assert "organization must be a non-empty string of at most 256 bytes, got 300 bytes" in text
 
     def test_its_form_has_what_holds_now(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.group("acme").set_weight(2.5)
-        queue.group("acme").set_max_running(1000)
-        text = shown(admin_client, group="acme")
+        queue.organization("acme").set_weight(2.5)
+        queue.organization("acme").set_max_running(1000)
+        text = shown(admin_client, organization="acme")
         assert 'value="2.5"' in text
         assert 'value="1000"' in text
 
@@ -197,7 +199,7 @@ class TestOne:
         join(queue, HOSTILE, "ann")
         for text in (
             shown(admin_client),
-            shown(admin_client, group=HOSTILE),
+            shown(admin_client, organization=HOSTILE),
             act(admin_client, HOSTILE, "pause").content.decode(),
             act(admin_client, HOSTILE, "settings", **form(weight="2")).content.decode(),
             act(admin_client, HOSTILE, "settings", **form(weight="x")).content.decode(),
@@ -210,26 +212,28 @@ class TestActs:
     def test_pause_and_resume(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
         queue.push(Task.create("ann", 3, None))
-        assert "Group acme is paused: no task of its members starts" in messages_of(act(admin_client, "acme", "pause"))
+        assert "Organization acme is paused: no task of its members starts" in messages_of(
+            act(admin_client, "acme", "pause")
+        )
         assert queue.pop("w") is None
-        assert "paused" in words_of(shown(admin_client, group="acme"))
-        assert "Group acme is resumed." in messages_of(act(admin_client, "acme", "resume"))
+        assert "paused" in words_of(shown(admin_client, organization="acme"))
+        assert "Organization acme is resumed." in messages_of(act(admin_client, "acme", "resume"))
         assert queue.pop("w") is not None
-        assert [(e.object_id, e.change_message[:19]) for e in LogEntry.objects.order_by("pk")] == [
-            ("default: acme", "Group acme is pause"),
-            ("default: acme", "Group acme is resum"),
+        assert [(e.object_id, e.change_message[:26]) for e in LogEntry.objects.order_by("pk")] == [
+            ("default: acme", "Organization acme is pause"),
+            ("default: acme", "Organization acme is resum"),
         ]
 
     def test_weight_and_limit(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
         told = messages_of(act(admin_client, "acme", "settings", **form(weight="2.5", max_running="1000")))
-        assert told == "Group acme has weight 2.5 and runs at most 1,000 tasks at once."
-        stats = queue.group("acme").stats()
+        assert told == "Organization acme has weight 2.5 and runs at most 1,000 tasks at once."
+        stats = queue.organization("acme").stats()
         assert (stats.weight, stats.max_running) == (2.5, 1000)
         assert LogEntry.objects.get().change_message == told
         told = messages_of(act(admin_client, "acme", "settings", **form(weight="0.001")))
-        assert told == "Group acme has weight 0.001 and no limit."
-        stats = queue.group("acme").stats()
+        assert told == "Organization acme has weight 0.001 and no limit."
+        stats = queue.organization("acme").stats()
         assert (stats.weight, stats.max_running) == (0.001, None)
 
     def test_a_limit_is_of_all_members_together(self, admin_client: Client, queue: FairQueue) -> None:
@@ -263,13 +267,13 @@ class TestActs:
         (other,) = {"max_running", "weight"} - {field}
         assert f'value="{fields[other]}"' in text
         assert "data-refresh" not in text
-        assert not queue.group("acme").stats().is_known, "all or nothing"
+        assert not queue.organization("acme").stats().is_known, "all or nothing"
         assert not LogEntry.objects.exists()
 
-    def test_a_group_that_can_not_be_is_refused(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_an_organization_that_can_not_be_is_refused(self, admin_client: Client, queue: FairQueue) -> None:
         for action in ("pause", "resume", "settings"):
             for name in ("", "x" * 300):
-                fields = {"group": name, "action": action, **form()}
-                assert "group must be" in messages_of(admin_client.post(url(), fields, follow=True))
+                fields = {"organization": name, "action": action, **form()}
+                assert "organization must be" in messages_of(admin_client.post(url(), fields, follow=True))
         assert not LogEntry.objects.exists()
-        assert queue.groups().items == []
+        assert queue.organizations().items == []

@@ -1,4 +1,4 @@
-"""Groups of users: how many members each has, what runs, what holds for all of them together; and changing that."""
+"""Organizations: how many members each has, what runs, what holds for all of them together; and changing that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.forms import FormPage, InvalidForm
 from django_fairque.admin.pages.base import Action
-from django_fairque.admin.pages.limit_forms import GroupForm
+from django_fairque.admin.pages.limit_forms import OrganizationForm
 from django_fairque.admin.posted import posted
 from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 PER_PAGE = 50
 
 
-def _group_of(page: Groups, request: HttpRequest) -> str:
-    return posted(request, "group")
+def _organization_of(page: Organizations, request: HttpRequest) -> str:
+    return posted(request, "organization")
 
 
 def _shards_away(step: Callable[[], None]) -> ShardsAwayError | None:
@@ -38,20 +38,20 @@ def _shards_away(step: Callable[[], None]) -> ShardsAwayError | None:
     return None
 
 
-class Groups(FormPage):
-    """A table of groups by name; or, with ``?group=``, one of them with its settings.
+class Organizations(FormPage):
+    """A table of organizations by name; or, with ``?organization=``, one of them with its settings.
 
-    Who may see and change users may see and change their groups: either is about whose tasks start, and when.
+    Who may see and change users may see and change their organizations: either is about whose tasks start, and when.
     """
 
-    name = "groups"
-    path = "groups/"
-    title: ClassVar[StrOrPromise] = gettext_lazy("Groups")
+    name = "organizations"
+    path = "organizations/"
+    title: ClassVar[StrOrPromise] = gettext_lazy("Organizations")
     permission = "view_user"
-    template = "admin/django_fairque/groups.html"
+    template = "admin/django_fairque/organizations.html"
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        wanted = self.request.GET.get("group", "")
+        wanted = self.request.GET.get("organization", "")
         return {
             **(self._one(queue, wanted) if wanted else self._table(queue)),
             "has_shards": queue.config.shards > 1,
@@ -62,43 +62,57 @@ class Groups(FormPage):
 
     def _table(self, queue: FairQueue) -> dict[str, Any]:
         cursor = self.request.GET.get("cursor") or None
-        page = queue.groups(cursor, PER_PAGE)
+        page = queue.organizations(cursor, PER_PAGE)
         return {
-            "table": [(stats, self.url(self.name, group=stats.group)) for stats in queue.group_stats(page.items)],
+            "table": [
+                (stats, self.url(self.name, organization=stats.organization))
+                for stats in queue.organization_stats(page.items)
+            ],
             "next": self.url(self.name, cursor=page.cursor) if page.cursor else "",
             "first": self.url(self.name) if cursor else "",
         }
 
-    def _one(self, queue: FairQueue, group: str) -> dict[str, Any]:
+    def _one(self, queue: FairQueue, organization: str) -> dict[str, Any]:
         self.hold()
         try:
-            stats = queue.group(group).stats()
+            stats = queue.organization(organization).stats()
         except TaskValidationError as error:
             return {"problem": str(error)}
-        return {"stats": stats, "form": self.form or GroupForm.of(stats)}
+        return {"stats": stats, "form": self.form or OrganizationForm.of(stats)}
 
     def pause(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = _group_of(self, request)
-        done = _("Group %(group)s is paused: no task of its members starts; what runs goes on.") % {"group": name}
-        return self._do(queue, done, queue.group(name).pause)
+        name = _organization_of(self, request)
+        done = _("Organization %(organization)s is paused: no task of its members starts; what runs goes on.") % {
+            "organization": name
+        }
+        return self._do(queue, done, queue.organization(name).pause)
 
     def resume(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = _group_of(self, request)
-        return self._do(queue, _("Group %(group)s is resumed.") % {"group": name}, queue.group(name).resume)
+        name = _organization_of(self, request)
+        return self._do(
+            queue,
+            _("Organization %(organization)s is resumed.") % {"organization": name},
+            queue.organization(name).resume,
+        )
 
     def settings(self, queue: FairQueue, request: HttpRequest) -> str:
         """Both are set whether or not they differ: a shard that was away may have missed either."""
-        name = _group_of(self, request)
-        group, form = queue.group(name), GroupForm(request.POST)
+        name = _organization_of(self, request)
+        organization, form = queue.organization(name), OrganizationForm(request.POST)
         if not form.is_valid():
             raise InvalidForm(form)
         weight, limit = form.cleaned_data["weight"], form.cleaned_data["max_running"]
-        facts = {"group": name, "weight": f"{weight:g}", "limit": limit and number(limit)}
+        facts = {"organization": name, "weight": f"{weight:g}", "limit": limit and number(limit)}
         if limit is None:
-            done = _("Group %(group)s has weight %(weight)s and no limit.") % facts
+            done = _("Organization %(organization)s has weight %(weight)s and no limit.") % facts
         else:
-            done = _("Group %(group)s has weight %(weight)s and runs at most %(limit)s tasks at once.") % facts
-        return self._do(queue, done, lambda: group.set_weight(weight), lambda: group.set_max_running(limit))
+            done = (
+                _("Organization %(organization)s has weight %(weight)s and runs at most %(limit)s tasks at once.")
+                % facts
+            )
+        return self._do(
+            queue, done, lambda: organization.set_weight(weight), lambda: organization.set_max_running(limit)
+        )
 
     def _do(self, queue: FairQueue, done: str, *steps: Callable[[], None]) -> str:
         """Take all steps, though some shards may be away."""
@@ -110,7 +124,7 @@ class Groups(FormPage):
         raise ShardsAwayError(f"{done} {away[-1]}", away[-1].shards)
 
     actions: ClassVar[dict[str, Action]] = {
-        "pause": Action("change_user", pause, _group_of),
-        "resume": Action("change_user", resume, _group_of),
-        "settings": Action("change_user", settings, _group_of),
+        "pause": Action("change_user", pause, _organization_of),
+        "resume": Action("change_user", resume, _organization_of),
+        "settings": Action("change_user", settings, _organization_of),
     }

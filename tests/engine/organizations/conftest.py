@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def crowd(queue: FairQueue) -> FairQueue:
-    """A group of 100 users beside one user, each with plenty to do."""
+    """An organization of 100 users beside one user, each with plenty to do."""
     join(queue, "crowd", *members("crowd", 100))
     queue.push_batch([task(user) for user in members("crowd", 100) for _ in range(30)], now=NOW)
     push_many(queue, "alone", 1500)

@@ -1,4 +1,4 @@
-"""Groups of users on one shard: what holds for one, its figures, and who is there."""
+"""Organizations on one shard: what holds for one, its figures, and who is there."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GroupStats:
-    """A group's figures, over the shards that its members lie on.
+class OrganizationStats:
+    """An organization's figures, over the shards that its members lie on.
 
-    ``members`` belong to it, ``members_ready`` of them could start something now, whatever holds for the group.
-    ``running`` of their tasks run, ``started`` were started since the group was made. A weight and a limit hold on each
-    shard: the group stands in each shard's ring by itself.
+    ``members`` belong to it, ``members_ready`` of them could start something now, whatever holds for the organization.
+    ``running`` of their tasks run, ``started`` were started since the organization was made. A weight and a limit hold on each
+    shard: the organization stands in each shard's ring by itself.
     """
 
-    group: str
+    organization: str
     weight: float
     max_running: int | None
     paused: bool
@@ -60,20 +60,22 @@ def pause_fields(*, paused: bool) -> dict[str, object]:
     return {"paused": 1 if paused else ""}
 
 
-def change(commands: Commands, group: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
+def change(commands: Commands, organization: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
     pairs = [value for pair in fields.items() for value in pair]
-    yield commands.call("organization", [group, len(fields), *pairs], now)
+    yield commands.call("organization", [organization, len(fields), *pairs], now)
 
 
-def together(group: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()) -> GroupStats:
-    """One group's records of several shards as one; settings are those of the first that has the group."""
+def together(
+    organization: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()
+) -> OrganizationStats:
+    """One organization's records of several shards as one; settings are those of the first that has the organization."""
     settings = next((record for record in records if record), {})
 
     def total(field: str) -> int:
         return sum(number(record, field) for record in records)
 
-    return GroupStats(
-        group=group,
+    return OrganizationStats(
+        organization=organization,
         weight=weight_in(settings),
         max_running=number(settings, "cap") or None,
         paused=b"paused" in settings,
@@ -94,7 +96,7 @@ def weight_in(record: Mapping[bytes, bytes]) -> float:
 
 
 def check_cursor(cursor: Any) -> str:
-    """A page's cursor is the last group of the one before."""
+    """A page's cursor is the last organization of the one before."""
     if cursor is not None and not (isinstance(cursor, str) and cursor):
         raise wrong_cursor(cursor)
     if cursor is not None:
