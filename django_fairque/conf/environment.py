@@ -47,7 +47,7 @@ def overlooked(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     meant = {
         f"{section}_{option}": f"{PREFIX}{section}{LEVEL}{option}".upper()
         for section, options in _SECTIONS.items()
-        for option in options.model_fields
+        for option in options.setting_names()
     }
     for name, value in sorted(environ.items()):
         path = _path(name)

@@ -30,7 +30,7 @@ def queue(
     settings.FAIRQUE = {
         "REDIS": {"URL": server.url},
         "QUEUES": {"default": {}, "mail": {}},
-        "QUEUE": {"RETRY_BASE_SECONDS": 0, "RETRY_JITTER": 0},
+        "QUEUE": {"RETRY_BASE_SECONDS": 0},
     }
     configure()
     # A worker in this process tidies up the connections that coroutines of earlier tests have left open.

@@ -140,7 +140,7 @@ async def test_a_worker_of_coroutines(
 ) -> None:
     monkeypatch.setattr(registry, "_tasks", {})
     redis = {"URL": url, "CLUSTER": True}
-    settings.FAIRQUE = {"REDIS": redis, "QUEUE": {"SHARDS": SHARDS, "RETRY_BASE_SECONDS": 0.05, "RETRY_JITTER": 0}}
+    settings.FAIRQUE = {"REDIS": redis, "QUEUE": {"SHARDS": SHARDS, "RETRY_BASE_SECONDS": 0.05}}
 
     @task_of(name="awaited")
     async def awaited(number: int) -> int:

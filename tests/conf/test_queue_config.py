@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +12,9 @@ from pydantic import ValidationError
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.options import DEFAULT_SLA, LONGEST_SWEEP_INTERVAL, InvalidOptionsError, QueueConfig
 from django_fairque.engine.model.priority import Priority
+
+if TYPE_CHECKING:
+    from tests.conf.conftest import Configure
 
 
 def error(**options: Any) -> str:
@@ -27,31 +30,50 @@ def test_the_defaults() -> None:
         "shards": 1,
         "fair_by": "time",
         "head_start_seconds": 21600,
-        "lease_seconds": 30,
         "default_task_timeout": None,
         "default_max_retries": 3,
         "max_retry_attempts": 100,
         "retry_base_seconds": 1,
         "retry_cap_seconds": 3600,
-        "retry_jitter": 0.1,
         "max_payload_bytes": 262144,
         "max_deliveries": 5,
         "max_backlog": 0,
         "max_backlog_bytes": 0,
         "result_ttl": 86400,
         "failed_ttl": 604800,
-        "user_ttl": 3600,
         "sla": {"CRITICAL": 300, "VERY_HIGH": 1800, "HIGH": 1800, "NORMAL": 7200, "LOW": 86400, "VERY_LOW": 86400},
-        "sla_at_risk_seconds": 300,
         "starvation": {"VERY_LOW": 86400, "LOW": 86400, "NORMAL": 14400},
         "pipeline_batch_size": 300,
         "pipeline_timeout": 10,
         "replicas_to_confirm": 0,
-        "replication_timeout": 1,
-        "sweep_batch_size": 100,
         "sweep_interval": 1,
-        "stats_minutes_ttl": 90000,
     }
+
+
+CONSTANTS = {
+    "lease_seconds": 30,
+    "retry_jitter": 0.1,
+    "user_ttl": 3600,
+    "sla_at_risk_seconds": 300,
+    "replication_timeout": 1,
+    "sweep_batch_size": 100,
+    "stats_minutes_ttl": 90000,
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_only_code_changes_a_constant(name: str, configure: Configure, caplog: pytest.LogCaptureFixture) -> None:
+    assert getattr(QueueConfig(), name) == CONSTANTS[name]
+    value = 0.5 if name == "retry_jitter" else 90
+    assert getattr(QueueConfig.model_validate({name: value}), name) == value
+    config = configure({"REDIS": {"HOST": "h"}, "QUEUE": {name: value}})
+    assert getattr(config.queues["default"], name) == CONSTANTS[name]
+    assert f'settings.FAIRQUE["QUEUE"]["{name}"] is obsolete and has no effect: ' in caplog.text
+
+
+def test_every_constant_is_an_obsolete_setting() -> None:
+    assert set(QueueConfig.model_fields) - set(QueueConfig.setting_names()) == set(CONSTANTS)
+    assert set(CONSTANTS) <= set(QueueConfig.obsolete)
 
 
 def test_durations_are_floats_whatever_they_were_given_as() -> None:
@@ -127,7 +149,7 @@ class TestMistakes:
     def test_an_unknown_key_like_no_other_lists_them_all(self) -> None:
         message = error(zzz=5)
         assert message.startswith("QueueConfig.zzz: unknown key; expected one of prefix, shards, ")
-        assert all(name in message for name in QueueConfig.model_fields)
+        assert all(name in message for name in QueueConfig.setting_names())
 
     def test_what_contradicts_itself(self) -> None:
         message = error(retry_base_seconds=9, retry_cap_seconds=3, default_max_retries=7, max_retry_attempts=6)

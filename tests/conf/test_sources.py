@@ -193,11 +193,11 @@ class TestQueues:
     def test_a_queue_has_the_options_of_all_queues_and_its_own(self, configure: Configure) -> None:
         config = configure({
             "REDIS": ELSEWHERE,
-            "QUEUE": {"LEASE_SECONDS": 9, "MAX_DELIVERIES": 7, "SLA": {"LOW": 5}},
+            "QUEUE": {"RESULT_TTL": 90, "MAX_DELIVERIES": 7, "SLA": {"LOW": 5}},
             "QUEUES": {"mail": {"MAX_DELIVERIES": 2, "SLA": {"HIGH": 6}}, "sms": None},
         })  # fmt: skip
         mail, sms = config.queue_config("mail"), config.queue_config("sms")
-        assert (mail.lease_seconds, mail.max_deliveries, mail.sla["LOW"], mail.sla["HIGH"]) == (9, 2, 5, 6)
+        assert (mail.result_ttl, mail.max_deliveries, mail.sla["LOW"], mail.sla["HIGH"]) == (90, 2, 5, 6)
         assert sms == config.queue == config.queue_config("default")
 
     @pytest.mark.parametrize(("name", "hint"), [("mial", "; did you mean 'mail'?"), ("zzz", ""), ("", ""), (None, "")])
@@ -289,8 +289,8 @@ class TestMistakes:
                 'settings.FAIRQUE["QUEUES"]["Mail"]: expected a queue\'s name: 1 to 64 lower-case',
             ),
             (
-                {"QUEUES": {3: {"LEASE": 1}}},
-                'settings.FAIRQUE["QUEUES"]["3"]["LEASE"]: unknown key; did you mean LEASE_SECONDS?',
+                {"QUEUES": {3: {"RESULT": 1}}},
+                'settings.FAIRQUE["QUEUES"]["3"]["RESULT"]: unknown key; did you mean RESULT_TTL?',
             ),
             (
                 {"ENQUEUE_ON_COMMIT": "maybe"},
@@ -328,8 +328,8 @@ class TestMistakes:
         assert "\n" not in message
 
     def test_in_the_environment(self, configure: Configure) -> None:
-        assert configure.error({"REDIS": ELSEWHERE}, FAIRQUE_QUEUE__LEASE_SECONDS="soon") == (
-            "environment variable FAIRQUE_QUEUE__LEASE_SECONDS: expected a number of seconds greater than 0 and at "
+        assert configure.error({"REDIS": ELSEWHERE}, FAIRQUE_WORKER__LEASE_SECONDS="soon") == (
+            "environment variable FAIRQUE_WORKER__LEASE_SECONDS: expected a number of seconds greater than 0 and at "
             "most 315360000 (ten years); got 'soon'"
         )
 
@@ -346,12 +346,12 @@ class TestMistakes:
         assert f"environment variable {name}: unknown key; did you mean {suggestion}?" in message
 
     def test_in_the_file(self, configure: Configure, tmp_path: Path) -> None:
-        settings = with_file(tmp_path, "queues:\n  mail:\n    lease_secs: 3\nworker:\n  processes: many\n")
+        settings = with_file(tmp_path, "queues:\n  mail:\n    sharts: 3\nworker:\n  processes: many\n")
         file = settings["CONFIG_FILE"]
         assert configure.error(settings).splitlines() == [
             "2 mistakes in the configuration",
             f"- worker.processes in {file}: expected a whole number from 1 to 256; got 'many'",
-            f"- queues.mail.lease_secs in {file}: unknown key; did you mean lease_seconds?",
+            f"- queues.mail.sharts in {file}: unknown key; did you mean shards?",
         ]
 
     def test_in_overrides(self) -> None:

@@ -156,9 +156,9 @@ class TestMistakes:
 
     def test_a_merged_key_may_be_overridden(self, tmp_path: Path) -> None:
         path = tmp_path / "fairque.yaml"
-        path.write_text("queues:\n  a: &a {shards: 2, user_ttl: 60}\n  b: {<<: *a, shards: 3}\n")
+        path.write_text("queues:\n  a: &a {shards: 2, result_ttl: 60}\n  b: {<<: *a, shards: 3}\n")
         queues = FairQueueConfig.from_yaml(path).queues
-        assert [(queues[name].shards, queues[name].user_ttl) for name in "ab"] == [(2, 60), (3, 60)]
+        assert [(queues[name].shards, queues[name].result_ttl) for name in "ab"] == [(2, 60), (3, 60)]
 
 
 def test_the_sweep_interval_by_its_earlier_name(

@@ -43,7 +43,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("section", options.sections())
     def test_every_option_has_its_default_its_range_and_its_meaning(self, section: str) -> None:
-        fields = options.sections()[section].model_fields
+        fields = options.fields(section)
         heading, _, *rows = options.table(section, SETTINGS_PAGE).splitlines()
         assert heading.count("|") == 5
         assert len(rows) == len(fields)

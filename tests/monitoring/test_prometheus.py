@@ -34,7 +34,7 @@ KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind",
 
 @pytest.fixture
 def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}, "QUEUE": {"RETRY_JITTER": 0}}
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}}
     return get_queue()
 
 

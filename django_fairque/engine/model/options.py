@@ -145,6 +145,11 @@ class Options(BaseModel):
     """Earlier names of options, which are still accepted, each with the current name."""
 
     @classmethod
+    def setting_names(cls) -> list[str]:
+        """The fields that can be set in the configuration. The others are for code, and constants in a project."""
+        return [name for name, field in cls.model_fields.items() if not field.exclude]
+
+    @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Replace earlier names of options by the current ones, and leave out obsolete ones with a warning.
 
@@ -213,7 +218,7 @@ def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
     path = tuple(str(part) for part in details["loc"])
     section, field, depth = _at(model, path)
     if details["type"] == "extra_forbidden":
-        return unknown(path, section.model_fields)
+        return unknown(path, section.setting_names() if issubclass(section, Options) else section.model_fields)
     if path[-1:] == ("[key]",):
         return unknown(path[:-1], list(Priority.__members__), "priority")
     if details["type"] == PROBLEM:
@@ -259,18 +264,22 @@ Whole = Annotated[int, BeforeValidator(_plain_number)]
 Number = Annotated[float, BeforeValidator(_plain_number), AllowInfNan(allow_inf_nan=False)]
 
 
-def whole(default: int, *, least: int, most: int) -> Any:
-    """A field that is a whole number, with the words for its errors."""
-    return Field(default=default, ge=least, le=most, description=f"a whole number from {least} to {most}")
+def whole(default: int, *, least: int, most: int, is_setting: bool = True) -> Any:
+    """A field that is a whole number, with the words for its errors; only code can set it unless ``is_setting``."""
+    words = f"a whole number from {least} to {most}"
+    return Field(default=default, ge=least, le=most, description=words, exclude=not is_setting or None)
 
 
-def seconds(default: float | None, *, least: float | None = None) -> Any:
-    """A field that is a number of seconds (float) or a timedelta; more than 0 unless ``least`` says otherwise."""
+def seconds(default: float | None, *, least: float | None = None, is_setting: bool = True) -> Any:
+    """A field that is a number of seconds (float) or a timedelta; more than 0 unless ``least`` says otherwise.
+
+    Only code can set it unless ``is_setting``.
+    """
     start = "greater than 0 and" if least is None else f"from {least:g} and"
     words = f"a number of seconds {start} at most {MAX_DURATION:.0f} (ten years)"
     above = 0 if least is None else None
     number = None if default is None else float(default)
-    return Field(default=number, gt=above, ge=least, le=MAX_DURATION, description=words)
+    return Field(default=number, gt=above, ge=least, le=MAX_DURATION, description=words, exclude=not is_setting or None)
 
 
 def earlier_name(current: str) -> property:
@@ -293,6 +302,13 @@ class QueueConfig(Options):
         "enable_pipeline_optimization": (
             "push_batch always sends many tasks in one call; set pipeline_batch_size to their number"
         ),
+        "lease_seconds": "set lease_seconds of WORKER; code that pops tasks itself passes lease",
+        "retry_jitter": 'delays before retries vary by 10 %; @task(backoff={"jitter": 0}) changes it for a task',
+        "user_ttl": "the record of an idle user is kept for an hour",
+        "sla_at_risk_seconds": "a deadline is at risk 300 seconds before its end, or in the last half of a short one",
+        "replication_timeout": "a push waits for one second for the replicas that replicas_to_confirm requires",
+        "sweep_batch_size": "a sweep maintains up to 100 tasks and continues with the next sweep",
+        "stats_minutes_ttl": "the statistics of each minute are kept for 25 hours",
     }
     renamed: ClassVar[Mapping[str, str]] = {"queue_cleanup_interval": "sweep_interval"}
 
@@ -302,13 +318,11 @@ class QueueConfig(Options):
     shards: Whole = whole(1, least=1, most=MOST_SHARDS)
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
     head_start_seconds: Number = seconds(21600, least=0)
-    lease_seconds: Number = seconds(30)
     default_task_timeout: Number | None = seconds(None)
     default_max_retries: Whole = whole(3, least=0, most=1000)
     max_retry_attempts: Whole = whole(100, least=0, most=1000)
     retry_base_seconds: Number = seconds(1, least=0)
     retry_cap_seconds: Number = seconds(3600, least=0)
-    retry_jitter: Number = Field(default=0.1, ge=0, le=1, description="a fraction from 0 to 1")
     max_payload_bytes: Whole = whole(262144, least=1, most=HARD_LIMIT)
     max_deliveries: Whole = whole(5, least=1, most=1000)
     max_backlog: Whole = Field(
@@ -319,13 +333,11 @@ class QueueConfig(Options):
     )
     result_ttl: Number = seconds(86400, least=60)
     failed_ttl: Number = seconds(604800, least=60)
-    user_ttl: Number = seconds(3600, least=1)
     sla: dict[PriorityName, Annotated[Number, Field(gt=0, le=MAX_DURATION)]] = Field(
         default_factory=DEFAULT_SLA.copy,
         description="a mapping of priority names to numbers of seconds",
         title="a number of seconds greater than 0",
     )
-    sla_at_risk_seconds: Number = seconds(300, least=0)
     starvation: dict[PriorityName, Annotated[Number, Field(ge=0, le=MAX_DURATION)]] = Field(
         default_factory=DEFAULT_STARVATION.copy,
         description="a mapping of VERY_LOW, LOW and NORMAL to numbers of seconds (0: never)",
@@ -334,10 +346,16 @@ class QueueConfig(Options):
     pipeline_batch_size: Whole = whole(300, least=1, most=1000)
     pipeline_timeout: Number = seconds(10, least=0)
     replicas_to_confirm: Whole = whole(0, least=0, most=10)
-    replication_timeout: Number = seconds(1)
-    sweep_batch_size: Whole = whole(100, least=1, most=1000)
     sweep_interval: Number = seconds(1)
-    stats_minutes_ttl: Number = seconds(90000, least=60)
+
+    # Constants of a project, which code and tests can change.
+    lease_seconds: Number = seconds(30, is_setting=False)
+    retry_jitter: Number = Field(default=0.1, ge=0, le=1, description="a fraction from 0 to 1", exclude=True)
+    user_ttl: Number = seconds(3600, least=1, is_setting=False)
+    sla_at_risk_seconds: Number = seconds(300, least=0, is_setting=False)
+    replication_timeout: Number = seconds(1, is_setting=False)
+    sweep_batch_size: Whole = whole(100, least=1, most=1000, is_setting=False)
+    stats_minutes_ttl: Number = seconds(90000, least=60, is_setting=False)
 
     queue_cleanup_interval = earlier_name("sweep_interval")
 

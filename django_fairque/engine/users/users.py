@@ -29,7 +29,7 @@ LIMITS = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**1
 
 @dataclass(frozen=True)
 class UserStats:
-    """One user's figures. Times in seconds; counts since the user was last forgotten (idle for ``user_ttl``),
+    """One user's figures. Times in seconds; counts since the user was last forgotten (idle for an hour),
     ``last_hour`` of the last sixty minutes."""
 
     user_id: str
@@ -282,7 +282,7 @@ class UserQueue:
         return self._run(purge_user(self._commands, self.user_id, limit, note, now))
 
     def is_known(self) -> bool:
-        """Return whether the queue has a record of the user: it has tasks, had some within ``user_ttl``, or has settings."""
+        """Return whether the queue has a record of the user: it has tasks, had some within the last hour, or has settings."""
         return self._run(is_known(self._commands, self.user_id))
 
     def stats(self, *, now: float | None = None) -> UserStats:

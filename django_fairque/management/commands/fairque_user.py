@@ -62,7 +62,7 @@ class Command(QueueCommand):
         if not options.get("create") and not user.is_known():
             raise ValueError(
                 f"queue {queue.name!r} has no user {short(user.user_id)}; nothing was changed. A user is known from its first "
-                "task on, until it has been idle for USER_TTL. To set it up before, add --create"
+                "task on, until it has been idle for an hour. To set it up before, add --create"
             )
         if options["action"] == "purge":
             self.tell(f"{canceling.purge_user(queue, user.user_id):,} tasks of {user.user_id!r} canceled")

@@ -39,13 +39,18 @@ def sections() -> dict[str, type[BaseModel]]:
     }
 
 
+def fields(section: str) -> dict[str, FieldInfo]:
+    """The settings of a section. What a project cannot set is left out."""
+    return {name: field for name, field in sections()[section].model_fields.items() if not field.exclude}
+
+
 def table(section: str, page: str) -> str:
     """Markdown: each option with its default, what is accepted, and what it means.
 
     ``page`` is where the table will stand, relative to docs/: links are made to lead on from there.
     """
     rows = ["| option | default | accepted | meaning |", "|---|---|---|---|"]
-    for name, field in sections()[section].model_fields.items():
+    for name, field in fields(section).items():
         cells = (f"`{name.upper()}`", default(field), accepted(field), meaning(section, name.upper(), page))
         rows.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(rows)

@@ -20,7 +20,6 @@ FAIRQUE = {
     "REDIS": {"URL": os.environ.get("CAMPAIGN_SERVER", "redis://unset"), "SOCKET_TIMEOUT": 3},
     "QUEUE": {
         "RETRY_BASE_SECONDS": 0.05,
-        "RETRY_JITTER": 0,
         "PIPELINE_TIMEOUT": 3,
         "SWEEP_INTERVAL": 0.5,
     },

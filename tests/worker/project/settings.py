@@ -31,7 +31,6 @@ FAIRQUE = {
     "QUEUES": {"default": {}, "mail": {}},
     "QUEUE": {
         "RETRY_BASE_SECONDS": 0.05,
-        "RETRY_JITTER": 0,
         "FAIR_BY": os.environ.get("TEST_FAIR_BY", "time"),
         "SHARDS": int(os.environ.get("TEST_SHARDS", "1")),
     },
