@@ -70,5 +70,5 @@ def page_queue(name: str) -> FairQueue:
         ConfigurationError: it is not declared, or the configuration has mistakes.
     """
     config = get_config()
-    options = config.queue_config(name).model_copy(update={"pipeline_timeout": 0.0})
+    options = config.queue_config(name).model_copy(update={"request_timeout": 0.0})
     return FairQueue(_opened.of(config), name, options)

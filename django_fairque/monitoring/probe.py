@@ -140,7 +140,7 @@ def _queues(config: FairQueueConfig) -> Iterator[list[FairQueue]]:
     client = config.redis.model_copy(update={**hasty, "decode_responses": False}).create_redis_client()
     try:
         yield [
-            FairQueue(client, name, options.model_copy(update={"pipeline_timeout": 0.0}))
+            FairQueue(client, name, options.model_copy(update={"request_timeout": 0.0}))
             for name, options in config.queues.items()
         ]
     finally:

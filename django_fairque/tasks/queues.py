@@ -32,7 +32,7 @@ def brief_queue(name: str) -> FairQueue:
     queue = get_queue(name)
     found = _brief.get(queue)
     if found is None:
-        found = _brief[queue] = queue.repeating_for(min(BRIEFLY, queue.config.pipeline_timeout))
+        found = _brief[queue] = queue.repeating_for(min(BRIEFLY, queue.config.request_timeout))
     return found
 
 

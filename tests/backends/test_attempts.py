@@ -44,7 +44,7 @@ def test_only_a_worker_runs_the_registered_function(queue: FairQueue) -> None:
 @pytest.fixture
 def own_server(make_server: MakeServer, settings: Settings, configure: Configure) -> Server:
     server = make_server()
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"PIPELINE_TIMEOUT": 0.1}}
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"REQUEST_TIMEOUT": 0.1}}
     configure()
     return server
 

@@ -54,7 +54,7 @@ def test_a_push_that_meets_it_has_one_effect(proxy: Proxy, server: Server, mode:
 
 def test_a_hole_is_an_outage_and_not_for_ever(proxy: Proxy, server: Server) -> None:
     with through(proxy, server, 0.1) as client:
-        queue = FairQueue(client, "default", QueueConfig(pipeline_timeout=0.3))
+        queue = FairQueue(client, "default", QueueConfig(request_timeout=0.3))
         queue.push(task())
         with proxy.doing(HOLE), pytest.raises(RedisConnectionError, match="can't be reached"):
             queue.push(task())

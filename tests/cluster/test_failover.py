@@ -46,7 +46,7 @@ def users_of(six: Six, port: int, count: int = 4) -> list[str]:
 def safe_queue(url: str) -> Iterator[FairQueue]:
     config = FairQueueConfig(
         redis=RedisConfig(url=url, cluster=True),
-        queue=QueueConfig(replicas_to_confirm=1, pipeline_timeout=30, shards=SHARDS),
+        queue=QueueConfig(replicas_to_confirm=1, request_timeout=30, shards=SHARDS),
     )
     with config.create_redis_client() as client:
         yield FairQueue(client, "default", config.queue)

@@ -43,7 +43,7 @@ SHARD = 5
 
 @pytest.fixture
 def queue(redis: Any) -> Iterator[FairQueue]:
-    made = FairQueue(redis, config=QueueConfig(shards=SHARDS, pipeline_timeout=30))
+    made = FairQueue(redis, config=QueueConfig(shards=SHARDS, request_timeout=30))
     yield made
     assert made.check_invariants() == []
 

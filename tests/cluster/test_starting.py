@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.servers import Server
 
-IMPATIENT = QueueConfig(shards=SHARDS, pipeline_timeout=0.3)
-PATIENT = QueueConfig(pipeline_timeout=60)
+IMPATIENT = QueueConfig(shards=SHARDS, request_timeout=0.3)
+PATIENT = QueueConfig(request_timeout=60)
 
 
 def config_of(port: int) -> RedisConfig:

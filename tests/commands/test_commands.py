@@ -260,7 +260,7 @@ def test_health_exits_by_its_status(queue: FairQueue, settings: object) -> None:
 
 def test_health_of_a_server_that_is_gone_is_down(settings: object) -> None:
     url = "unix:///nonexistent/s.sock"
-    settings.FAIRQUE = {"REDIS": {"URL": url}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}  # type: ignore[attr-defined]
+    settings.FAIRQUE = {"REDIS": {"URL": url}, "QUEUE": {"REQUEST_TIMEOUT": 0}}  # type: ignore[attr-defined]
     out = StringIO()
     with pytest.raises(SystemExit) as stop:
         call_command("fairque_health", "--json", stdout=out)

@@ -115,7 +115,7 @@ def test_blocks_one_after_another(queue: FairQueue, run: Run) -> None:
 
 def test_a_server_that_is_away_does_not_end_the_watch(run: Run, make_server: MakeServer, settings: Settings) -> None:
     server = make_server()
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"REQUEST_TIMEOUT": 0}}
     assert json.loads(run("--json"))["queue"] == "default"
     server.kill()
     err = StringIO()

@@ -44,7 +44,7 @@ def test_the_defaults() -> None:
         "sla": {"CRITICAL": 300, "VERY_HIGH": 1800, "HIGH": 1800, "NORMAL": 7200, "LOW": 86400, "VERY_LOW": 86400},
         "starvation": {"VERY_LOW": 86400, "LOW": 86400, "NORMAL": 14400},
         "pipeline_batch_size": 300,
-        "pipeline_timeout": 10,
+        "request_timeout": 10,
         "replicas_to_confirm": 0,
         "sweep_interval": 1,
     }
@@ -190,6 +190,11 @@ class TestSla:
     def test_the_defaults_are_not_shared(self) -> None:
         QueueConfig().sla["HIGH"] = 1.0
         assert QueueConfig().sla == DEFAULT_SLA
+
+
+def test_the_earlier_name_of_the_request_timeout_is_accepted() -> None:
+    config = QueueConfig.model_validate({"pipeline_timeout": 2})
+    assert config.request_timeout == config.pipeline_timeout == 2
 
 
 class TestSweepInterval:

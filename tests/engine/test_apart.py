@@ -149,8 +149,8 @@ def test_a_maximum_wait_that_can_not_be(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize("seconds", [60.1, 119, 120, 300])
 def test_calls_are_repeated_no_longer_than_replies_are_recorded(redis: Redis, seconds: float) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"pipeline_timeout: expected at most 60 seconds.*recorded for 120 seconds"
+        ConfigurationError, match=r"request_timeout: expected at most 60 seconds.*recorded for 120 seconds"
     ):
-        QueueConfig(pipeline_timeout=seconds)
+        QueueConfig(request_timeout=seconds)
     with pytest.raises(TaskValidationError, match=r"at most 60 seconds.*120 seconds"):
         FairQueue(redis).repeating_for(seconds)

@@ -106,7 +106,7 @@ async def test_errors_are_the_same(aredis: AsyncRedis) -> None:
 
     client = redis.asyncio.Redis(unix_socket_path="/nonexistent/s.sock")
     with pytest.raises(RedisConnectionError):
-        await AsyncFairQueue(client, config=QueueConfig(pipeline_timeout=0)).push(task("a"))
+        await AsyncFairQueue(client, config=QueueConfig(request_timeout=0)).push(task("a"))
     await client.aclose()
 
 

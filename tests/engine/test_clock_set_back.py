@@ -123,9 +123,9 @@ def test_delayed_tasks_are_due_when_it_was_said(queue: FairQueue) -> None:
     queue.push(task(execute_after=NOW + 100), now=NOW - 10)
     ahead = task(execute_after=AHEAD + 100)
     queue.push(ahead, now=AHEAD - 7200)
-    assert queue.sweep(now=NOW - 9).promoted == 0
-    assert queue.sweep(now=NOW + 99).promoted == 0
-    assert queue.sweep(now=NOW + 101).promoted == 1
+    assert queue.sweep(now=NOW - 9).due == 0
+    assert queue.sweep(now=NOW + 99).due == 0
+    assert queue.sweep(now=NOW + 101).due == 1
     assert queue.get_task(ahead.task_id).execute_after == AHEAD + 100
 
 
@@ -137,11 +137,11 @@ def test_a_retry_s_pause_is_no_longer_than_it_was(queue: FairQueue) -> None:
     assert lease is not None
     queue.settle([Outcome.fail(lease, "x", delay=20)], now=AHEAD)
     queue.sweep(now=AHEAD + 5)
-    assert queue.sweep(now=NOW).promoted == 0
+    assert queue.sweep(now=NOW).due == 0
     assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 15)
-    assert queue.sweep(now=NOW + 14).promoted == 0
-    assert queue.sweep(now=NOW + 16).promoted == 1
-    assert queue.sweep(now=AHEAD + 29).promoted == 0, "what was asked for that moment"
+    assert queue.sweep(now=NOW + 14).due == 0
+    assert queue.sweep(now=NOW + 16).due == 1
+    assert queue.sweep(now=AHEAD + 29).due == 0, "what was asked for that moment"
 
 
 @pytest.mark.parametrize("crash", ["seen", "reported"])
@@ -155,14 +155,14 @@ def test_a_pause_after_crashes_is_no_longer_than_it_was(queue: FairQueue, crash:
         else:
             queue.release_worker("w", [lease.token], now=AHEAD)
     queue.sweep(now=AHEAD + 0.25)
-    assert queue.sweep(now=NOW).promoted == 0
+    assert queue.sweep(now=NOW).due == 0
     assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 0.5 * (1 + 2 / 16) - 0.25)
 
 
 def test_what_became_due_too_early_is_not_due_again(queue: FairQueue) -> None:
     made = task(execute_after=NOW + 100)
     queue.push(made, now=NOW)
-    assert queue.sweep(now=AHEAD).promoted == 1
+    assert queue.sweep(now=AHEAD).due == 1
     queue.sweep(now=NOW + 1)
     assert queue.get_task(made.task_id).state is TaskState.QUEUED
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEEP: Any = []
 for _ in range(100_000):
     DEEP = [DEEP]
-IMPATIENT = QueueConfig(pipeline_timeout=0)
+IMPATIENT = QueueConfig(request_timeout=0)
 
 
 @pytest.mark.parametrize(

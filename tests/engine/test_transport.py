@@ -79,8 +79,8 @@ def test_what_belongs_to_one_call_is_gone_in_the_next(queue: FairQueue) -> None:
         queue.push(task(f"v{i}", execute_after=NOW + 5), now=NOW)
         assert len(queue.pop_batch(1, "w", now=NOW)) == 1
         assert queue.check_invariants() == []
-    assert queue.sweep(now=NOW + 6).promoted == 3
-    assert queue.sweep(now=NOW + 6).promoted == 0
+    assert queue.sweep(now=NOW + 6).due == 3
+    assert queue.sweep(now=NOW + 6).due == 0
     assert queue.check_invariants() == []
 
 

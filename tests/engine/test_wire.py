@@ -88,7 +88,7 @@ def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis)
 
 def test_a_reply_that_came_too_late_is_nobodys(server: Server, redis: Redis) -> None:
     with server.client(socket_timeout=0.05, max_connections=1) as client:
-        queue = FairQueue(client, config=QueueConfig(pipeline_timeout=0.1))
+        queue = FairQueue(client, config=QueueConfig(request_timeout=0.1))
         first = queue.push(task())
         redis.client_pause(60_000, all=False)
         with pytest.raises(RedisConnectionError, match="Timeout"):
@@ -151,7 +151,7 @@ def test_what_can_not_be_pushed_is_said_before_anything_is(redis: Redis) -> None
 def test_a_refusal_among_slices_is_raised_and_the_rest_is_not_sent(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, pipeline_timeout=0.1))
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, request_timeout=0.1))
     queue.push(task("other"), now=NOW)
     redis.config_set("maxmemory", 1)
     try:

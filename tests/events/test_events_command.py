@@ -59,7 +59,7 @@ def test_a_mistake_is_shown(queue: FairQueue, work: AnyDefinition) -> None:
 
 
 def test_a_server_that_is_down_is_said(settings: Settings, work: AnyDefinition) -> None:
-    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0.05}}
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"REQUEST_TIMEOUT": 0.05}}
     on_save(Order).enqueue(work, "pk")
     text = run(fails=True)
     assert re.search(r"^shop\.Order:save:work +work +0 +0 +0 +-$", text, re.MULTILINE)

@@ -38,7 +38,7 @@ NAME = "shop.Order:save:work"
 @pytest.fixture
 def down(settings: Settings, server: Server, redis: Redis) -> dict[str, Any]:
     """The settings that would work; in force are those of a server that can't be reached."""
-    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0.05}}
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"REQUEST_TIMEOUT": 0.05}}
     return {"REDIS": {"URL": server.url}}
 
 

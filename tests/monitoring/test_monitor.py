@@ -105,7 +105,7 @@ def test_changes_are_logged_when_nobody_else_is_told(
 
 def test_a_server_that_is_away_changes_nothing(make_server: MakeServer) -> None:
     server = make_server()
-    queue = FairQueue(server.client(), config=QueueConfig(pipeline_timeout=0))
+    queue = FairQueue(server.client(), config=QueueConfig(request_timeout=0))
     queue.push(Task.create("u", 3, None))
     monitor = StatsMonitor(queue, [Rule("depth", 0)])
     assert [each.state for each in monitor.check()] == ["raised"]

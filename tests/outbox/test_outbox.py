@@ -40,7 +40,7 @@ def down(server: Server, settings: Settings, redis: Redis) -> dict[str, Any]:
     settings.FAIRQUE = {
         **up,
         "REDIS": {"URL": "unix:///nowhere/at/all.sock"},
-        "QUEUE": {"PIPELINE_TIMEOUT": 0.05},
+        "QUEUE": {"REQUEST_TIMEOUT": 0.05},
     }
     return up
 
@@ -152,7 +152,7 @@ class TestServerDown:
 
     def test_a_commit_does_not_wait_for_it(self, down: dict[str, Any], settings: Settings) -> None:
         """As it would where the commit is all there is: here the row is safe."""
-        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"PIPELINE_TIMEOUT": 5}}
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"REQUEST_TIMEOUT": 5}}
         with transaction.atomic():
             enqueue(1)
         attempts = re.search(r"\((\d+) attempts\)", rows()[0].last_error)
@@ -335,7 +335,7 @@ class TestRefused:
 
     def test_a_server_out_of_memory_stops_the_round(self, make_server: MakeServer, settings: Settings) -> None:
         server = make_server()
-        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "OUTBOX": True, "QUEUE": {"PIPELINE_TIMEOUT": 0.05}}
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "OUTBOX": True, "QUEUE": {"REQUEST_TIMEOUT": 0.05}}
         get_queue().pop("w")
         TestRelay.left_behind(1)
         with server.client() as redis:

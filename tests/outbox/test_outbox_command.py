@@ -96,7 +96,7 @@ class TestCommand:
         settings.FAIRQUE = {
             "REDIS": {"URL": "unix:///nowhere.sock"},
             "OUTBOX": True,
-            "QUEUE": {"PIPELINE_TIMEOUT": 0.05},
+            "QUEUE": {"REQUEST_TIMEOUT": 0.05},
         }
         with pytest.raises(CommandError, match="0 tasks relayed, then: the server can't be reached"):
             run("--relay")

@@ -62,7 +62,7 @@ def test_an_error_of_the_server_is_of_whoever_commits(settings: Settings) -> Non
     settings.FAIRQUE = {
         **settings.FAIRQUE,
         "REDIS": {"URL": "unix:///nowhere/at/all.sock"},
-        "QUEUE": {"PIPELINE_TIMEOUT": 0.05},
+        "QUEUE": {"REQUEST_TIMEOUT": 0.05},
     }
     with pytest.raises(RedisConnectionError), transaction.atomic(using="other"):
         enqueue(1, database="other")

@@ -17,7 +17,7 @@ from tests.engine.conftest import task
 if TYPE_CHECKING:
     from tests.conftest import MakeServer
 
-IMPATIENT = QueueConfig(pipeline_timeout=0)
+IMPATIENT = QueueConfig(request_timeout=0)
 
 
 def test_a_silent_server_is_not_waited_for_without_end(make_server: MakeServer) -> None:

@@ -227,7 +227,7 @@ def test_retries_above_the_queues_limit_are_refused(queue: FairQueue, redis: Red
 
 
 def test_a_server_that_is_gone_is_an_error_at_once(settings: Settings) -> None:
-    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUE": {"REQUEST_TIMEOUT": 0}}
     with pytest.raises(RedisConnectionError):
         declare().enqueue("a")
 

@@ -204,7 +204,7 @@ def test_a_task_that_can_not_be_read_is_canceled_all_the_same(
 ) -> None:
     connect(lambda **_: None, weak=False)
     server = make_server()
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"PIPELINE_TIMEOUT": 0.1}}
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"REQUEST_TIMEOUT": 0.1}}
     queue = get_queue()
     task_id = queue.push(Task.create("ann", 3, None, name="work")).task_id
 

@@ -217,7 +217,7 @@ def test_nobody_waits_for_a_task_that_is_not_sent(queue: FairQueue) -> None:
 def test_a_server_that_is_gone_at_commit_is_an_error_with_the_ids(
     queue: FairQueue, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUE": {"PIPELINE_TIMEOUT": 0}}
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}, "QUEUE": {"REQUEST_TIMEOUT": 0}}
     with pytest.raises(RedisConnectionError), transaction.atomic():
         results = [enqueue(), enqueue()]
     assert all(result.id in caplog.text for result in results)

@@ -46,7 +46,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def one_task_runs(settings: Settings, **redis: Any) -> None:
     worker = {"POLL_INTERVAL": 0.2}
-    settings.FAIRQUE = {"REDIS": {"SOCKET_TIMEOUT": 2.5, **redis}, "QUEUE": {"PIPELINE_TIMEOUT": 0}, "WORKER": worker}
+    settings.FAIRQUE = {"REDIS": {"SOCKET_TIMEOUT": 2.5, **redis}, "QUEUE": {"REQUEST_TIMEOUT": 0}, "WORKER": worker}
     ran = []
 
     @task(name="one")

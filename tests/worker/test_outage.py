@@ -144,14 +144,14 @@ def test_a_burst_does_not_wait_for_a_server_that_never_answers(
     server = make_server()
     server.kill()
     began = time.monotonic()
-    worker = WorkerProcess(server, tmp_path, "--burst", TEST_SHARDS=shards, FAIRQUE_QUEUE__PIPELINE_TIMEOUT="0.7")
+    worker = WorkerProcess(server, tmp_path, "--burst", TEST_SHARDS=shards, FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.7")
     try:
         assert worker.wait() == 1
         assert time.monotonic() - began < 15  # it takes 5 s, most of them for Python and the attempt to give back
         said = [line for line in worker.log.splitlines() if "giving up" in line]
         assert len(said) == 1
         assert "the server can't be reached" in said[0]
-        assert said[0].endswith("; giving up: it has not answered once in 0.7 s (PIPELINE_TIMEOUT)")
+        assert said[0].endswith("; giving up: it has not answered once in 0.7 s (REQUEST_TIMEOUT)")
         assert "until it works" not in worker.log
         assert "given back" not in worker.log, "there was nothing to be given back"
         assert not worker.health_file.exists()
@@ -164,7 +164,7 @@ def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, 
     with server.client() as client:
         FairQueue(client).push(Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add"))
     server.kill()
-    worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__PIPELINE_TIMEOUT="15")
+    worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="15")
     try:
         eventually(lambda: "trying again for 15 s" in worker.log)
         server.start()
@@ -182,7 +182,7 @@ def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeSer
         queue = FairQueue(client)
         task = Task.create("ann", 3, {"args": [3.0], "kwargs": {}}, name="nap_local")
         queue.push(task)
-        worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__PIPELINE_TIMEOUT="0.1")
+        worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.1")
         try:
             # It runs there, so its process has an answer: that the server has handed it out does not say so.
             eventually(lambda: any(int(each["running"]) for each in worker.health().get("processes", ())))

@@ -96,7 +96,7 @@ class Setup:
     def queue(self) -> Iterator[FairQueue]:
         config = FairQueueConfig(
             redis=RedisConfig(sentinel=SentinelConfig(nodes=self.nodes, service=SERVICE)),
-            queue=QueueConfig(replicas_to_confirm=1, pipeline_timeout=30),
+            queue=QueueConfig(replicas_to_confirm=1, request_timeout=30),
         )
         client = config.create_redis_client()
         yield FairQueue(client, "default", config.queue)

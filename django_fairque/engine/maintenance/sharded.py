@@ -100,7 +100,7 @@ def sweep(shards: Shards, now: float | None) -> Steps[Sweep]:
 
 def _together(left: Sweep, right: Sweep) -> Sweep:
     counted = (
-        "promoted",
+        "due",
         "reaped",
         "expired",
         "overdue",
@@ -108,7 +108,7 @@ def _together(left: Sweep, right: Sweep) -> Sweep:
         "forgotten",
         "dropped",
         "at_risk",
-        "risen",
+        "promoted",
         "alerts",
         "messages",
     )

@@ -20,7 +20,7 @@ class Sweep:
     ``messages`` wait to be carried to other shards.
     """
 
-    promoted: int
+    due: int
     reaped: int
     expired: int
     overdue: int
@@ -31,7 +31,7 @@ class Sweep:
     look_at: float | None
     now: float
     at_risk: int = 0
-    risen: int = 0
+    promoted: int = 0
     alerts: int = 0
     schedule_at: float | None = None
     messages: int = 0
@@ -40,7 +40,7 @@ class Sweep:
 def sweep(commands: Commands, now: float | None = None) -> Steps[Sweep]:
     reply = [int(float(value)) for value in (yield commands.call("sweep", [], now))]
     (
-        promoted,
+        due,
         reaped,
         expired,
         overdue,
@@ -51,14 +51,14 @@ def sweep(commands: Commands, now: float | None = None) -> Steps[Sweep]:
         look,
         at,
         at_risk,
-        risen,
+        promoted,
         alerts,
         schedule,
         messages,
     ) = reply
     return Sweep(
-        *(promoted, reaped, expired, overdue, freed, forgotten, dropped, bool(more), _moment(look), at / 1_000_000),
-        *(at_risk, risen, alerts, _moment(schedule), messages),
+        *(due, reaped, expired, overdue, freed, forgotten, dropped, bool(more), _moment(look), at / 1_000_000),
+        *(at_risk, promoted, alerts, _moment(schedule), messages),
     )
 
 

@@ -310,7 +310,10 @@ class QueueConfig(Options):
         "sweep_batch_size": "a sweep maintains up to 100 tasks and continues with the next sweep",
         "stats_minutes_ttl": "the statistics of each minute are kept for 25 hours",
     }
-    renamed: ClassVar[Mapping[str, str]] = {"queue_cleanup_interval": "sweep_interval"}
+    renamed: ClassVar[Mapping[str, str]] = {
+        "pipeline_timeout": "request_timeout",
+        "queue_cleanup_interval": "sweep_interval",
+    }
 
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
@@ -344,7 +347,7 @@ class QueueConfig(Options):
         title="a number of seconds, at least 0",
     )
     pipeline_batch_size: Whole = whole(300, least=1, most=1000)
-    pipeline_timeout: Number = seconds(10, least=0)
+    request_timeout: Number = seconds(10, least=0)
     replicas_to_confirm: Whole = whole(0, least=0, most=10)
     sweep_interval: Number = seconds(1)
 
@@ -357,6 +360,7 @@ class QueueConfig(Options):
     sweep_batch_size: Whole = whole(100, least=1, most=1000, is_setting=False)
     stats_minutes_ttl: Number = seconds(90000, least=60, is_setting=False)
 
+    pipeline_timeout = earlier_name("request_timeout")
     queue_cleanup_interval = earlier_name("sweep_interval")
 
     @field_validator("sweep_interval")
@@ -385,11 +389,11 @@ class QueueConfig(Options):
         return {**DEFAULT_STARVATION, **{str(name).upper(): duration for name, duration in value.items()}}
 
     def contradictions(self) -> Iterator[Mistake]:
-        if self.pipeline_timeout > LONGEST_REPEATING:
+        if self.request_timeout > LONGEST_REPEATING:
             yield Mistake(
                 "value",
-                ("pipeline_timeout",),
-                f"expected at most {LONGEST_REPEATING} seconds; got {self.pipeline_timeout:g}: replies are recorded for "
+                ("request_timeout",),
+                f"expected at most {LONGEST_REPEATING} seconds; got {self.request_timeout:g}: replies are recorded for "
                 f"{REPLIES_RECORDED} seconds, and a call that is repeated later than that would be carried out twice",
             )
         for name in self.starvation.keys() - DEFAULT_STARVATION.keys():

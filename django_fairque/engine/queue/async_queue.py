@@ -55,7 +55,7 @@ class AsyncFairQueue(AsyncReading):
     ) -> None:
         check_client(client, "AsyncFairQueue", "create_async_redis_client", is_awaited=True)
         super().__init__(client, name, config, shard)
-        self._transport = AsyncTransport(client, self.config.pipeline_timeout)
+        self._transport = AsyncTransport(client, self.config.request_timeout)
         self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey, self._reach)
         self.schedules = AsyncSchedules(self._shards, self._run, self._survey)
 

@@ -66,7 +66,7 @@ class QueueOfShards:
                 f"a call may be repeated for at most {LONGEST_REPEATING} seconds, got {seconds!r}: replies are recorded for "
                 f"{REPLIES_RECORDED} seconds"
             )
-        config = self.config.model_copy(update={"pipeline_timeout": seconds})
+        config = self.config.model_copy(update={"request_timeout": seconds})
         other = type(self)(self.client, self.name, config, self._only)
         other._whole = self._whole  # noqa: SLF001
         return other

@@ -65,7 +65,7 @@ class FairQueue(Reading):
     ) -> None:
         check_client(client, "FairQueue", "create_redis_client", is_awaited=False)
         super().__init__(client, name, config, shard)
-        self._transport = Transport(client, self.config.pipeline_timeout)
+        self._transport = Transport(client, self.config.request_timeout)
         self.dlq = DeadLetters(self._shards, self._run, self._survey, self._reach)
         self.schedules = Schedules(self._shards, self._run, self._survey)
 

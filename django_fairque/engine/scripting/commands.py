@@ -50,7 +50,7 @@ class Commands:
             *(to_us(config.starvation.get(name, 0)) for name in STARVING),
             int(config.shards > 1),
             config.max_backlog_bytes,
-            to_us(2 * config.pipeline_timeout),
+            to_us(2 * config.request_timeout),
         ]
         self._options = " ".join(map(str, options))
 

@@ -77,7 +77,7 @@ class Outage:
 
 def patience_of(options: WorkerOptions, queues: Sequence[FairQueue]) -> float:
     """For how long (seconds) a server is waited for that has never answered: a burst is to end, all else is to work."""
-    return max(queue.config.pipeline_timeout for queue in queues) if options.burst else math.inf
+    return max(queue.config.request_timeout for queue in queues) if options.burst else math.inf
 
 
 class Outages:

@@ -168,7 +168,7 @@ class Supervisor:
         self._follow_wishes()
         self._follow_signals()
         if not self.is_stopping and (error := self._outages.given_up):
-            logger.error("%s; giving up: it has not answered once in %g s (PIPELINE_TIMEOUT)", error, self._patience)
+            logger.error("%s; giving up: it has not answered once in %g s (REQUEST_TIMEOUT)", error, self._patience)
             self._give_up()
         if self._reloader is not None and self._reloader.take() and not self.is_stopping:
             self._replace_all("the code has changed")

@@ -20,7 +20,7 @@ FAIRQUE = {
     "REDIS": {"URL": os.environ.get("CAMPAIGN_SERVER", "redis://unset"), "SOCKET_TIMEOUT": 3},
     "QUEUE": {
         "RETRY_BASE_SECONDS": 0.05,
-        "PIPELINE_TIMEOUT": 3,
+        "REQUEST_TIMEOUT": 3,
         "SWEEP_INTERVAL": 0.5,
     },
     "WORKER": {

@@ -23,7 +23,7 @@ DEADLINE = 0.5
 """Seconds for which calls are repeated in these tests, and for which one reply is waited for."""
 HANGS = 20.0
 """Seconds that only what waits for a node that is away can take."""
-CONFIG = QueueConfig(shards=SHARDS, pipeline_timeout=DEADLINE)
+CONFIG = QueueConfig(shards=SHARDS, request_timeout=DEADLINE)
 USERS = [f"user-{number}" for number in range(60)]
 
 

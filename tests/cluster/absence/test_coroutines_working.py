@@ -30,7 +30,7 @@ async def test_the_others_are_served_and_those_away_later(
 ) -> None:
     monkeypatch.setattr(registry, "_tasks", {})
     redis = {"URL": away.url, "CLUSTER": True, "SOCKET_TIMEOUT": 3, "SOCKET_CONNECT_TIMEOUT": DEADLINE}
-    queues = {"SHARDS": SHARDS, "PIPELINE_TIMEOUT": DEADLINE}
+    queues = {"SHARDS": SHARDS, "REQUEST_TIMEOUT": DEADLINE}
     settings.FAIRQUE = {"REDIS": redis, "QUEUE": queues, "WORKER": {"POLL_INTERVAL": 1}}
 
     @task_of(name="awaited")

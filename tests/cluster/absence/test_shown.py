@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def configured(settings: Any, away: Away) -> None:
     redis = {"URL": away.url, "CLUSTER": True}
-    settings.FAIRQUE = {"REDIS": redis, "QUEUE": {"SHARDS": SHARDS, "PIPELINE_TIMEOUT": DEADLINE}}
+    settings.FAIRQUE = {"REDIS": redis, "QUEUE": {"SHARDS": SHARDS, "REQUEST_TIMEOUT": DEADLINE}}
 
 
 def test_commands_have_a_line_about_it(queue: FairQueue, away: Away, capsys: Any) -> None:

@@ -70,7 +70,7 @@ def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> Non
     url = six.url(victim) if six.url(victim) != f"redis://127.0.0.1:{replica}" else six.url(replica)
     config = RedisConfig(url=url, cluster=True, socket_timeout=1)
     with run_worker(url, "--concurrency", "2", **HASTE) as worker, config.create_redis_client() as client:
-        queue = FairQueue(client, config=QueueConfig(shards=SHARDS, pipeline_timeout=2))
+        queue = FairQueue(client, config=QueueConfig(shards=SHARDS, request_timeout=2))
         worker.wait_ready()
         for user in (*here, *there):  # all are at work, and the news of their work are carried
             queue.push(call(user, "noop"))

@@ -85,7 +85,7 @@ class TestLeases:
 
     def test_sweeping_and_purging(self, queue: FairQueue) -> None:
         queue.push_batch([task(user, execute_after=NOW + 5) for user in (ONE, TWO, THREE)], now=NOW)
-        assert queue.sweep(now=NOW + 6).promoted == 3
+        assert queue.sweep(now=NOW + 6).due == 3
         assert queue.purge(2, now=NOW + 6) == 2
         assert queue.purge(now=NOW + 6) == 1
 

@@ -3,8 +3,8 @@
 --
 -- KEYS    base workers schedules:due
 -- ARGV    options
--- REPLY   promoted, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
---         at risk, risen a class, alerts to fetch, when the next schedule is due (us), messages
+-- REPLY   due, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
+--         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
 -- include base ring organization user recent_usage task dependents removal due_work
@@ -43,7 +43,7 @@ else
   wake_if(true) -- a worker may have taken the marker and died
 end
 return {
-  swept.promoted, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
-  more_to_sweep and 1 or 0, exact(stat.look), exact(now), swept.at_risk, swept.risen, redis.call('LLEN', K.alerts),
+  swept.due, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
+  more_to_sweep and 1 or 0, exact(stat.look), exact(now), swept.at_risk, swept.promoted, redis.call('LLEN', K.alerts),
   redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or exact(NEVER), redis.call('HLEN', K.outbox),
 }

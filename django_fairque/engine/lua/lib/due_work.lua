@@ -4,7 +4,7 @@
 local swept, more_to_sweep
 each_call(function()
   swept = {
-    promoted = 0, reaped = 0, expired = 0, overdue = 0, freed = 0, forgotten = 0, dropped = 0, at_risk = 0, risen = 0,
+    due = 0, reaped = 0, expired = 0, overdue = 0, freed = 0, forgotten = 0, dropped = 0, at_risk = 0, promoted = 0,
   }
   more_to_sweep = false
 end)
@@ -72,7 +72,7 @@ local function due_by_user(limit)
   return ids
 end
 
-local function promote(limit)
+local function queue_due(limit)
   local due = redis.call('ZCOUNT', K['state:scheduled'], '-inf', exact(now))
   if due == 0 then return end
   local ids = due_by_user(limit)
@@ -86,7 +86,7 @@ local function promote(limit)
     else
       t.ready = math.min(now, number(t.raw.due) or now) -- waiting counts from when it became due
       to_queued(t.u, t, false)
-      swept.promoted = swept.promoted + 1
+      swept.due = swept.due + 1
     end
   end
   commit()
@@ -103,7 +103,7 @@ local function reap(limit)
 end
 
 -- A starving task moves up, keeping its place in time: the rescue can be seen, and it competes with its elders' weight.
-local function move_up(t)
+local function promote(t)
   local from = t.priority
   t.sla = t.sla or default_sla[from] -- what was promised stays promised
   t.raw.promoted, t.priority = exact(from), PROMOTED[from]
@@ -115,7 +115,7 @@ local function move_up(t)
   count('promoted', 1)
   count('promoted:' .. from, 1)
   tally('promoted', 1)
-  swept.risen = swept.risen + 1
+  swept.promoted = swept.promoted + 1
 end
 
 -- Queued tasks whose moment has come: at risk, overdue, starving, expired. What was told is not told again.
@@ -140,7 +140,7 @@ local function attend(limit)
       end
       if t.raw.told ~= told then redis.call('HSET', task_key(t.id), 'told', t.raw.told) end
       local starving = starving_at(t)
-      if starving and starving <= now then move_up(t) end
+      if starving and starving <= now then promote(t) end
       zadd(K['state:queued'], queued_look(t), t.id)
     end
   end
@@ -171,7 +171,7 @@ local function free_throttled(limit)
 end
 
 function start_due(limit)
-  promote(limit)
+  queue_due(limit)
   reap(limit)
   attend(limit)
   expire_deferred(limit)
