@@ -23,7 +23,6 @@ ROOT = Path(__file__).parent.parent
 MOST_MODULES = 15
 """Per folder."""
 FOLDER_LIMITS = {
-    "django_fairque/admin": 16,
     "django_fairque/conf": 17,
     "django_fairque/embedded": 16,
     "django_fairque/engine": 0,
@@ -32,14 +31,14 @@ FOLDER_LIMITS = {
     "django_fairque/worker": 4,
 }
 """Folders with a limit of their own: those that have more today, and those whose modules are in folders by topic."""
-IMPORT_CYCLES, MODULES_IN_CYCLES = 11, 69
+IMPORT_CYCLES, MODULES_IN_CYCLES = 10, 49
 CLASSES_WITH_TWO_MEANINGS = 20
-CONSTANTS_WITH_TWO_MEANINGS = 57
+CONSTANTS_WITH_TWO_MEANINGS = 56
 DIVIDED_CLASSES = {"AsyncDriving", "AsyncReading", "Driving", "Reading"}
 """Classes that exist only to be extended by a single other one, in another file."""
 SINGLE_EXTENSIONS = {"FairqueBackend", "Stop", "UserSource", "_Server"}
 """Classes that a single other one extends for a reason: they are used by themselves, too, or are named in settings."""
-BANNED_IDENTIFIERS = 391
+BANNED_IDENTIFIERS = 390
 ENQUEUE = {"files": 41, "functions": 120, "depth": 16}
 POP = {"files": 18, "functions": 40, "depth": 8}
 FINISH = {"files": 19, "functions": 45, "depth": 10}

@@ -1,4 +1,7 @@
-"""The queues in Django's admin: one module per page (`pages` lists them), what they share in `page`, charts in `charts`."""
+"""The queues in Django's admin.
+
+`site` registers the pages of `pages`, `outbox` is the admin of the outbox's table, `charts` computes the charts.
+"""
 
 from . import outbox, site
 

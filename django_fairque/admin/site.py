@@ -9,8 +9,19 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect
 from django.urls import path, reverse
 
-from django_fairque.admin.page_list import PAGES
 from django_fairque.admin.pages.base import APP
+from django_fairque.admin.pages.dead_letter import DeadLetter
+from django_fairque.admin.pages.dead_letters import DeadLetters
+from django_fairque.admin.pages.dependencies import Dependencies
+from django_fairque.admin.pages.model_events import ModelEvents
+from django_fairque.admin.pages.organizations import Organizations
+from django_fairque.admin.pages.overview import Overview
+from django_fairque.admin.pages.queues import Queues
+from django_fairque.admin.pages.schedules import Schedules
+from django_fairque.admin.pages.task import TaskPage
+from django_fairque.admin.pages.tasks import Tasks
+from django_fairque.admin.pages.users import Users
+from django_fairque.admin.pages.workers import Workers
 from django_fairque.models import Queue
 
 if TYPE_CHECKING:
@@ -24,6 +35,13 @@ if TYPE_CHECKING:
 else:
     Base = admin.ModelAdmin  # no generic at run time
 
+PAGES: tuple[type[Page], ...] = (
+    *(Overview, Queues, Users, Organizations, Tasks),
+    *(TaskPage, DeadLetters, DeadLetter, Dependencies),
+    *(Schedules, Workers, ModelEvents),
+)
+"""All pages, in the menu's order. The admin's index leads to the first one that the user may see."""
+
 
 def _seen_by(request: HttpRequest) -> list[type[Page]]:
     """The pages that whoever asks may see."""
@@ -33,6 +51,8 @@ def _seen_by(request: HttpRequest) -> list[type[Page]]:
 @admin.register(Queue)
 class QueueAdmin(Base):
     """There are no rows: what there is to see is on a server."""
+
+    pages = PAGES
 
     def get_urls(self) -> list[URLPattern]:
         """The pages, each guarded by the admin and then by itself. The first is also the model's "list"."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.statistics.health import Health
 from django_fairque.engine.statistics.server_checks import LOSES
 from django_fairque.engine.statistics.server_report import examine
 from django_fairque.monitoring.monitor import broken
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.health import Health
 
 
 def judged(queue: FairQueue) -> Health:
@@ -58,3 +62,35 @@ def examined(queue: FairQueue) -> Health:
 def is_memorydb(host: str) -> bool:
     """Whether it is Amazon MemoryDB, which nothing but its name tells: its INFO knows no log."""
     return ".memorydb." in host and host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+MAX_AGE = 10.0
+"""Seconds; a worker writes its file once a second, so that an older one is that of a worker which hangs or is gone."""
+
+
+def worker_health(path: Path) -> Health:
+    """Good when the worker is healthy, degraded when it lives and is not, down when it does not write its file.
+
+    The server is not asked: this says how one worker is.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        written, status, reasons = float(content["time"]), str(content["status"]), list(map(str, content["reasons"]))
+    except OSError as error:
+        return _down(f"{path} can't be read: {error.strerror or error}; is a worker running with --health-file {path}?")
+    except (ValueError, TypeError, KeyError):
+        return _down(f"{path} is not the health file of a worker")
+    age = time.time() - written
+    if age > MAX_AGE:
+        return _down(f"the worker has not written {path} for {age:.0f} s: it hangs, or was killed")
+    if status == "starting":
+        reasons = ["the worker is starting"]
+    return Health("good" if status == "healthy" else "degraded", reasons, _facts(content))
+
+
+def _facts(content: dict[str, Any]) -> dict[str, Any]:
+    return {"worker": {name: value for name, value in content.items() if name not in {"status", "reasons"}}}
+
+
+def _down(reason: str) -> Health:
+    return Health("down", [reason], {})

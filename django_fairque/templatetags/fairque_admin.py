@@ -9,7 +9,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from django_fairque.admin import posted
+from django_fairque.admin.pages import base as posted
 from django_fairque.monitoring import formatting, redaction
 from django_fairque.monitoring import translations as words
 

@@ -9,7 +9,7 @@ from django.contrib.admin.utils import quote
 from django.urls import reverse
 
 from django_fairque import Task, signals
-from django_fairque.admin import purging
+from django_fairque.admin.pages import base as purging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

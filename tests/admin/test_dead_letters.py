@@ -11,8 +11,8 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin import bulk
 from django_fairque.admin.pages import dead_letters
+from django_fairque.admin.pages import dead_letters as bulk
 from django_fairque.engine.dead_letters import queries as dlq_looking
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task

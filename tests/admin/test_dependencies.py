@@ -9,8 +9,8 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 
-from django_fairque.admin.graph import HEIGHT, MOST_DRAWN, TALLEST, WIDTH, counts, draw, layers
 from django_fairque.admin.pages import dependencies as module
+from django_fairque.admin.pages.dependencies import HEIGHT, MOST_DRAWN, TALLEST, WIDTH, counts, draw, layers
 from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.urls import resolve, reverse
 
-from django_fairque.admin.page_list import PAGES
+from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.task import Task
 

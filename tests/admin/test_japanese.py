@@ -12,8 +12,8 @@ from django.contrib.admin.utils import quote
 from django.urls import reverse
 from django.utils import translation
 
-from django_fairque.admin.cron_words import cron_in_words
-from django_fairque.admin.page_list import PAGES
+from django_fairque.admin.pages.schedules import cron_in_words
+from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.server_checks import findings
 from django_fairque.monitoring.translations import sentence

@@ -13,7 +13,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.urls import resolve, reverse
 
-from django_fairque.admin.page_list import PAGES
+from django_fairque.admin.site import PAGES
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 

@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.urls import get_resolver, reverse
 
-from django_fairque.admin.page_list import PAGES
 from django_fairque.admin.pages.base import FRAGMENT_HEADER
+from django_fairque.admin.site import PAGES
 
 from .reading import led_to, messages_of
 

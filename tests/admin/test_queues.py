@@ -11,7 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin import purging
+from django_fairque.admin.pages import base as purging
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from tests.counting import counted

@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin import purging
+from django_fairque.admin.pages import base as purging
 from django_fairque.admin.pages.users import PER_PAGE
 from django_fairque.engine.model.task import Task
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 from library.tasks import complexity_of, parse_document, report_on
 from playwright.sync_api import ViewportSize
 
-from django_fairque.admin.page_list import PAGES
+from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.task import Task
 from tests.admin.burying import bury
 

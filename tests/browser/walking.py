@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from django.urls import resolve, reverse
 
-from django_fairque.admin.page_list import PAGES
+from django_fairque.admin.site import PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import call_command
 
-from django_fairque.monitoring.worker_file import MAX_AGE
+from django_fairque.monitoring.health import MAX_AGE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.health import Health
-from django_fairque.monitoring.worker_file import worker_health
+from django_fairque.monitoring.health import worker_health
 
 from .conftest import both_ways, eventually, is_alive, told
 from .project.tasks import STARTED

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -24,14 +26,18 @@ from django_fairque.engine.model.errors import (
     TaskValidationError,
 )
 from django_fairque.models import Queue
+from django_fairque.monitoring.formatting import number
+from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from django.forms import Form
     from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue
+
 
 APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"
@@ -196,18 +202,16 @@ class Page(View):
 
     def link(self, name: str, /, *args: Any, **query: str) -> str:
         """The URL of a page for whoever may see it; empty for the others."""
-        from django_fairque.admin.page_list import PAGES
 
-        (permission,) = (page.permission for page in PAGES if page.name == name)
+        (permission,) = (page.permission for page in self.model_admin.pages if page.name == name)
         return self.url(name, *args, **query) if self.may(permission) else ""
 
     def menu(self) -> list[dict[str, Any]]:
         """The pages that whoever asks may see."""
-        from django_fairque.admin.page_list import PAGES
 
         return [
             {"title": each.title, "url": self.url(each.name), "is_here": each is type(self)}
-            for each in PAGES
+            for each in self.model_admin.pages
             if each.in_menu and self.may(each.permission)
         ]
 
@@ -219,3 +223,166 @@ class Page(View):
             "change_queue",
             "delete_queue",
         ]
+
+
+class Question(Exception):  # noqa: N818 - it is no error
+    """Raised by an action's method in place of acting: what is asked, and what a "yes" posts beside ``confirm=yes``.
+
+    Args:
+        text: a paragraph, or several of which empty ones are left out.
+        yes: what the button says.
+        fields: what is posted, a value or several of a name.
+        progress: how many are done already, and of how many.
+    """
+
+    def __init__(
+        self,
+        text: str | Sequence[str],
+        yes: str,
+        fields: Mapping[str, str | Sequence[str]],
+        *,
+        title: str = "",
+        progress: tuple[int, int] | None = None,
+    ) -> None:
+        self.paragraphs = [text] if isinstance(text, str) else [each for each in text if each]
+        super().__init__(*self.paragraphs)
+        self.title, self.yes, self.fields, self.progress = title, yes, fields, progress
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Of the form."""
+        values = {name: [value] if isinstance(value, str) else value for name, value in self.fields.items()}
+        return [(name, each) for name, several in values.items() for each in several]
+
+
+def is_confirmed(request: HttpRequest) -> bool:
+    return request.POST.get("confirm") == "yes"
+
+
+def ask_first(request: HttpRequest, text: str | Sequence[str], yes: str, title: str = "") -> None:
+    """Raise a `Question` that posts the same again, unless this is its answer."""
+    if not is_confirmed(request):
+        own = ("csrfmiddlewaretoken", "action", "confirm")
+        fields = {name: [str(each) for each in values] for name, values in request.POST.lists() if name not in own}
+        raise Question(text, yes, fields, title=title)
+
+
+class ConfirmingPage(Page):
+    """A page whose actions may raise a `Question`: nothing but a POST with ``confirm=yes`` answers it."""
+
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        try:
+            return super().post(request, **kwargs)
+        except Question as question:
+            return self._ask(request, question)
+
+    def _ask(self, request: HttpRequest, question: Question) -> HttpResponse:
+        request.current_app = self.model_admin.admin_site.name
+        context = {
+            **self.model_admin.admin_site.each_context(request),
+            "opts": Queue._meta,
+            "title": self.title,
+            "base": f"admin/{APP}/page.html",
+            "menu": self.menu(),
+            "queues": [self.queue_name],
+            "queue": self.queue_name,
+            "question": question,
+            "action": request.POST["action"],
+            "back": self.back_to(request),
+        }
+        response = TemplateResponse(request, f"admin/{APP}/confirm.html", context)
+        patch_cache_control(response, private=True, no_cache=True, no_store=True)
+        return response
+
+
+class InvalidForm(Exception):  # noqa: N818 - no error of anybody's code: the page is shown again
+    """Raised by an action whose form has mistakes; nothing was done."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form.errors.as_text())
+        self.form = form
+
+
+class FormPage(ConfirmingPage):
+    """A page whose actions may raise `InvalidForm`. The page that is shown then is not renewed by itself."""
+
+    form: Form | None = None
+    """With mistakes, as it was posted."""
+
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        try:
+            return super().post(request, **kwargs)
+        except InvalidForm as invalid:
+            self.form = invalid.form
+        self.hold()
+        return self.get(request, **kwargs)
+
+    def hold(self) -> None:
+        """Keep the script from renewing what somebody fills in."""
+        self.refreshes = False  # type: ignore[misc]  # of this request's page only
+
+
+_WRITTEN_OUT = str.maketrans({char: f"%{ord(char):02X}" for char in "%\r\n\0"})
+
+
+def in_form(value: str) -> str:
+    """As the value of a hidden field or a checkbox."""
+    return value.translate(_WRITTEN_OUT)
+
+
+def posted(request: HttpRequest, name: str) -> str:
+    """What `in_form` was given; empty if nothing came."""
+    return unquote(request.POST.get(name, ""))
+
+
+def posted_list(request: HttpRequest, name: str) -> list[str]:
+    """Each once, in their order."""
+    return list(dict.fromkeys(map(unquote, request.POST.getlist(name))))
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Aware, in UTC: templates show it in the admin's time zone."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+
+
+PURGED_AT_ONCE = 10_000
+"""Tasks canceled by one request: about a second's work, so that no proxy gives up on it."""
+
+
+def purge(
+    page: Page,
+    subject: str,
+    queue: FairQueue,
+    cancel: Callable[..., int],
+    waiting: Callable[[], int],
+    said: Callable[[int], str],
+    question: Callable[..., Question],
+) -> str:
+    """Cancel at most `PURGED_AT_ONCE` tasks; what was done, or as long as more wait, the question whether to go on.
+
+    Args:
+        subject: whose they are, for the audit trail: each slice is a line of it.
+        cancel: the engine's purge of them: at most so many, which it notes; how many it canceled.
+        said: of so many.
+        question: about so many that wait, after what was said of those that did.
+    """
+    if not is_confirmed(page.request):
+        raise question(waiting())
+    done = canceling.telling(queue, lambda note: cancel(PURGED_AT_ONCE, note=note))
+    text = said(done)
+    left = waiting() if done >= PURGED_AT_ONCE else 0
+    if left:
+        page.log(subject, text)
+        raise question(left, text)
+    return text
+
+
+def at_most(count: int) -> str:
+    """What is to be known of so many; empty if they are canceled at once."""
+    text = _("At most %(most)s tasks are canceled at once; then you are asked whether to go on.")
+    return text % {"most": number(PURGED_AT_ONCE)} if count > PURGED_AT_ONCE else ""
+
+
+def canceled_by(request: HttpRequest) -> str:
+    """Return who canceled a task, for its history."""
+    return f"canceled by {request.user.get_username()}"

@@ -9,9 +9,7 @@ from django.contrib.admin.utils import quote, unquote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.confirming import ConfirmingPage, ask_first
-from django_fairque.admin.moments import moment
-from django_fairque.admin.pages.base import Action
+from django_fairque.admin.pages.base import Action, ConfirmingPage, ask_first, moment
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.monitoring.formatting import size

@@ -2,37 +2,222 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.bulk import (
-    Sentences,
-    Slice,
-    asked_about,
-    discard_how_many,
-    done_to_all,
-    done_to_some,
-    gone_for_good,
-    requeue_how_many,
+from django_fairque.admin.pages.base import (
+    Action,
+    ConfirmingPage,
+    Question,
+    ask_first,
+    is_confirmed,
+    moment,
+    posted_list,
 )
-from django_fairque.admin.confirming import ConfirmingPage, Question, ask_first, is_confirmed
-from django_fairque.admin.dead_letter_filters import Wanted, fields, wanted
-from django_fairque.admin.moments import moment
-from django_fairque.admin.pages.base import Action
-from django_fairque.admin.posted import posted_list
+from django_fairque.engine.dead_letters.filters import Filter, Filters
 from django_fairque.engine.dead_letters.queries import COUNTED
+from django_fairque.engine.model.records import FailureType
+from django_fairque.monitoring.formatting import number, read_age
 from django_fairque.monitoring.redaction import redacted_text
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
+    from collections.abc import Callable, Sequence
+
+    from django.http import HttpRequest, QueryDict
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.dead_letters.filters import Letter
-    from django_fairque.engine.model.records import DLQGroup
+    from django_fairque.engine.dead_letters.filters import Filters, Letter
+    from django_fairque.engine.model.records import DLQGroup, DLQMatching
     from django_fairque.engine.queue.queue import FairQueue
+
+TEXTS = ("failure_type", "user_id", "name", "fingerprint")
+AGES = ("older_than", "newer_than")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``written`` is the query as it came, ``filters`` what the engine is asked for, ``problem`` why it is not asked."""
+
+    written: dict[str, str]
+    filters: Filters
+    problem: str = ""
+
+    @property
+    def checked(self) -> Filters:
+        """The filters. `ValueError` if there is something wrong with them: nothing may be done to "all of them" then."""
+        if self.problem:
+            raise ValueError(self.problem)
+        return self.filters
+
+    @property
+    def words(self) -> str:
+        """For the audit trail, and before something is done."""
+        return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
+
+
+def wanted(query: QueryDict) -> Wanted:
+    written = {key: text for key in (*TEXTS, *AGES) if (text := _text(query, key))}
+    found: dict[str, Any] = {}
+    try:
+        for key, text in written.items():
+            found[key] = _age(text) if key in AGES else text
+        Filter.create(cast("Filters", found))
+    except ValueError as error:
+        return Wanted(written, {}, f"{key}: {error}")
+    return Wanted(written, cast("Filters", found))
+
+
+def _age(text: str) -> float:
+    try:
+        return read_age(text)
+    except ValueError:
+        sentence = _("expected an age such as 90s, 10m, 2h or 7d, got %(got)s")
+        raise ValueError(sentence % {"got": repr(text[:80])}) from None
+
+
+def _text(query: QueryDict, key: str) -> str:
+    """What somebody typed; a user's id and a task's name are taken as they are, white space and all."""
+    text = query.get(key, "")
+    return text if key in ("user_id", "name") else text.strip()
+
+
+def fields(written: dict[str, str]) -> list[dict[str, Any]]:
+    """The form, with what was written."""
+    labels = {
+        "failure_type": _("Type"),
+        "user_id": _("User"),
+        "name": _("Task"),
+        "fingerprint": _("Fingerprint"),
+        "older_than": _("Older than"),
+        "newer_than": _("Newer than"),
+    }
+    return [
+        {
+            "name": key,
+            "label": label,
+            "value": written.get(key, ""),
+            "choices": [kind.value for kind in FailureType] if key == "failure_type" else [],
+            "hint": _("90s, 10m, 2h, 7d") if key in AGES else "",
+        }
+        for key, label in labels.items()
+    ]
+
+
+AT_ONCE = 1000
+"""Letters of one request; the engine moves them a hundred at a time."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """How far it has come with the ``total`` that was confirmed: all that matched and had died ``until`` then."""
+
+    action: str
+    total: int
+    until: float
+    done: int = 0
+    is_over: bool = False
+    """There were fewer left than were counted: somebody else has moved them."""
+
+    @classmethod
+    def read(cls, posted: QueryDict) -> Slice:
+        """What the form of a confirmation, or of the slice before, sends."""
+        try:
+            made = cls(
+                action=str(posted["action"]),
+                total=int(str(posted["total"])),
+                until=float(str(posted["until"])),
+                done=int(posted.get("done", "0")),
+            )
+        except (KeyError, ValueError):
+            raise ValueError(_("The form was not complete: go back and begin again. Nothing was changed.")) from None
+        if not 0 <= made.done < made.total:
+            raise ValueError(_("There is nothing to do: no dead letter matches. Nothing was changed."))
+        return made
+
+    @property
+    def is_unfinished(self) -> bool:
+        return not self.is_over and self.done < self.total
+
+    def question(self, sentence: str) -> Question:
+        """Whether to go on."""
+        fields = {"total": str(self.total), "until": f"{self.until:.6f}", "done": str(self.done)}
+        return Question(sentence, _("Continue"), fields, title=_("Go on?"), progress=(self.done, self.total))
+
+    def say(self, sentence: str) -> str:
+        said = sentence % {"done": number(self.done), "total": number(self.total)}
+        if self.is_over and self.done < self.total:
+            return _("%(said)s; the others were not there any more") % {"said": said}
+        return said
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What is said of an action on all that match: what is asked, what it means, the button, and what was done."""
+
+    how_many: Callable[[int], str]
+    meaning: str
+    yes: str
+    done: str
+
+
+def requeue_how_many(count: int) -> str:
+    text = ngettext("Requeue %(count)s dead letter?", "Requeue %(count)s dead letters?", count)
+    return text % {"count": number(count)}
+
+
+def discard_how_many(count: int) -> str:
+    text = ngettext("Discard %(count)s dead letter?", "Discard %(count)s dead letters?", count)
+    return text % {"count": number(count)}
+
+
+def gone_for_good() -> str:
+    return _("Their tasks are canceled, and what waits for them. This can’t be undone.")
+
+
+def asked_about(found: DLQMatching, filters: str, sentences: Sentences) -> Question:
+    """What is about to be done to all that match, and to how many."""
+    if not found.count:
+        raise ValueError(_("There is nothing to do: no dead letter matches. Nothing was changed."))
+    some = _("So many of the %(looked)s oldest match; there are more letters, which are left for the next time.")
+    text = [
+        _("All that match: %(filters)s") % {"filters": filters},
+        "" if found.is_whole else some % {"looked": number(found.looked_at)},
+        sentences.meaning,
+    ]
+    fields = {"total": str(found.count), "until": f"{found.until:.6f}"}
+    return Question(text, sentences.yes, fields, title=sentences.how_many(found.count))
+
+
+def done_to_all(act: Callable[..., int], filters: Filters, now: Slice) -> Slice:
+    """One more slice; what died after the confirmation is left alone."""
+    pinned = cast("dict[str, Any]", {key: value for key, value in filters.items() if key != "older_than"})
+    limit = min(AT_ONCE, now.total - now.done)
+    count = act(limit=limit, moved_until=now.until, **pinned)
+    return replace(now, done=now.done + count, is_over=count < limit)
+
+
+def done_to_some(act: Callable[[Sequence[str]], int], entries: Sequence[str], sentence: str) -> str:
+    """To the letters that were ticked; those that have gone meanwhile are told."""
+    if not entries:
+        raise ValueError(_("Tick at least one dead letter. Nothing was changed."))
+    count = act(entries)
+    if not count:
+        raise ValueError(_("None of these dead letters is there any more. Nothing was changed."))
+    said = sentence % {"count": number(count)}
+    missing = len(entries) - count
+    if missing:
+        text = ngettext(
+            "%(said)s; the other %(missing)s was not there any more",
+            "%(said)s; the other %(missing)s were not there any more",
+            missing,
+        )
+        return text % {"said": said, "missing": number(missing)}
+    return said
+
 
 MOST_SHOWN = 50
 LOOK_AT = 1000

@@ -8,7 +8,7 @@ from django import forms
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.forms import InvalidForm
+from django_fairque.admin.pages.base import InvalidForm
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_BYTES, check_id
 from django_fairque.engine.users.users import LIMITS, parse_rate

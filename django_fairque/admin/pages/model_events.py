@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.moments import moment
 from django_fairque.admin.page_queues import page_queue
-from django_fairque.admin.pages.base import Page
+from django_fairque.admin.pages.base import Page, moment
 from django_fairque.events.overview import EventFacts, overview
 
 if TYPE_CHECKING:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.forms import FormPage, InvalidForm
-from django_fairque.admin.pages.base import Action
+from django_fairque.admin.pages.base import Action, FormPage, InvalidForm, posted
 from django_fairque.admin.pages.limit_forms import OrganizationForm
-from django_fairque.admin.posted import posted
 from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin import purging
 from django_fairque.admin.charts import Sparkline
-from django_fairque.admin.confirming import ConfirmingPage, Question
 from django_fairque.admin.page_queues import page_queue, queue_names
-from django_fairque.admin.pages.base import Action
+from django_fairque.admin.pages.base import Action, ConfirmingPage, Question, at_most, purge
 from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import LATELY
 
@@ -91,7 +89,7 @@ class Queues(ConfirmingPage):
         def said(done: int) -> str:
             return ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
 
-        return purging.purge(self, "", queue, queue.purge, lambda: waiting(queue), said, self._question)
+        return purge(self, "", queue, queue.purge, lambda: waiting(queue), said, self._question)
 
     def _question(self, count: int, *said: str) -> Question:
         sentence = ngettext(
@@ -99,7 +97,7 @@ class Queues(ConfirmingPage):
             "%(tasks)s tasks wait: ready, scheduled or for other tasks. They are canceled for good; running tasks go on.",
             count,
         )
-        text = [*said, sentence % {"tasks": number(count)}, purging.at_most(count)]
+        text = [*said, sentence % {"tasks": number(count)}, at_most(count)]
         title = gettext("Purge queue %(name)s?") % {"name": self.queue_name}
         return Question(text, gettext("Yes, cancel them"), {}, title=title)
 

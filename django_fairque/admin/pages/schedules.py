@@ -2,33 +2,244 @@
 
 from __future__ import annotations
 
+import json
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cronsim import CronSim, CronSimError
-from django.utils.translation import get_language, gettext_lazy
+from django import forms
+from django.utils.dates import WEEKDAYS
+from django.utils.timezone import get_default_timezone_name
+from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
-from django_fairque.admin.confirming import ask_first
-from django_fairque.admin.cron_words import cron_in_words
-from django_fairque.admin.forms import FormPage
-from django_fairque.admin.pages.base import Action
-from django_fairque.admin.posted import posted
-from django_fairque.admin.schedule_form import ScheduleForm
-from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.schedules.due_times import find_zone
+from django_fairque.admin.pages.base import Action, FormPage, InvalidForm, ask_first, posted
+from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.schedules.due_times import Timing, find_zone
+from django_fairque.engine.schedules.schedule import MISSED
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
+    from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.schedules.schedule import Schedule
+    from django_fairque.tasks.pipelines import Step
+
+KEPT = {
+    "args": gettext_lazy(
+        'a JSON list, such as ["acme", 42]; left empty, they stay as they are; they are not shown because there may be '
+        "secrets among them"
+    ),
+    "kwargs": gettext_lazy(
+        'a JSON object, such as {"force": true}; left empty, they stay as they are; they are not shown because there may '
+        "be secrets among them"
+    ),
+}
+
+
+class ScheduleForm(forms.Form):
+    """Of a new schedule, or with ``known`` of one to be changed, whose arguments stay unless new ones are given."""
+
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=200)
+    task = forms.CharField(
+        label=gettext_lazy("Task"), max_length=200, help_text=gettext_lazy("the name of a task that this site knows")
+    )
+    cron = forms.CharField(
+        label=gettext_lazy("Cron"),
+        required=False,
+        max_length=200,
+        help_text=gettext_lazy("minute hour day-of-month month day-of-week, such as 0 3 * * 1-5; or"),
+    )
+    every = forms.FloatField(label=gettext_lazy("Every"), required=False, help_text=gettext_lazy("seconds, at least 1"))
+    timezone = forms.CharField(
+        label=gettext_lazy("Time zone"), max_length=100, help_text=gettext_lazy("in which cron is meant")
+    )
+    args = forms.CharField(
+        label=gettext_lazy("Arguments"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+        help_text=gettext_lazy('a JSON list, such as ["acme", 42]'),
+    )
+    kwargs = forms.CharField(
+        label=gettext_lazy("Keyword arguments"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+        help_text=gettext_lazy('a JSON object, such as {"force": true}'),
+    )
+    user = forms.CharField(
+        label=gettext_lazy("User"),
+        required=False,
+        max_length=256,
+        strip=False,  # an id may begin or end with a space: who opens the form and saves it gives nothing to another user
+        help_text=gettext_lazy("empty: as the task says"),
+    )
+    priority = forms.ChoiceField(
+        label=gettext_lazy("Priority"),
+        required=False,
+        choices=[("", gettext_lazy("as the task says")), *((each.name, each.name) for each in Priority)],
+    )
+    missed = forms.ChoiceField(
+        label=gettext_lazy("Missed instants"),
+        choices=list(
+            zip(
+                MISSED,
+                (gettext_lazy("skip them"), gettext_lazy("fire the last"), gettext_lazy("fire all")),
+                strict=True,
+            )
+        ),
+        help_text=gettext_lazy("what becomes of those at which no worker lived"),
+    )
+    expires = forms.FloatField(
+        label=gettext_lazy("Expires after"),
+        required=False,
+        min_value=0.001,
+        help_text=gettext_lazy("seconds from each instant, if it has not started by then; empty: as the task says"),
+    )
+    enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, known: Schedule | None = None) -> None:
+        self.known = known
+        super().__init__(data, initial=_initial(known))
+        if known is not None:
+            self.fields["name"].disabled = True
+            self.fields["task"].required = bool(known.task.get("name"))  # a bare payload has none
+            for name, text in KEPT.items():
+                self.fields[name].help_text = text
+        self.fields["task"].widget.attrs["list"] = "fq-tasks"
+
+    def clean_task(self) -> str:
+        name: str = self.cleaned_data["task"]
+        if registry.find(name) is None and (self.known is None or name != self.known.task.get("name")):
+            raise forms.ValidationError(_("This can't be used: %(error)s") % {"error": registry.not_registered(name)})
+        return name
+
+    def clean_user(self) -> str:
+        user_id: str = self.cleaned_data["user"]
+        return user_id if "user" not in self.changed_data else user_id.strip()
+
+    def clean_timezone(self) -> str:
+        name: str = self.cleaned_data["timezone"]
+        try:
+            return str(find_zone(name))
+        except TaskValidationError as error:
+            raise forms.ValidationError(_("This can't be used: %(error)s") % {"error": error}) from None
+
+    def clean_args(self) -> Any:
+        return _json(self.cleaned_data["args"], list, _("a JSON list"))
+
+    def clean_kwargs(self) -> Any:
+        return _json(self.cleaned_data["kwargs"], dict, _("a JSON object"))
+
+    def clean(self) -> dict[str, Any]:
+        found = self.cleaned_data
+        if "timezone" in found and not self.has_error("every"):
+            cron, every = found.get("cron") or None, found.get("every")
+            try:
+                Timing.create(cron, every, found["timezone"], 0.0)
+            except TaskValidationError as error:
+                self.add_error("every" if cron is None and every is not None else "cron", str(error))
+        return found
+
+    def save(self, queue: FairQueue) -> Schedule:
+        """Add or change the schedule; `InvalidForm` if something about it is wrong."""
+        if not self.is_valid():
+            raise InvalidForm(self)
+        found = self.cleaned_data
+        if self.known is None and any(each.name == found["name"] for each in queue.schedules.list()):
+            self.add_error("name", _("There is a schedule of this name already: change that one."))
+            raise InvalidForm(self)
+        try:
+            task = self._task(queue)
+        except (FairQueueError, TypeError, ValueError) as error:
+            self.add_error("args" if found["args"] or not found["kwargs"] else "kwargs", str(error))
+            raise InvalidForm(self) from None
+        options = {name: found[name] for name in ("every", "timezone", "missed", "enabled")}
+        options["source"] = "admin"
+        if self.known is not None:  # who is in charge of it stays so
+            options |= {name: getattr(self.known, name) for name in ("grace", "source", "declared")}
+        if found["expires"] is not None or self._is_kept:
+            options["expires"] = found["expires"]
+        try:
+            return queue.schedules.add(found["name"], task=task, cron=found["cron"] or None, **options)
+        except TaskValidationError as error:
+            self.add_error("name", str(error))
+            raise InvalidForm(self) from None
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether nothing about the task was changed."""
+        return self.known is not None and not {"task", "args", "kwargs", "user", "priority"} & set(self.changed_data)
+
+    def _task(self, queue: FairQueue) -> Task | Step:
+        """What is to be pushed: as it was, unless anything about it was changed."""
+        found = self.cleaned_data
+        if self.known is not None and self._is_kept:
+            return self.known.make_task(None)
+        definition = registry.find(found["task"])
+        if definition is None:
+            raise registry.not_registered(found["task"])
+        using: dict[str, Any] = {"queue": queue.name}
+        if found["user"]:
+            using["user_id"] = found["user"]
+        if found["priority"]:
+            using["priority"] = Priority[found["priority"]]
+        args, kwargs = arguments_of(self.known) if self.known is not None else ([], {})
+        args = args if found["args"] is None else found["args"]
+        kwargs = kwargs if found["kwargs"] is None else found["kwargs"]
+        step = definition.using(**using).s(*args, **kwargs)
+        step.to_task()  # says what is wrong with them
+        return step
+
+
+def arguments_of(schedule: Schedule) -> tuple[list[Any], dict[str, Any]]:
+    """What its task is called with; nothing of a payload that is of another form."""
+    payload = schedule.task.get("payload")
+    if not isinstance(payload, dict):
+        return [], {}
+    args, kwargs = payload.get("args"), payload.get("kwargs")
+    return (args if isinstance(args, list) else []), (kwargs if isinstance(kwargs, dict) else {})
+
+
+def _initial(known: Schedule | None) -> dict[str, Any]:
+    if known is None:
+        return {"timezone": get_default_timezone_name(), "missed": "skip", "enabled": True}
+    return {
+        "name": known.name,
+        "task": known.task.get("name", ""),
+        "cron": known.cron or "",
+        "every": known.every,
+        "timezone": known.timezone,
+        "user": known.task["user_id"],
+        "priority": Priority(known.task["priority"]).name,
+        "missed": known.missed,
+        "expires": known.expires,
+        "enabled": known.enabled,
+    }
+
+
+def _json(text: str, kind: type, words: str) -> Any:
+    """None for nothing."""
+    if not text.strip():
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise forms.ValidationError(_("Expected %(what)s: %(error)s.") % {"what": words, "error": str(error)}) from None
+    if not isinstance(value, kind):
+        raise forms.ValidationError(_("Expected %(what)s, got %(got)s.") % {"what": words, "got": f"{text:.60}"})
+    return value
+
 
 PER_PAGE = 100
 
@@ -159,3 +370,57 @@ class Schedules(FormPage):
         "disable": Action("change_schedule", disable, _name_of),
         "remove": Action("change_schedule", remove, _name_of),
     }
+
+
+def cron_in_words(cron: str) -> str:
+    """Every so many minutes, at a minute of each hour, at a time each day, on some days of the week, on a day of the
+    month; anything else as it is written."""
+    fields = cron.split()
+    if len(fields) != 5:
+        return cron
+    minute, hour, day, month, weekday = fields
+    if month != "*":
+        return cron
+    if hour == day == weekday == "*":
+        return _within_the_hour(minute) or cron
+    if not (minute.isdecimal() and hour.isdecimal()):
+        return cron
+    return _on_days(f"{int(hour):02}:{int(minute):02}", day, weekday) or cron
+
+
+def _within_the_hour(minute: str) -> str:
+    if minute == "*":
+        return _("Every minute")
+    if found := re.fullmatch(r"\*/([0-9]+)", minute):
+        count = int(found[1])
+        return (
+            ""
+            if not count or 60 % count
+            else ngettext("Every %(count)d minute", "Every %(count)d minutes", count) % {"count": count}
+        )
+    return _("At minute %(minute)s of every hour") % {"minute": minute} if minute.isdecimal() else ""
+
+
+def _on_days(time: str, day: str, weekday: str) -> str:
+    if day == weekday == "*":
+        return _("At %(time)s every day") % {"time": time}
+    if day == "*":
+        days = _weekdays(weekday)
+        return _("At %(time)s on %(days)s") % {"time": time, "days": _(", ").join(days)} if days else ""
+    if weekday == "*" and day.isdecimal():
+        return _("At %(time)s on day %(day)s of every month") % {"time": time, "day": day}
+    return ""
+
+
+def _weekdays(text: str) -> list[str]:
+    """The days' names, the week beginning on Sunday as in cron; none if they are written in another way."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"([0-7])(?:-([0-7]))?", part)
+        if found is None:
+            return []
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            return []
+        numbers += range(first, last + 1)
+    return [str(WEEKDAYS[(number - 1) % 7]) for number in dict.fromkeys(number % 7 for number in numbers)]

@@ -8,10 +8,7 @@ from django.contrib.admin.utils import quote, unquote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.confirming import ConfirmingPage
-from django_fairque.admin.moments import moment
-from django_fairque.admin.pages.base import Action
-from django_fairque.admin.pages.tasks import canceled_by
+from django_fairque.admin.pages.base import Action, ConfirmingPage, canceled_by, moment
 from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.redaction import as_text, redacted

@@ -11,10 +11,15 @@ from django.http import HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.confirming import ConfirmingPage, Question, is_confirmed
-from django_fairque.admin.moments import moment
-from django_fairque.admin.pages.base import Action
-from django_fairque.admin.posted import posted_list
+from django_fairque.admin.pages.base import (
+    Action,
+    ConfirmingPage,
+    Question,
+    canceled_by,
+    is_confirmed,
+    moment,
+    posted_list,
+)
 from django_fairque.engine.inspection.search import MOST_LOOKED_AT, Search
 from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.translations import word
@@ -168,11 +173,6 @@ class Tasks(ConfirmingPage):
         "cancel_all": Action("change_task", cancel_all, _subject),
         "run_all_now": Action("change_task", run_all_now, _subject),
     }
-
-
-def canceled_by(request: HttpRequest) -> str:
-    """For the task's history."""
-    return f"canceled by {request.user.get_username()}"
 
 
 def _counted(request: HttpRequest, name: str) -> int:

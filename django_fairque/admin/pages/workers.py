@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.confirming import ask_first
-from django_fairque.admin.forms import FormPage
-from django_fairque.admin.pages.base import Action
-from django_fairque.admin.posted import posted
+from django_fairque.admin.pages.base import Action, FormPage, ask_first, posted
 from django_fairque.monitoring.formatting import duration, size
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
 from django_fairque.management.base import QueueCommand
 from django_fairque.monitoring.formatting import size
-from django_fairque.monitoring.health import examined
-from django_fairque.monitoring.worker_file import worker_health
+from django_fairque.monitoring.health import examined, worker_health
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
