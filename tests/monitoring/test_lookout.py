@@ -148,7 +148,7 @@ from django.conf import settings
 
 settings.configure(FAIRQUE={"REDIS": {"URL": os.environ["TEST_SERVER"]}})
 django.setup()
-from django_fairque.monitoring.lookout import Lookout
+from django_fairque.monitoring.probe import Lookout
 
 go_on, begun = threading.Event(), threading.Event()
 
