@@ -8,13 +8,13 @@ import pytest
 
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-from tests.engine.shards.sharded import CONFIG
-from tests.engine.shards.test_calls import TestLeases, TestSchedules
-from tests.engine.shards.test_dependencies import TestDependencies
-from tests.engine.shards.test_fairness import TestFairness
-from tests.engine.shards.test_graphs import TestGraphs
-from tests.engine.shards.test_pages import TestPages
-from tests.engine.shards.test_places import TestNumber, TestPlaces
+from tests.engine.sharding.sharded import CONFIG
+from tests.engine.sharding.test_calls import TestLeases, TestSchedules
+from tests.engine.sharding.test_dependencies import TestDependencies
+from tests.engine.sharding.test_fairness import TestFairness
+from tests.engine.sharding.test_graphs import TestGraphs
+from tests.engine.sharding.test_pages import TestPages
+from tests.engine.sharding.test_users_and_shards import TestNumber, TestPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -42,7 +42,7 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_one_that_does_not_exist_is_found() -> None:
-    assert missing_in("`tests/engine/test_errors.py::test_nothing` `tests/nowhere.py::test_x`") == [
-        "tests/engine/test_errors.py::test_nothing",
+    assert missing_in("`tests/engine/queue/test_errors.py::test_nothing` `tests/nowhere.py::test_x`") == [
+        "tests/engine/queue/test_errors.py::test_nothing",
         "tests/nowhere.py::test_x",
     ]

@@ -1,0 +1,99 @@
+"""Dead letters in pages without what they carry, and counted before something is done to all that match."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.dead_letters import queries as dlq_looking
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from tests.engine.conftest import NOW, MakeQueue
+from tests.engine.dead_letters.test_dead_letters import bury
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis as AsyncRedis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+def walk(queue: FairQueue, limit: int, **filters: Any) -> list[str]:
+    found, cursor = [], None
+    while True:
+        page = queue.dlq.letters(limit, cursor, now=NOW + 50, **filters)
+        assert len(page.items) <= limit
+        found += [letter.entry_id for letter in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def test_pages_hold_each_letter_once_whatever_died_at_the_same_moment(queue: FairQueue) -> None:
+    entries = [bury(queue, at=NOW + number // 4) for number in range(10)]
+    for limit in (1, 3, 10, 1000):
+        assert sorted(walk(queue, limit)) == sorted(entries)
+
+
+def test_a_page_goes_on_where_it_was_though_letters_have_gone(queue: FairQueue) -> None:
+    entries = [bury(queue, at=NOW + number) for number in range(6)]
+    cursor = queue.dlq.letters(3).cursor
+    queue.dlq.discard_many(entries[:3])
+    assert [letter.entry_id for letter in queue.dlq.letters(3, cursor).items] == entries[3:]
+
+
+def test_filters_leave_out_what_does_not_match(queue: FairQueue) -> None:
+    bury(queue)
+    other = bury(queue, user="v", at=NOW + 10)
+    bury(queue, at=NOW + 20)
+    assert walk(queue, 1, user_id="v") == [other]
+    assert walk(queue, 5, older_than=35, newer_than=45) == [other]
+    assert walk(queue, 5, moved_until=NOW + 10, user_id="v") == [other]
+    assert walk(queue, 5, moved_until=NOW + 9.999, user_id="v") == []
+
+
+def test_one_page_looks_at_so_many_only(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlq_looking, "LOOKED_AT", 100)
+    for number in range(101):
+        bury(queue, at=NOW + number)
+    late = bury(queue, user="v", at=NOW + 200)
+    first = queue.dlq.letters(5, user_id="v")
+    assert first.items == []
+    assert [letter.entry_id for letter in queue.dlq.letters(5, first.cursor, user_id="v").items] == [late]
+
+
+@pytest.mark.parametrize("cursor", ["", "0", "x:y", "-1:a", "1:", "²:a", f"{'9' * 20}:a"])
+def test_a_cursor_that_is_none(queue: FairQueue, cursor: str) -> None:
+    with pytest.raises(ValueError, match="cursor must be one that an earlier page returned"):
+        queue.dlq.letters(5, cursor)
+
+
+def test_what_matches_is_counted_and_pinned(queue: FairQueue) -> None:
+    for number in range(3):
+        bury(queue, user="v", at=NOW + number)
+    bury(queue, at=NOW)
+    for filters, count in (({}, 4), ({"user_id": "v"}, 3), ({"user_id": "v", "older_than": 9.0}, 2)):
+        found = queue.dlq.matching(now=NOW + 10, **filters)
+        assert (found.count, found.is_whole) == (count, True)
+    assert found.until == NOW + 1
+    bury(queue, user="v", at=NOW + 11)
+    assert queue.dlq.matching(now=NOW + 20, user_id="v", moved_until=found.until).count == 2
+    assert queue.dlq.discard_all(now=NOW + 20, user_id="v", moved_until=found.until) == 2
+    assert queue.dlq.count() == 3
+
+
+def test_of_very_many_the_oldest_are_counted(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlq_looking, "COUNTED", 2)
+    for number in range(3):
+        bury(queue, at=NOW + number)
+    some = queue.dlq.matching(user_id="u", now=NOW + 10)
+    assert (some.count, some.looked_at, some.is_whole) == (2, 2, False)
+    every = queue.dlq.matching(now=NOW + 10)
+    assert (every.count, every.is_whole) == (3, True), "without filters the server counts all of them at once"
+
+
+async def test_awaited(make_queue: MakeQueue, aredis: AsyncRedis) -> None:
+    queue = make_queue()
+    entry = bury(queue)
+    awaited = AsyncFairQueue(aredis, queue.name)
+    assert [letter.entry_id for letter in (await awaited.dlq.letters()).items] == [entry]
+    assert (await awaited.dlq.matching()).count == 1

@@ -1,0 +1,72 @@
+"""Values passed between tasks: kept by key in a namespace, for a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.dependencies.xcom import MAX_KEYS
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
+from tests.engine.conftest import NOW
+from tests.engine.leasing.test_fairness import HOSTILE
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+def test_values_come_back_as_they_were(queue: FairQueue) -> None:
+    xcom = queue.xcom("run 1")
+    xcom.push("a", {"n": [1, 2.5, None, "ü"]})
+    xcom.push_many({"b": 1, "a": 2})
+    assert (xcom.pull("a"), xcom.pull("b"), xcom.pull("c", 9)) == (2, 1, 9)
+    assert xcom.keys() == ["a", "b"]
+    assert xcom.items() == {"a": 2, "b": 1}
+    with pytest.raises(KeyError):
+        xcom.pull("c")
+
+
+def test_namespaces_keep_apart(queue: FairQueue) -> None:
+    queue.xcom("one").push("k", 1)
+    assert queue.xcom("two").pull("k", None) is None
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_names_like_any_other(queue: FairQueue, name: str) -> None:
+    queue.xcom(name).push(name, name)
+    assert queue.xcom(name).items() == {name: name}
+
+
+def test_a_namespace_lasts_as_long_as_the_last_value_asks_for(queue: FairQueue, redis: Redis) -> None:
+    key = queue._shards.home.keys.xcom("n")
+    queue.xcom("n").push("a", 1, ttl=100)
+    queue.xcom("n").push("b", 1, ttl=10)
+    assert 99_000 < redis.pttl(key) <= 100_000
+    queue.xcom("n").push("b", 1, ttl=1000)
+    assert redis.pttl(key) > 900_000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("", 1, TaskValidationError),
+        ("k" * 300, 1, TaskValidationError),
+        ("k", "x" * 300_000, TaskSerializationError),
+        ("k", {1, 2}, TaskSerializationError),
+    ],
+)
+def test_what_can_not_be_kept_is_refused(queue: FairQueue, redis: Redis, key: str, value: Any, error: type) -> None:
+    with pytest.raises(error):
+        queue.xcom("n").push_many({"good": 1, key: value}, now=NOW)
+    assert not redis.keys("*xcom*")
+
+
+def test_a_namespace_has_room_for_so_many_keys(queue: FairQueue) -> None:
+    xcom = queue.xcom("n")
+    xcom.push_many({str(i): i for i in range(MAX_KEYS)})
+    xcom.push("0", "again")
+    with pytest.raises(TaskValidationError, match="at most 1000 keys"):
+        xcom.push_many({"0": 0, "one more": 1})
+    assert xcom.pull("0") == "again"

@@ -1,0 +1,161 @@
+"""Tasks that are made to wait no longer, and looking for tasks; invariants are checked after each test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.inspection.search import Matching, Search
+from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.records import TaskState
+from tests.counting import commands, counted
+from tests.engine.conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+def test_a_scheduled_task_runs_now(queue: FairQueue) -> None:
+    queue.push(task("u", task_id="later", execute_after=NOW + 3600), now=NOW)
+    assert queue.pop("w", now=NOW) is None
+    assert queue.run_now("later", now=NOW + 1)
+    lease = queue.pop("w", now=NOW + 1)
+    assert lease is not None
+    assert lease.task_id == "later"
+    assert queue.get_task("later").execute_after == NOW + 1
+
+
+def test_only_a_scheduled_task_is_run_now(queue: FairQueue) -> None:
+    queue.push(task("u", task_id="a"), now=NOW)
+    queue.push(task("u", task_id="b", depends_on=["a"]), now=NOW)
+    assert not queue.run_now("a", now=NOW)
+    assert not queue.run_now("b", now=NOW)
+    assert not queue.run_now("nobody", now=NOW)
+
+
+def test_many_run_now_each_once(queue: FairQueue) -> None:
+    ids = push_many(queue, "u", 450, execute_after=NOW + 3600)
+    assert queue.run_now(*ids, ids[0], "nobody", now=NOW) == 450
+    assert queue.run_now(*ids, now=NOW) == 0
+    assert queue.get_queue_sizes("u").ready == 450
+
+
+def test_a_deferred_task_runs_although_what_it_waits_for_has_not(queue: FairQueue) -> None:
+    queue.push_graph([task(task_id="a"), task(task_id="b"), task(task_id="c", depends_on=["a", "b"])], now=NOW)
+    assert not queue.run_regardless("a", now=NOW)
+    assert queue.run_regardless("c", now=NOW)
+    assert queue.get_task("c").state is TaskState.QUEUED
+    assert queue.dependencies("a").waiting_count == 0
+    assert queue.cancel("a", now=NOW)
+    assert queue.get_task("c").state is TaskState.QUEUED, "it depends on nothing any more"
+    assert queue.parent_results("c") == {}
+
+
+def test_of_an_unknown_task_that_is_said(queue: FairQueue) -> None:
+    with pytest.raises(TaskNotFoundError, match="'c'"):
+        queue.run_regardless("c", now=NOW)
+
+
+def test_a_deferred_task_still_waits_for_its_time(queue: FairQueue) -> None:
+    queue.push(task(task_id="a"), now=NOW)
+    queue.push(task(task_id="b", depends_on=["a"], execute_after=NOW + 60), now=NOW)
+    assert queue.run_regardless("b", now=NOW)
+    assert queue.get_task("b").state is TaskState.SCHEDULED
+
+
+def test_what_has_expired_meanwhile_is_a_dead_letter(queue: FairQueue) -> None:
+    queue.push(task(task_id="a", execute_after=NOW + 60, expires_at=NOW + 70), now=NOW)
+    assert queue.run_now("a", now=NOW + 80)
+    assert queue.get_task("a").state is TaskState.FAILED
+
+
+def test_canceling_many(queue: FairQueue) -> None:
+    ids = push_many(queue, "u", 250)
+    assert queue.cancel_many([*ids, ids[3], "nobody"], reason="enough", now=NOW) == 250
+    assert queue.history(ids[0])[-1].error == "enough"
+    assert queue.cancel_many([], now=NOW) == 0
+    with pytest.raises(TaskValidationError, match="list of task ids"):
+        queue.cancel_many("abc", now=NOW)
+
+
+def test_what_a_start_depends_on_is_read_in_few_commands(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 3000)
+    (last,) = push_many(queue, "b", 1)
+    queue.standing(last)
+    assert sum(stat["calls"] for stat in counted(redis, lambda: queue.standing(last)).values()) <= 16
+    standing = queue.standing(last)
+    assert (standing.users_before, standing.position, standing.lease_ends_at) == (1, 0, None)
+    with pytest.raises(TaskNotFoundError, match="'nobody'"):
+        queue.standing("nobody")
+
+
+class TestFind:
+    def test_by_user_and_name(self, queue: FairQueue) -> None:
+        for user, name in (("a", "x"), ("b", "x"), ("a", "y")):
+            queue.push(task(user, name=name, task_id=user + name), now=NOW)
+
+        def ids(**filters: str) -> list[str]:
+            search = Search(TaskState.QUEUED, filters.get("user_id"), filters.get("name"))
+            return [each.task_id for each in queue.find(search).tasks]
+
+        assert ids() == ["ax", "bx", "ay"]
+        assert ids(user_id="a") == ["ax", "ay"]
+        assert ids(name="x") == ["ax", "bx"]
+        assert ids(user_id="a", name="x") == ["ax"]
+        assert ids(user_id="c") == []
+        assert queue.find(Search(TaskState.SCHEDULED)).tasks == ()
+
+    def test_pages_meet_each_task_once_although_some_leave(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "u", 30)
+        first = queue.find(Search(TaskState.QUEUED), limit=10)
+        assert [each.task_id for each in first.tasks] == ids[:10]
+        queue.cancel_many(ids[:5], now=NOW)
+        second = queue.find(Search(TaskState.QUEUED), limit=10, cursor=first.cursor)
+        assert [each.task_id for each in second.tasks] == ids[10:20]
+        queue.cancel(ids[19], now=NOW)
+        third = queue.find(Search(TaskState.QUEUED), limit=20, cursor=second.cursor)
+        assert [each.task_id for each in third.tasks] == ids[20:]
+        assert third.cursor is None
+
+    def test_looks_at_no_more_than_it_may(self, queue: FairQueue) -> None:
+        push_many(queue, "u", 500)
+        queue.push(task("rare"), now=NOW)
+        rare = Search(TaskState.QUEUED, "rare", look_at=300)
+        found = queue.find(rare)
+        assert (found.tasks, found.looked_at) == ((), 300)
+        found = queue.find(rare, cursor=found.cursor)
+        assert (len(found.tasks), found.looked_at, found.cursor) == (1, 201, None)
+
+    def test_all_that_match_by_their_ids(self, queue: FairQueue, redis: Redis) -> None:
+        others, mine = push_many(queue, "u", 700), push_many(queue, "me", 20)
+        assert queue.matching(Search(TaskState.QUEUED)) == Matching([*others, *mine], is_whole=True)
+        assert queue.matching(Search(TaskState.QUEUED, "me")) == Matching(mine, is_whole=True)
+        assert queue.matching(Search(TaskState.QUEUED, "me", look_at=705)) == Matching(mine[:5], is_whole=False)
+        assert queue.matching(Search(TaskState.QUEUED, look_at=720)) == Matching([*others, *mine], is_whole=False)
+        assert queue.matching(Search(TaskState.QUEUED, "me", "other")).task_ids == []
+        assert queue.matching(Search(TaskState.SCHEDULED, "me")) == Matching([], is_whole=True)
+        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED))) == 2
+        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED, "me"))) == 722
+
+    def test_of_a_running_task(self, queue: FairQueue) -> None:
+        push_many(queue, "u", 1)
+        queue.pop("w:1", now=NOW)
+        (running,) = queue.find(Search(TaskState.STARTED)).tasks
+        assert (running.worker, running.started_at, running.delivery) == ("w:1", NOW, 1)
+
+    @pytest.mark.parametrize("look_at", [0, 10_001, True])
+    def test_how_much_it_may_look_at(self, look_at: int) -> None:
+        with pytest.raises(ValueError, match="look_at must be"):
+            Search(TaskState.QUEUED, look_at=look_at)
+
+    @pytest.mark.parametrize("cursor", ["x", "-1:a", ":a", ""])
+    def test_a_cursor_of_somebody_else(self, queue: FairQueue, cursor: str) -> None:
+        with pytest.raises(ValueError, match="cursor must be"):
+            queue.find(Search(TaskState.QUEUED), cursor=cursor)
+
+    def test_how_many_at_once(self, queue: FairQueue) -> None:
+        with pytest.raises(ValueError, match="limit must be"):
+            queue.find(Search(TaskState.QUEUED), 0)

@@ -1,0 +1,313 @@
+"""The server's clock was ahead and is set right. What a call gives as ``now`` is here what the server's clock says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.acl import rules
+from tests.counting import commands
+from tests.engine.conftest import NOW, task
+from tests.engine.server_clock import ServerClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redis import Redis
+
+    from tests.servers import Server
+
+LEASE = 30.0
+HOUR = 3600.0
+AHEAD = NOW + HOUR
+P = "fq:{default:0}:"
+
+
+@pytest.fixture
+def queue(redis: Redis) -> Iterator[FairQueue]:
+    made = FairQueue(ServerClock(redis), config=QueueConfig(fair_by="tasks", retry_jitter=0))
+    yield made
+    assert made.check_invariants() == []
+
+
+def leased(queue: FairQueue, now: float, **options: Any) -> str:
+    queue.push(task("ann", **options), now=now)
+    lease = queue.pop("w", lease=LEASE, now=now)
+    assert lease is not None
+    return lease.task_id
+
+
+@pytest.mark.parametrize("back", [61.0, 600.0, HOUR, 24 * HOUR, 4000 * 24 * HOUR])
+def test_a_clock_that_is_set_right_is_the_queue_s_time_at_once(queue: FairQueue, back: float) -> None:
+    queue.push(task(), now=AHEAD)
+    assert queue.sweep(now=AHEAD - back).now == AHEAD - back
+    assert queue.sweep(now=AHEAD - back + 1).now == AHEAD - back + 1
+
+
+@pytest.mark.parametrize("back", [0.001, 5.0, 60.0])
+def test_a_small_step_is_waited_out(queue: FairQueue, back: float) -> None:
+    queue.push(task(), now=AHEAD)
+    assert queue.sweep(now=AHEAD - back).now == AHEAD
+    assert queue.sweep(now=AHEAD - back / 2).now == AHEAD
+    assert queue.sweep(now=AHEAD + 1).now == AHEAD + 1
+
+
+def test_many_small_steps_are_a_large_one(queue: FairQueue) -> None:
+    queue.push(task(), now=AHEAD)
+    assert queue.sweep(now=AHEAD - 40).now == AHEAD
+    assert queue.sweep(now=AHEAD - 80).now == AHEAD - 80
+
+
+def test_a_lease_keeps_what_was_left_of_it(queue: FairQueue) -> None:
+    task_id = leased(queue, AHEAD)
+    queue.sweep(now=AHEAD + 10)
+    queue.sweep(now=NOW)
+    assert queue.sweep(now=NOW + LEASE - 11).reaped == 0
+    assert queue.get_task(task_id).state is TaskState.STARTED
+    assert queue.sweep(now=NOW + LEASE - 9).reaped == 1
+    assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
+
+
+def test_a_lease_that_had_ended_is_ended(queue: FairQueue) -> None:
+    leased(queue, AHEAD)
+    queue.push(task("bob"), now=AHEAD + LEASE + 1)
+    assert queue.sweep(now=NOW).reaped == 1
+
+
+@pytest.mark.parametrize("call", ["push", "heartbeat", "alerts", "xcom", "progress", "settle"])
+def test_whatever_call_is_the_first_one_sees_it(queue: FairQueue, call: str) -> None:
+    queue.push(task("ann"), now=AHEAD)
+    lease = queue.pop("w", lease=LEASE, now=AHEAD)
+    assert lease is not None
+    calls: dict[str, Callable[[], object]] = {
+        "push": lambda: queue.push(task("bob"), now=NOW),
+        "heartbeat": lambda: queue.heartbeat("another", {}, lease=LEASE, now=NOW),
+        "alerts": lambda: queue.take_alerts(now=NOW),
+        "xcom": lambda: queue.xcom("n").push("k", 1, now=NOW),
+        "progress": lambda: queue.set_progress(lease, 1, 2, now=NOW),
+        "settle": lambda: queue.settle([], 1, worker="another", lease=LEASE, now=NOW),
+    }
+    calls[call]()
+    for later in (10, 20, LEASE - 1):  # a gap between calls of half a lease would be taken for a step
+        assert queue.sweep(now=NOW + later).reaped == 0
+    assert queue.sweep(now=NOW + LEASE + 1).reaped == 1
+
+
+def test_a_worker_that_goes_on_renewing_keeps_its_leases(queue: FairQueue) -> None:
+    task_id = leased(queue, AHEAD)
+    for at in range(0, 300, 10):
+        assert queue.heartbeat("w", {}, lease=LEASE, now=NOW + at).renewed == 1
+        assert queue.sweep(now=NOW + at).reaped == 0
+    for at in (300, 310):  # a gap between calls of half a lease would be taken for a step
+        assert queue.sweep(now=NOW + at).reaped == 0
+    assert queue.sweep(now=NOW + 290 + LEASE + 1).reaped == 1
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+
+
+def test_a_clock_that_goes_to_and_fro_lengthens_no_lease_that_nobody_renews(queue: FairQueue) -> None:
+    leased(queue, NOW)
+    reaped = 0
+    for _ in range(3):
+        reaped += queue.sweep(now=AHEAD).reaped
+        reaped += queue.sweep(now=NOW).reaped
+    assert reaped == 1
+
+
+def test_delayed_tasks_are_due_when_it_was_said(queue: FairQueue) -> None:
+    queue.push(task(execute_after=NOW + 100), now=NOW - 10)
+    ahead = task(execute_after=AHEAD + 100)
+    queue.push(ahead, now=AHEAD - 7200)
+    assert queue.sweep(now=NOW - 9).due == 0
+    assert queue.sweep(now=NOW + 99).due == 0
+    assert queue.sweep(now=NOW + 101).due == 1
+    assert queue.get_task(ahead.task_id).execute_after == AHEAD + 100
+
+
+def test_a_retry_s_pause_is_no_longer_than_it_was(queue: FairQueue) -> None:
+    task_id = leased(queue, AHEAD, max_retries=3)
+    queue.push(task(execute_after=AHEAD + 30), now=AHEAD)
+    queue.release_worker("w", now=AHEAD)
+    lease = queue.pop("w", lease=LEASE, now=AHEAD)
+    assert lease is not None
+    queue.settle([Outcome.fail(lease, "x", delay=20)], now=AHEAD)
+    queue.sweep(now=AHEAD + 5)
+    assert queue.sweep(now=NOW).due == 0
+    assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 15)
+    assert queue.sweep(now=NOW + 14).due == 0
+    assert queue.sweep(now=NOW + 16).due == 1
+    assert queue.sweep(now=AHEAD + 29).due == 0, "what was asked for that moment"
+
+
+@pytest.mark.parametrize("crash", ["seen", "reported"])
+def test_a_pause_after_crashes_is_no_longer_than_it_was(queue: FairQueue, crash: str) -> None:
+    task_id = queue.push(task("ann"), now=AHEAD).task_id
+    for _ in range(2):
+        lease = queue.pop("w", lease=LEASE, now=AHEAD)
+        assert lease is not None
+        if crash == "reported":
+            queue.settle([Outcome.crash(lease, "x")], now=AHEAD)
+        else:
+            queue.release_worker("w", [lease.token], now=AHEAD)
+    queue.sweep(now=AHEAD + 0.25)
+    assert queue.sweep(now=NOW).due == 0
+    assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 0.5 * (1 + 2 / 16) - 0.25)
+
+
+def test_what_became_due_too_early_is_not_due_again(queue: FairQueue) -> None:
+    made = task(execute_after=NOW + 100)
+    queue.push(made, now=NOW)
+    assert queue.sweep(now=AHEAD).due == 1
+    queue.sweep(now=NOW + 1)
+    assert queue.get_task(made.task_id).state is TaskState.QUEUED
+
+
+def test_what_is_due_wakes_an_idle_worker_in_time(queue: FairQueue) -> None:
+    leased(queue, AHEAD)
+    queue.push(task(execute_after=NOW + 20), now=NOW)
+    sweep = queue.sweep(now=NOW + 1)
+    assert sweep.look_at == NOW + 20
+
+
+def test_users_out_of_tokens_wait_no_longer_than_they_would_have(queue: FairQueue) -> None:
+    queue.user("ann").set_rate("2/60s", burst=2, now=AHEAD)
+    queue.push_batch([task("ann") for _ in range(6)], now=AHEAD)
+    assert len(queue.pop_batch(6, "w", lease=9 * HOUR, now=AHEAD)) == 2
+    queue.sweep(now=AHEAD + 10)
+    assert queue.pop("w", lease=9 * HOUR, now=NOW) is None
+    assert queue.pop("w", lease=9 * HOUR, now=NOW + 19) is None
+    assert queue.pop("w", lease=9 * HOUR, now=NOW + 21) is not None
+    assert queue.pop("w", lease=9 * HOUR, now=NOW + 22) is None
+    assert queue.pop("w", lease=9 * HOUR, now=NOW + 52) is not None
+
+
+def test_users_with_tokens_left_are_held_no_longer_than_for_one(queue: FairQueue) -> None:
+    queue.user("ann").set_rate("3/60s", burst=3, now=AHEAD)
+    queue.push_batch([task("ann") for _ in range(6)], now=AHEAD)
+    assert queue.pop("w", lease=9 * HOUR, now=AHEAD) is not None
+    assert queue.pop("w", lease=9 * HOUR, now=NOW) is not None
+    assert queue.pop("w", lease=9 * HOUR, now=NOW + 21) is not None
+    assert queue.pop("w", lease=9 * HOUR, now=NOW + 42) is not None
+
+
+def test_a_held_user_whose_place_was_lost_is_not_held_for_the_step(queue: FairQueue, redis: Redis) -> None:
+    queue.user("ann").set_rate("1/60s", now=AHEAD)
+    queue.push_batch([task("ann"), task("ann")], now=AHEAD)
+    queue.pop("w", lease=9 * HOUR, now=AHEAD)
+    queue.sweep(now=NOW)
+    redis.zadd(f"{P}throttled", {"ann": (NOW + HOUR) * 1e6})
+    (violation,) = queue.check_invariants()
+    assert violation.invariant == "throttled"
+    assert all(each.mended for each in queue.repair(now=NOW))
+    queue.sweep(now=NOW + 61)
+    assert queue.pop("w", now=NOW + 61) is not None
+
+
+def test_who_is_next_does_not_change(queue: FairQueue, redis: Redis) -> None:
+    for user, weight in (("ann", 1), ("bob", 2), ("eve", 1)):
+        queue.user(user).set_weight(weight, now=AHEAD)
+        queue.push_batch([task(user) for _ in range(20)], now=AHEAD)
+    queue.pop_batch(9, "w", lease=9 * HOUR, now=AHEAD)
+
+    def places() -> tuple[Any, ...]:
+        figures = redis.hmget(f"{P}stats", "vtime", "arrival", "mean", "token", "stamp")
+        return redis.zrange(f"{P}ring", 0, -1, withscores=True), figures
+
+    before = places()
+    queue.sweep(now=NOW)
+    assert places() == before
+    leases = queue.pop_batch(40, "w", lease=9 * HOUR, now=NOW + 1)
+    starts = [lease.user_id for lease in leases[:24]]
+    assert {user: starts.count(user) for user in ("ann", "bob", "eve")} == {"ann": 6, "bob": 12, "eve": 6}
+
+
+def test_the_order_inside_one_user_does_not_change(queue: FairQueue) -> None:
+    made = [task("ann") for _ in range(4)]
+    queue.push_batch(made[:2], now=AHEAD)
+    queue.push_batch(made[2:], now=NOW)
+    assert [lease.task_id for lease in queue.pop_batch(4, "w", now=NOW)] == [each.task_id for each in made]
+
+
+def test_a_lease_s_run_and_wait_are_never_negative(queue: FairQueue) -> None:
+    queue.push(task("ann"), now=AHEAD)
+    lease = queue.pop("w", lease=LEASE, now=AHEAD)
+    assert lease is not None
+    queue.push(task("ann"), now=AHEAD)
+    (following,) = queue.settle([Outcome.finish(lease)], 1, worker="w", now=NOW).leases
+    queue.settle([Outcome.finish(following)], worker="w", now=NOW + 1)
+    (stats,) = queue.user_stats(["ann"], now=NOW + 1)
+    assert stats.busy_seconds == pytest.approx(1.0)
+    assert stats.waited_seconds == 0
+
+
+def test_the_last_hour_holds_no_hour_of_the_future(queue: FairQueue) -> None:
+    begin = NOW - NOW % HOUR
+    for at in (begin + 5 * HOUR, begin):
+        queue.push(task("ann"), now=at)
+        lease = queue.pop("w", lease=LEASE, now=at)
+        assert lease is not None
+        queue.settle([Outcome.finish(lease, took=10)], now=at)
+    (stats,) = queue.user_stats(["ann"], now=begin + 60)
+    assert stats.last_hour.busy_seconds == pytest.approx(10)
+
+
+def test_who_may_only_push_may_be_the_first_to_see_it(queue: FairQueue, redis: Redis, server: Server) -> None:
+    leased(queue, AHEAD)
+    retried = leased(queue, AHEAD)
+    queue.user("bob").set_rate("1/60s", now=AHEAD)
+    queue.push_batch([task("bob"), task("bob")], now=AHEAD)
+    queue.pop("w", lease=LEASE, now=AHEAD)
+    queue.heartbeat("w", {}, lease=LEASE, now=AHEAD)
+    redis.execute_command("ACL", "SETUSER", "p", "reset", "on", ">p", *rules("producer", "scripts"))
+    with server.client(username="p", password="p") as client:
+        assert FairQueue(ServerClock(client)).push(task(), now=NOW).accepted
+    assert queue.sweep(now=NOW + LEASE - 1).reaped == 0
+    assert queue.get_task(retried).state is TaskState.STARTED
+
+
+def test_a_wish_told_after_it_is_newer_than_one_told_before(queue: FairQueue) -> None:
+    queue.heartbeat("w", {}, lease=LEASE, now=AHEAD)
+    told = []
+    for now, kind in ((AHEAD, "quiet"), (NOW, "work")):
+        queue.tell_worker("w", kind, now=now)
+        wish = queue.heartbeat("w", {}, lease=LEASE, now=now).wish
+        assert wish is not None
+        told.append((wish.at, wish.kind))
+    assert sorted(told) == told
+
+
+def test_a_clock_of_the_far_future_that_damage_left_is_set_right(queue: FairQueue, redis: Redis) -> None:
+    task_id = leased(queue, NOW)
+    redis.hset(f"{P}stats", "clock", "1e400")
+    assert queue.sweep(now=NOW + 1).now == NOW + 1
+    queue.sweep(now=NOW + 2)
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+
+
+def test_moments_that_callers_give_are_no_clock(redis: Redis) -> None:
+    """Tests move time by giving it: nothing they gave is taken for a clock that was wrong."""
+    plain = FairQueue(redis)
+    plain.push(task(), now=AHEAD)
+    assert plain.sweep().now == AHEAD
+    assert plain.sweep(now=NOW).now == AHEAD
+
+
+def test_the_step_costs_no_command_but_when_it_happens(queue: FairQueue, redis: Redis) -> None:
+    queue.push_batch([task("ann") for _ in range(9)], now=AHEAD)
+    queue.pop("w", lease=LEASE, now=AHEAD)
+    counts = [
+        commands(redis, lambda at=now: queue.pop("w", lease=LEASE, now=at))  # type: ignore[misc]
+        for now in (AHEAD + 1, NOW, NOW + 1)
+    ]
+    assert counts[0] == counts[2] < counts[1]
+
+
+def test_figures_of_the_clock_are_no_totals(queue: FairQueue) -> None:
+    leased(queue, AHEAD)
+    queue.sweep(now=NOW)
+    queue.sweep(now=AHEAD)
+    assert not {"spared", "given", "clock"} & queue.get_stats().totals.keys()

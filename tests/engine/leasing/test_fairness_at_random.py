@@ -1,0 +1,68 @@
+"""Users that come and go at random, with tasks of any length: two who have work are never far apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.sharing import World
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+STEPS = 300
+A_QUARTER = 0.25
+"""Of a task: what a list has given is taken off in such steps."""
+seeds = given(seed=st.integers(0, 2**32))
+quietly = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+runs = settings(quietly, max_examples=8)
+by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
+
+
+@by_either
+@seeds
+@runs
+def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by)
+    for _ in world.steps(STEPS):
+        if world.random.random() < 0.02:
+            world.give_back()
+        world.serve()
+        world.shares.look(world.users, world.now)
+    assert world.worst() <= 1
+
+
+@by_either
+@seeds
+@runs
+def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by)
+    world.run_with_workers_for(world.users[0], STEPS)
+    assert world.worst(world.without(world.users[0])) <= 1
+    assert world.worst(ahead=A_QUARTER) <= 1
+
+
+@by_either
+@seeds
+@runs
+def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by)
+    world.run_for(world.users[:3], STEPS)
+    assert world.worst(ahead=A_QUARTER) <= 1
+
+
+@by_either
+@seeds
+@runs
+def test_whoever_loses_the_workers_of_its_list_is_soon_next(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by)
+    for step in world.steps(2 * STEPS):
+        if step < STEPS:
+            world.serve(world.users[:2])
+        else:
+            world.serve()
+            world.shares.look(world.users, world.now)
+    assert world.worst(ahead=A_QUARTER) <= 1

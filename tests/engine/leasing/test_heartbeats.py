@@ -1,0 +1,73 @@
+"""What a worker says now and then of all that it holds, and what it is told in return: cancellations and wishes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.leasing.lease_ops import Wish
+from tests.engine.conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue) -> None:
+    ids = push_many(queue, "a", 2)
+    leases = queue.pop_batch(2, "w1", lease=10, now=NOW)
+    assert queue.cancel(ids[0], now=NOW)
+    beat = queue.heartbeat("w1", {"host": "h", "pid": "7"}, lease=100, now=NOW + 5)
+    assert (beat.renewed, beat.revoked) == (1, [leases[0].key])
+    assert queue.heartbeat("w1", {}, lease=100, now=NOW + 5).revoked == []
+    assert queue.sweep(now=NOW + 50).reaped == 0
+    (record,) = queue.workers()
+    assert (record.worker, record.leases, record.info["host"], record.seen_at) == ("w1", 1, "h", NOW + 5)
+    queue.sweep(now=NOW + 66)
+    assert queue.workers() == []
+
+
+def test_a_cancellation_is_of_one_lease_and_not_of_the_next_task_of_its_id(queue: FairQueue) -> None:
+    queue.push(task("a", task_id="a:b"), now=NOW)
+    (old,) = queue.pop_batch(1, "w", now=NOW)
+    queue.cancel("a:b", now=NOW)
+    queue.push(task("a", task_id="a:b"), now=NOW)
+    (new,) = queue.pop_batch(1, "w", now=NOW)
+    assert (old.key.task_id, new.key.task_id) == ("a:b", "a:b")
+    assert queue.heartbeat("w", {}, now=NOW).revoked == [old.key]
+    queue.cancel("a:b", now=NOW)
+    assert queue.heartbeat("w", {}, now=NOW).revoked == [new.key]
+
+
+@pytest.mark.parametrize("token", ["", "abc", "1.5", "inf", "-3"])
+def test_a_damaged_token_does_not_keep_a_worker_from_its_heartbeat(queue: FairQueue, redis: Redis, token: str) -> None:
+    ids = push_many(queue, "a", 2)
+    leases = queue.pop_batch(2, "w", now=NOW)
+    redis.hset(f"fq:{{default:0}}:task:{ids[0]}", "token", token)
+    for task_id in ids:
+        queue.cancel(task_id, now=NOW)
+    assert leases[1].key in queue.heartbeat("w", {}, now=NOW).revoked
+
+
+def test_a_wish_comes_with_every_heartbeat_until_there_is_another(queue: FairQueue) -> None:
+    assert queue.tell_worker("w1", "quiet", now=NOW) is False
+    assert queue.heartbeat("w1", {}, now=NOW).wish is None
+    assert queue.tell_worker("w1", "quiet", now=NOW + 1) is True
+    assert queue.heartbeat("w1", {}, now=NOW + 2).wish == Wish("quiet", NOW + 1)
+    assert queue.heartbeat("w1", {}, now=NOW + 3).wish == Wish("quiet", NOW + 1)
+    assert queue.workers()[0].wish == "quiet"
+    assert queue.workers()[0].info == {}
+    queue.tell_worker("w1", "stop", now=NOW + 4)
+    assert queue.heartbeat("w1", {}, now=NOW + 5).wish == Wish("stop", NOW + 4)
+    assert queue.heartbeat("w2", {}, now=NOW + 5).wish is None
+    queue.release_worker("w1", forget=True, now=NOW + 6)
+    assert queue.heartbeat("w1", {}, now=NOW + 7).wish is None
+
+
+@pytest.mark.parametrize(("worker", "wish", "words"), [("w1", "hurry", "quiet, work, stop"), ("", "quiet", "worker")])
+def test_a_wish_that_can_not_be_is_refused(queue: FairQueue, worker: str, wish: str, words: str) -> None:
+    queue.heartbeat("w1", {}, now=NOW)
+    with pytest.raises(ValueError, match=words):
+        queue.tell_worker(worker, wish)

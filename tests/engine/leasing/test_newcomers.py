@@ -1,0 +1,256 @@
+"""A stream of users who were never seen before does not starve those who wait (docs/explanation/fairness.md)."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, task
+from tests.engine.newcomers import Simulation
+from tests.engine.sharding.sharded import users_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from redis import Redis
+
+    from django_fairque.engine.model.lease import Lease
+
+P = "fq:{default:0}:"
+ONE = {"waiting": Fraction(1)}
+by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
+
+
+class Stream:
+    """Slots that are always busy, users who always have work, and newcomers with one task each; an account of who started.
+
+    Newcomers come at ``load`` times the capacity. With ``lengths`` of more than one value tasks take one of these, at random.
+    """
+
+    def __init__(
+        self,
+        queue: FairQueue,
+        waiting: Mapping[str, float],
+        load: float,
+        slots: int = 1,
+        lengths: tuple[float, ...] = (1.0,),
+        seed: int | None = None,
+        names: Iterator[str] | None = None,
+    ) -> None:
+        self.queue, self.weights, self.load, self.slots, self.lengths = queue, waiting, load, slots, lengths
+        self.random = random.Random(seed) if seed is not None else None
+        self.names = names or (f"new{number}" for number in itertools.count(1))
+        self.now, self.due, self.order = NOW, 0.0, itertools.count()
+        self.starts: list[str] = []
+        self.came: dict[str, int] = {}
+        """How many tasks had started when each newcomer came."""
+        self.active: list[float] = []
+        """The sum of the weights of the users with work, at each start."""
+        self.took: list[float] = []
+        self.running: list[tuple[float, int, Lease]] = []
+        for user, weight in waiting.items():
+            if weight != 1:
+                queue.user(user).set_weight(weight, now=NOW)
+            queue.push_batch([task(user) for _ in range(400)], now=NOW)
+
+    def come(self) -> None:
+        self.due += self.load * (self.random.choice([0, 0, 1, 3]) if self.random else 1)
+        number, self.due = int(self.due), self.due - int(self.due)
+        new = list(itertools.islice(self.names, number))
+        if new:
+            self.queue.push_batch([task(user) for user in new], now=self.now)
+        self.came.update(dict.fromkeys(new, len(self.starts)))
+
+    def run(self, starts: int) -> None:
+        while len(self.starts) < starts:
+            outcomes = []
+            if len(self.running) == self.slots:
+                ends, _, lease = heapq.heappop(self.running)
+                outcomes = [Outcome.finish(lease, took=ends - lease.started_at)]
+                self.now = max(self.now, ends)
+            self.come()
+            for lease in self.queue.settle(outcomes, 1, worker="w", lease=1e6, now=self.now).leases:
+                took = self.random.choice(self.lengths) if self.random else self.lengths[0]
+                self.starts.append(lease.user_id)
+                self.took.append(took)
+                heapq.heappush(self.running, (self.now + took, next(self.order), lease))
+                self.active.append(self._active())
+
+    def _active(self) -> float:
+        started = set(self.starts)
+        new = [user for user in self.came if user not in started]
+        new += [lease.user_id for _, _, lease in self.running if lease.user_id in self.came]
+        return sum(self.weights.values()) + len(new)
+
+    def gaps(self, user: str) -> Iterator[tuple[int, int]]:
+        """From each start of this user to the next, or to the last start of all: places in ``starts``."""
+        turns = [at for at, name in enumerate(self.starts) if name == user]
+        yield from itertools.pairwise([*turns, len(self.starts)])
+
+    def later(self, first: int, last: int) -> list[int]:
+        """The starts in this gap of newcomers who came after its beginning."""
+        return [at for at in range(first + 1, last) if self.came.get(self.starts[at], -1) > first]
+
+    def check(self, *, by_time: bool = False) -> None:
+        """Assert the bound of the documentation, of each user who waits. By time, wrong guesses may add to it until tasks end."""
+        for user, weight in self.weights.items():
+            for first, last in self.gaps(user):
+                later, active = self.later(first, last), max(self.active[first:last])
+                bound = (1 + 1 / weight) * active + self.slots
+                if by_time:
+                    bound = (1.5 * bound + 3 * self.slots) * max(self.lengths)
+                    assert sum(self.took[at] for at in later) <= bound, (user, first, last)
+                else:
+                    assert len(later) <= bound, (user, first, last)
+
+
+class TestSimulation:
+    """The numbers that docs/decisions/0032-newcomers-move-the-virtual-time.md gives."""
+
+    def test_of_start_time_fair_queueing_a_stream_of_newcomers_starves_everybody_else(self) -> None:
+        simulation = Simulation(ONE, Fraction("1.1"), counts_newcomers=False)
+        simulation.run(600)
+        assert simulation.starts.count("waiting") == 1
+
+    @pytest.mark.parametrize(("load", "starts", "newcomers"), [("1.1", 22, 82), ("0.9", 67, 7), ("0.5", 300, 0)])
+    def test_counting_their_service_gives_the_others_turns(self, load: str, starts: int, newcomers: int) -> None:
+        simulation = Simulation(ONE, Fraction(load))
+        simulation.run(600)
+        assert (simulation.starts.count("waiting"), simulation.newcomers_waiting) == (starts, newcomers)
+
+
+@by_either
+@pytest.mark.parametrize("load", ["1.1", "0.9"])
+def test_the_engine_gives_as_many_turns_as_the_simulation(make_queue: MakeQueue, fair_by: str, load: str) -> None:
+    simulation = Simulation(ONE, Fraction(load))
+    simulation.run(150)
+    stream = Stream(make_queue(fair_by=fair_by), {"waiting": 1}, float(load))
+    stream.run(150)
+    assert abs(stream.starts.count("waiting") - simulation.starts.count("waiting")) <= 1
+
+
+seeds = given(seed=st.integers(0, 2**32))
+runs = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@by_either
+@seeds
+@runs
+def test_nobody_waits_for_more_than_twice_as_many_as_there_are(redis: Redis, fair_by: str, seed: int) -> None:
+    """Users of any weights, up to 16 slots, bursts of newcomers, tasks that are as long as expected or not."""
+    redis.flushall()
+    chance = random.Random(seed)
+    queue = FairQueue(redis, config=QueueConfig.model_validate({"fair_by": fair_by}))
+    waiting = {f"waits{number}": chance.choice([0.5, 1, 1, 4]) for number in range(chance.randint(1, 4))}
+    lengths = chance.choice([(1.0,), (0.5, 1.0, 1.5)])
+    slots = chance.choice([1, 2, 4, 16])
+    stream = Stream(queue, waiting, chance.choice([0.7, 0.9, 1.1, 2]), slots, lengths, seed)
+    stream.run(150)
+    stream.check(by_time=fair_by == "time")
+    assert queue.check_invariants() == []
+
+
+@by_either
+def test_new_members_of_an_organization_do_not_starve_its_other_members(make_queue: MakeQueue, fair_by: str) -> None:
+    queue = make_queue(fair_by=fair_by)
+    queue.user("waiting").set_organization("organization", now=NOW)
+    names = [f"new{number}" for number in range(160)]
+    for name in names:
+        queue.user(name).set_organization("organization", now=NOW)
+    stream = Stream(queue, {"waiting": 1}, 1.1, names=iter(names))
+    stream.run(120)
+    stream.check()
+    assert stream.starts.count("waiting") >= 6
+
+
+def test_new_users_do_not_starve_an_organization(queue: FairQueue) -> None:
+    queue.user("waiting").set_organization("organization", now=NOW)
+    stream = Stream(queue, {"waiting": 1}, 1.1)
+    stream.run(120)
+    stream.check()
+    assert stream.starts.count("waiting") >= 6
+
+
+@by_either
+def test_at_ordinary_load_each_newcomer_is_next(make_queue: MakeQueue, fair_by: str) -> None:
+    stream = Stream(make_queue(fair_by=fair_by), {f"waits{number}": 1 for number in range(10)}, 0.4)
+    stream.run(200)
+    assert len(stream.came) == 80
+    assert all(stream.starts[at] == user for user, at in stream.came.items() if at > 0)
+
+
+def test_newcomers_who_leave_without_a_task_being_started_delay_nobody(queue: FairQueue) -> None:
+    for user in ("a", "b"):
+        queue.push_batch([task(user) for _ in range(20)], now=NOW)
+    assert len(queue.pop_batch(10, "w", now=NOW)) == 10
+    for number in range(30):
+        queue.cancel(queue.push(task(f"leaves{number}"), now=NOW).task_id, now=NOW)
+    queue.push(task("new"), now=NOW)
+    assert [lease.user_id for lease in queue.pop_batch(1, "w", now=NOW)] == ["new"]
+
+
+def test_a_list_does_not_count_its_newcomers(queue: FairQueue) -> None:
+    """What a list serves costs nobody a turn, newcomers neither."""
+    for user in ("a", "b"):
+        queue.push_batch([task(user) for _ in range(20)], now=NOW)
+    assert len(queue.pop_batch(10, "w", now=NOW)) == 10
+    for number in range(30):
+        queue.push(task(f"listed{number}"), now=NOW)
+        assert len(queue.pop_batch(1, "w", [f"listed{number}"], now=NOW)) == 1
+    queue.push(task("new"), now=NOW)
+    assert [lease.user_id for lease in queue.pop_batch(1, "w", now=NOW)] == ["new"]
+
+
+def test_a_queue_from_before_the_rule_is_counted_as_it_is_served(queue: FairQueue, redis: Redis) -> None:
+    """Its records lack the new fields. Nothing has to be repaired, and nobody is starved meanwhile."""
+    stream = Stream(queue, {"waiting": 1, "too": 2}, 1.1)
+    stream.run(30)
+    redis.hdel(P + "stats", "active", "lead", "place")
+    for key in redis.scan_iter(P + "user:*"):
+        redis.hdel(key, "counted", "early")
+    assert queue.check_invariants() == []
+    stream.run(120)
+    stream.check()
+    assert queue.check_invariants() == []
+    assert int(redis.hget(P + "stats", "active") or 0) == 1_000_000 * stream.active[-1]
+
+
+def test_the_sum_of_the_weights_is_checked_and_repaired(queue: FairQueue, redis: Redis) -> None:
+    queue.user("member").set_organization("organization", now=NOW)
+    for user in ("a", "b", "member"):
+        queue.push_batch([task(user) for _ in range(3)], now=NOW)
+    queue.user("a").set_weight(2.5, now=NOW)
+    assert redis.hget(P + "stats", "active") == b"4500000"
+    assert redis.hget(P + "group:organization", "active") == b"1000000"
+    redis.hincrby(P + "stats", "active", 7)
+    redis.hset(P + "group:organization", "active", 3)
+    redis.hset(P + "user:b", "counted", 5)
+    assert {violation.invariant for violation in queue.check_invariants()} == {"weights"}
+    queue.repair()
+    assert queue.check_invariants() == []
+    assert redis.hget(P + "stats", "active") == b"4500000"
+    assert redis.hget(P + "group:organization", "active") == b"1000000"
+    for lease in queue.pop_batch(9, "w", now=NOW):
+        queue.finish(lease, now=NOW)
+    assert redis.hget(P + "stats", "active") == b"0"
+
+
+@pytest.mark.parametrize("home", [0, 1])
+def test_newcomers_on_one_shard_do_not_starve_users_of_another(redis: Redis, home: int) -> None:
+    queue = FairQueue(redis, config=QueueConfig.model_validate({"fair_by": "tasks", "shards": 2}))
+    (waiting,) = users_of(1, 1, shards=2)
+    names = [name for name in users_of(home, 161, shards=2) if name != waiting]
+    stream = Stream(queue, {waiting: 1}, 1.1, names=iter(names))
+    stream.run(140)
+    stream.check()
+    assert stream.starts.count(waiting) >= 6

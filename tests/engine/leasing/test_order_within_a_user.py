@@ -1,0 +1,211 @@
+"""Order inside one user: critical first, then by what waiting has earned."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.priority import Priority, calculate_score
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from tests.engine.conftest import NOW, MakeQueue, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+HEAD_START = 6 * 3600
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> FairQueue:
+    """Here nobody moves up: test_promises.py is about that."""
+    return make_queue(fair_by="tasks", starvation={"VERY_LOW": 0, "LOW": 0, "NORMAL": 0})
+
+
+@pytest.mark.parametrize("priority", [3, 6])
+def test_one_bulk_push_of_10_000_keeps_its_order(queue: FairQueue, priority: int) -> None:
+    ids = push_many(queue, "a", 10_000, priority=priority)
+    got: list[str] = []
+    for size in (1, 7, 992, *[1000] * 9):
+        got += [lease.task_id for lease in queue.pop_batch(size, "w", now=NOW)]
+    assert got == ids
+
+
+def test_critical_comes_before_everything(queue: FairQueue) -> None:
+    old = push_many(queue, "a", 2, priority=5)
+    urgent = [queue.push(task("a", 6), now=NOW + 10**6).task_id for _ in range(2)]
+    got = [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW + 10**6)]
+    assert got == urgent + old
+
+
+class Oracle:
+    """The rule in five lines: the highest weight × (waited + head start), then the higher class, then the elder."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, float, str]] = []
+
+    def pop(self, now: float) -> str:
+        best = max(self.waiting, key=lambda one: (one[0] / 5 * (now - one[1] + HEAD_START), one[0], -one[1]))
+        self.waiting.remove(best)
+        return best[2]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.sampled_from(["push", "pop"]), st.integers(1, 5), st.integers(0, 40_000)), max_size=40),
+)
+def test_the_order_is_the_oracles(redis: Redis, queue: FairQueue, steps: list[tuple[str, int, int]]) -> None:
+    redis.flushall()
+    oracle, now = Oracle(), NOW
+    for what, priority, passes in steps:
+        now += passes + 1
+        if what == "push":
+            made = task("a", priority)
+            queue.push(made, now=now)
+            oracle.waiting.append((priority, now, made.task_id))
+        elif oracle.waiting:
+            lease = queue.pop("w", lease=1e8, now=now)
+            assert lease is not None
+            assert lease.task_id == oracle.pop(now)
+
+
+class TestComingBack:
+    """What was handed out and comes back stands where it stood, whoever comes back first."""
+
+    @staticmethod
+    def _rest(queue: FairQueue, now: float) -> list[str]:
+        return [lease.task_id for lease in queue.pop_batch(1000, "again", now=now)]
+
+    @pytest.mark.parametrize("priority", [3, 6])
+    @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]])
+    def test_given_back_one_by_one(self, queue: FairQueue, priority: int, order: list[int]) -> None:
+        ids = push_many(queue, "a", 5, priority=priority)
+        leases = [queue.pop(f"w{n}", now=NOW) for n in range(3)]
+        for number in order:
+            lease = leases[number]
+            assert lease is not None
+            queue.release(lease, now=NOW + 1)
+        assert self._rest(queue, NOW + 2) == ids
+
+    def test_in_slices_of_a_sweep(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "a", 260, priority=6)
+        queue.pop_batch(250, "w", lease=10, now=NOW)
+        while queue.sweep(now=NOW + 20).more:
+            pass
+        assert self._rest(queue, NOW + 21) == ids
+
+    def test_of_a_worker_that_has_gone(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "a", 900, priority=6)
+        queue.pop_batch(800, "w", now=NOW)
+        queue.release_worker("w", now=NOW + 1)
+        assert self._rest(queue, NOW + 2) == ids
+
+    def test_some_of_them_again_and_again(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "a", 40, priority=6)
+        chance = random.Random(7)
+        for step in range(30):
+            leases = queue.pop_batch(chance.randint(1, 30), "w", now=NOW + step)
+            assert [lease.task_id for lease in leases] == ids[: len(leases)]
+            chance.shuffle(leases)
+            while leases:
+                some = [leases.pop() for _ in range(min(len(leases), chance.randint(1, 9)))]
+                queue.settle([Outcome.release(lease) for lease in some], now=NOW + step)
+        assert self._rest(queue, NOW + 60) == ids
+        assert queue.check_invariants() == []
+
+    def test_behind_nobody_who_came_later(self, queue: FairQueue) -> None:
+        """One whose retry is due stands at the end, though it was handed out before."""
+        first, second, third = push_many(queue, "a", 3, priority=6)
+        failed = queue.pop("w", now=NOW)
+        assert failed is not None
+        queue.settle([Outcome.fail(failed, "x", delay=1)], now=NOW)
+        lease = queue.pop("w", now=NOW)
+        queue.sweep(now=NOW + 5)
+        assert lease is not None
+        queue.release(lease, now=NOW + 6)
+        assert self._rest(queue, NOW + 7) == [second, third, first]
+
+
+def test_batches_are_ordered_as_single_pops(queue: FairQueue) -> None:
+    chance, oracle = random.Random(3), Oracle()
+    for i in range(200):
+        made = task("a", chance.randint(1, 5))
+        queue.push(made, now=NOW + i * 300)
+        oracle.waiting.append((made.priority, NOW + i * 300, made.task_id))
+    now = NOW + 90_000
+    assert [lease.task_id for lease in queue.pop_batch(200, "w", now=now)] == [oracle.pop(now) for _ in range(200)]
+
+
+def test_the_lowest_is_not_starved_by_an_endless_stream_of_the_highest(queue: FairQueue) -> None:
+    low = queue.push(task("a", Priority.VERY_LOW), now=NOW).task_id
+    now = NOW
+    while True:
+        queue.push(task("a", Priority.VERY_HIGH), now=now)
+        lease = queue.pop("w", lease=1e8, now=now)
+        assert lease is not None
+        if lease.task_id == low:
+            break
+        now += 60
+    # The bound with others that wait no time at all: 5 × (0 + head start) − head start = 24 h.
+    assert now - NOW <= 5 * HEAD_START - HEAD_START + 60
+
+
+def test_what_is_not_due_blocks_nothing(queue: FairQueue) -> None:
+    later = queue.push(task("a", 6, execute_after=NOW + 100), now=NOW).task_id
+    ready = queue.push(task("a", 1), now=NOW).task_id
+    lease = queue.pop("w", lease=1e6, now=NOW)
+    assert lease is not None
+    assert lease.task_id == ready
+    assert queue.pop("w", now=NOW + 99.9) is None
+    lease = queue.pop("w", now=NOW + 100)
+    assert lease is not None
+    assert lease.task_id == later
+
+
+def test_waiting_counts_from_when_it_was_due(queue: FairQueue) -> None:
+    queue.push(task("a", 3, execute_after=NOW + 10, task_id="due"), now=NOW)
+    queue.push(task("a", 3, task_id="pushed later"), now=NOW + 20)
+    assert [lease.task_id for lease in queue.pop_batch(2, "w", now=NOW + 30)] == ["due", "pushed later"]
+
+
+@pytest.mark.parametrize("how", ["pop", "sweep", "batch"])
+def test_what_was_not_started_in_time_is_a_dead_letter(queue: FairQueue, how: str) -> None:
+    queue.push_batch([task("a", expires_at=NOW + 5, task_id="old"), task("a", expires_at=NOW + 50)], now=NOW)
+    if how == "sweep":
+        assert queue.sweep(now=NOW + 6).expired == 1
+    else:
+        assert len(queue.pop_batch(1 if how == "pop" else 9, "w", now=NOW + 6)) == 1
+    assert queue.get_task("old").state is TaskState.FAILED
+    assert queue.dlq.list().items[0].failure_type.value == "expired"
+
+
+@pytest.mark.parametrize("how", ["released", "tried again", "its lease ended"])
+def test_what_was_started_in_time_does_not_expire(queue: FairQueue, how: str) -> None:
+    queue.push(task("a", task_id="t", expires_at=NOW + 10), now=NOW)
+    lease = queue.pop("w", lease=5, now=NOW + 1)
+    assert lease is not None
+    if how == "released":
+        queue.release(lease, now=NOW + 11)
+    elif how == "tried again":
+        queue.fail(lease, "no", delay=20, now=NOW + 2)
+    queue.sweep(now=NOW + 40)
+    assert queue.get_task("t").state is TaskState.QUEUED
+    assert queue.pop("w", now=NOW + 41) is not None
+    assert queue.check_invariants() == []
+
+
+def test_the_score_of_the_design() -> None:
+    made = Task.create("u", Priority.VERY_HIGH, None).model_copy(update={"created_at": 1000.0})
+    assert calculate_score(made, 1100) == 1100
+    assert calculate_score(made.model_copy(update={"priority": Priority.VERY_LOW}), 1100) == pytest.approx(1020)
+    with pytest.raises(ValueError, match="no weight"):
+        _ = Priority.CRITICAL.weight
+    with pytest.raises(ValueError, match=r"from 1 .* to 6"):
+        Priority.from_int(7)

@@ -1,0 +1,127 @@
+"""What is said of a lease when its task has run: counted once, answered again as the first time, stale if it is another's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from tests.engine.conftest import NOW, MakeQueue, everything, pop, push_many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
+
+KINDS: dict[str, Callable[[Lease], Outcome]] = {
+    "finish": Outcome.finish,
+    "fail": lambda lease: Outcome.fail(lease, "broken", delay=5),
+    "fail for good": lambda lease: Outcome.fail(lease, "broken", delay=None),
+    "later": lambda lease: Outcome.retry(lease, "not yet", delay=5),
+    "discard": lambda lease: Outcome.discard(lease, "not wanted"),
+    "poison": lambda lease: Outcome.poison(lease, "no JSON"),
+    "release": Outcome.release,
+    "crash": lambda lease: Outcome.crash(lease, "died"),
+}
+ANSWERS = dict(
+    zip(KINDS, ("finished", "retried", "dead", "retried", "canceled", "dead", "released", "released"), strict=True)
+)
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_an_outcome_of_a_settled_lease_is_stale_unless_it_is_the_same(
+    queue: FairQueue, redis: Redis, first: str, second: str
+) -> None:
+    push_many(queue, "a", 1, max_retries=3)
+    lease = pop(queue)
+    assert queue.settle([KINDS[first](lease)], now=NOW).statuses == [ANSWERS[first]]
+    before = everything(redis)
+    (status,) = queue.settle([KINDS[second](lease)], now=NOW).statuses
+    is_same = KINDS[second](lease).kind == KINDS[first](lease).kind
+    assert status == (ANSWERS[first] if is_same else "stale"), "what was done, whatever was asked"
+    assert everything(redis) == before
+
+
+@pytest.mark.parametrize("first", KINDS)
+def test_it_is_answered_as_the_first_time_whatever_became_of_its_task(queue: FairQueue, first: str) -> None:
+    (task_id,) = push_many(queue, "a", 1, max_retries=3)
+    outcome = KINDS[first](pop(queue))
+    for now in (NOW, NOW + 1):
+        assert queue.settle([outcome], now=now).statuses == [ANSWERS[first]]
+    state = queue.get_task(task_id).state
+    if state is TaskState.FAILED:
+        queue.dlq.requeue(f"{task_id}~1", now=NOW + 1)
+    elif state is not TaskState.FINISHED:
+        queue.cancel(task_id, now=NOW + 1)
+    assert queue.settle([outcome], now=NOW + 2).statuses == [ANSWERS[first]]
+
+
+def test_the_crash_that_was_one_too_many_is_answered_so_again(make_queue: MakeQueue) -> None:
+    queue = make_queue(max_deliveries=1)
+    push_many(queue, "a", 1)
+    first = Outcome.crash(pop(queue), "died")
+    assert queue.settle([first], now=NOW).statuses == ["released"], (
+        "another task of its process may have been the cause"
+    )
+    outcome = Outcome.crash(pop(queue), "died again")
+    for _ in range(2):
+        assert queue.settle([outcome], now=NOW).statuses == ["dead"]
+    assert queue.settle([Outcome.release(outcome.lease)], now=NOW).statuses == ["stale"]
+
+
+def test_settling_and_fetching_is_one_call(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 6)
+    leases = queue.pop_batch(4, "w", now=NOW)
+    redis.config_resetstat()
+    outcomes = [
+        Outcome.finish(leases[0], 1),
+        Outcome.fail(leases[1], "no", delay=5),
+        Outcome.discard(leases[2], "old"),
+        Outcome.poison(leases[3], "bad"),
+    ]
+    settled = queue.settle(outcomes, 9, worker="w", now=NOW)
+    calls = redis.info("commandstats")["cmdstat_fcall"]
+    assert calls["calls"] - calls["failed_calls"] == 1  # one more when the server did not know the function
+    assert settled.statuses == ["finished", "retried", "canceled", "dead"]
+    assert len(settled.leases) == 2
+    assert settled.look_at == NOW + 5
+
+
+def test_an_outcome_without_a_delay_waits_as_a_failure_does(queue: FairQueue) -> None:
+    task_id = push_many(queue, "a", 1)[0]
+    now = NOW
+    for delay in (1, 2, 4):
+        assert queue.settle([Outcome.fail(pop(queue, now), ValueError("no"))], now=now).statuses == ["retried"]
+        assert queue.get_task(task_id).execute_after == pytest.approx(now + delay)
+        now += delay
+    assert queue.settle([Outcome.fail(pop(queue, now), "no")], now=now).statuses == ["dead"]
+    assert queue.get_task(task_id).state is TaskState.FAILED
+
+
+def test_its_backoff_is_that_of_the_queues_settings(make_queue: MakeQueue) -> None:
+    queue = make_queue(retry_base_seconds=100, retry_cap_seconds=150, retry_jitter=0.1)
+    task_id = push_many(queue, "a", 1)[0]
+    assert queue.settle([Outcome.fail(pop(queue), "no")], now=NOW).statuses == ["retried"]
+    assert NOW + 100 <= queue.get_task(task_id).execute_after <= NOW + 110  # type: ignore[operator]
+    again = pop(queue, NOW + 110)
+    assert queue.settle([Outcome.fail(again, "no")], now=NOW + 110).statuses == ["retried"]
+    assert NOW + 260 <= queue.get_task(task_id).execute_after <= NOW + 275  # type: ignore[operator]
+
+
+def test_a_delay_of_none_is_never_again(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    assert queue.settle([Outcome.fail(pop(queue), "no", delay=None)], now=NOW).statuses == ["dead"]
+
+
+@pytest.mark.parametrize("delay", ["soon", "", -1, float("nan"), True])
+def test_a_delay_that_can_not_be(queue: FairQueue, delay: Any) -> None:
+    push_many(queue, "a", 1)
+    with pytest.raises(TaskValidationError, match="delay must be a number of seconds"):
+        Outcome.fail(pop(queue), "no", delay=delay)

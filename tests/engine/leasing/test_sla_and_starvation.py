@@ -1,0 +1,186 @@
+"""Promises to start: at risk, broken, and the classes that starvation moves up. Told once, found without a scan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.priority import Priority
+from tests.counting import commands
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+HOUR = 3600.0
+
+
+def told(queue: FairQueue, now: float) -> list[tuple[str, str]]:
+    while queue.sweep(now=now).more:
+        pass
+    return [(alert.kind, alert.task_id) for alert in queue.take_alerts(1000, now=now)]
+
+
+def test_at_risk_is_told_once(queue: FairQueue) -> None:
+    queue.push(task(task_id="t"), now=NOW)
+    assert told(queue, NOW + 2 * HOUR - 301) == []
+    assert told(queue, NOW + 2 * HOUR - 300) == [("at_risk", "t")]
+    assert told(queue, NOW + 2 * HOUR - 299) == []
+    assert queue.get_stats().totals["sla_at_risk"] == 1
+
+
+def test_a_start_after_the_promise_is_counted_and_told(queue: FairQueue) -> None:
+    queue.push(task(task_id="t", sla=10), now=NOW)
+    assert told(queue, NOW + 4) == []
+    assert told(queue, NOW + 5) == [("at_risk", "t")]  # half of a promise that is shorter than the warning time
+    assert queue.pop("w", now=NOW + 12) is not None
+    (alert,) = queue.take_alerts(now=NOW)
+    assert (alert.kind, alert.deadline, str(alert).endswith("started 2.0 s later than promised")) == (
+        *("violated", NOW + 10, True),
+    )
+    totals = queue.get_stats().totals
+    assert (totals["sla_violated"], totals["sla_overdue"]) == (1, 1)
+
+
+@pytest.mark.parametrize("ended", ["fail", "release"])
+def test_a_promise_is_broken_once(queue: FairQueue, ended: str) -> None:
+    queue.push(task(task_id="t", sla=10), now=NOW)
+    assert told(queue, NOW + 20) == [("at_risk", "t")]
+    for second in (21, 22, 23):
+        lease = queue.pop("w", now=NOW + second)
+        assert lease is not None
+        outcome = Outcome.fail(lease, "x", delay=0) if ended == "fail" else Outcome.release(lease)
+        queue.settle([outcome], now=NOW + second)
+    assert told(queue, NOW + 60) == [("violated", "t")]
+    totals = queue.get_stats().totals
+    assert (totals["sla_violated"], totals["sla_overdue"]) == (1, 1)
+
+
+def test_a_retry_is_not_told_again(queue: FairQueue) -> None:
+    queue.push(task(task_id="t", sla=10), now=NOW)
+    assert told(queue, NOW + 6) == [("at_risk", "t")]
+    lease = queue.pop("w", now=NOW + 7)
+    assert lease is not None
+    queue.fail(lease, "x", delay=0, now=NOW + 7)
+    assert told(queue, NOW + 16) == []
+
+
+@pytest.mark.parametrize(("own", "users", "expected"), [(None, None, 7200), (None, 60, 60), (5, 60, 5)])
+def test_whose_promise_counts(queue: FairQueue, own: float | None, users: float | None, expected: float) -> None:
+    queue.user("u").set_sla(users, now=NOW)
+    queue.push(task(task_id="t", sla=own), now=NOW)
+    assert queue.get_task("t").sla_deadline == NOW + expected
+    assert queue.user("u").stats().sla == users
+
+
+def test_the_scan_touches_those_at_risk_only(queue: FairQueue, redis: Redis) -> None:
+    queue.push_batch([task(f"u{i % 50}", 1) for i in range(10_000)], now=NOW)
+    queue.push_batch([task("u1", 1, sla=60) for _ in range(5)], now=NOW)
+    queue.sweep(now=NOW)
+    idle = commands(redis, lambda: queue.sweep(now=NOW + 1))
+    redis.config_resetstat()
+    assert queue.sweep(now=NOW + 31).at_risk == 5
+    assert redis.info("commandstats")["cmdstat_hgetall"]["calls"] == 5 + 1  # the tasks, their user
+    assert len(queue.take_alerts(now=NOW)) == 5
+    assert idle < 30
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "hours"),
+    [
+        (Priority.VERY_LOW, Priority.NORMAL, 24),
+        (Priority.LOW, Priority.NORMAL, 24),
+        (Priority.NORMAL, Priority.HIGH, 4),
+    ],
+)
+def test_who_starves_moves_up_once(queue: FairQueue, before: Priority, after: Priority, hours: int) -> None:
+    (task_id,) = push_many(queue, "a", 1, priority=before)
+    assert ("promoted", task_id) not in told(queue, NOW + hours * HOUR - 1)
+    assert ("promoted", task_id) in told(queue, NOW + hours * HOUR)
+    moved = queue.get_task(task_id)
+    assert (moved.priority, moved.promoted_from) == (after, before)
+    assert moved.sla_deadline == NOW + queue.config.sla[before.name]  # what was promised stays promised
+    assert told(queue, NOW + 100 * HOUR) == []
+    totals = queue.get_stats().totals
+    assert (totals["promoted"], totals[f"promoted:{before.value}"]) == (1, 1)
+
+
+def test_who_moved_up_keeps_its_place_in_time(queue: FairQueue) -> None:
+    (old,) = push_many(queue, "a", 1, priority=Priority.LOW)
+    queue.push(task("a", Priority.NORMAL, task_id="young"), now=NOW + 23 * HOUR)
+    queue.sweep(now=NOW + 24 * HOUR)
+    assert [lease.task_id for lease in queue.pop_batch(2, "w", now=NOW + 24 * HOUR)] == [old, "young"]
+
+
+def test_nobody_starves_when_that_is_switched_off(make_queue: MakeQueue) -> None:
+    queue = make_queue(starvation={"LOW": 0}, sla_at_risk_seconds=0)
+    (task_id,) = push_many(queue, "a", 1, priority=Priority.LOW)
+    told(queue, NOW + 1000 * HOUR)
+    assert queue.get_task(task_id).priority is Priority.LOW
+
+
+def test_alerts_are_handed_out_once_and_again_only_to_the_same_call(queue: FairQueue, redis: Redis) -> None:
+    from django_fairque.engine.statistics import alerts
+
+    queue.push_batch([task(sla=10) for _ in range(3)], now=NOW)
+    queue.sweep(now=NOW + 6)
+    request = next(alerts.take_alerts(queue._shards.home, 2, NOW))
+    first, second = queue._transport.send(request), queue._transport.send(request)
+    assert first == second
+    assert len(first) == 2
+    assert len(queue.take_alerts(now=NOW)) == 1
+    assert queue.take_alerts(now=NOW) == []
+
+
+class TestDeaths:
+    """Of a task whose end no worker reports, somebody must hear: each is told once, with the reason."""
+
+    def test_of_what_expires_wherever_it_is(self, queue: FairQueue) -> None:
+        late: dict[str, Any] = {"expires_at": NOW + 20}
+        queue.push(task("ann", task_id="swept", **late), now=NOW)
+        queue.push(task("bob", task_id="due", execute_after=NOW + 25, expires_at=NOW + 26), now=NOW)
+        queue.push_graph(
+            [task(task_id="parent", execute_after=NOW + 99), task(depends_on=["parent"], task_id="child", **late)]
+        )
+        assert told(queue, NOW + 19) == []
+        assert sorted(told(queue, NOW + 30)) == [("died", "child"), ("died", "due"), ("died", "swept")]
+        assert told(queue, NOW + 31) == []
+
+    def test_of_what_expires_in_front_of_a_worker(self, queue: FairQueue) -> None:
+        queue.push(task("ann", task_id="late", name="app.report", expires_at=NOW + 20), now=NOW)
+        assert queue.pop("w", now=NOW + 20) is None
+        (alert,) = queue.take_alerts(now=NOW + 20)
+        assert (alert.kind, alert.task_id, alert.user_id, alert.name) == ("died", "late", "ann", "app.report")
+        assert (alert.reason, alert.deadline) == ("not started in time", None)
+        assert str(alert) == "task late (app.report, NORMAL) of user 'ann' is a dead letter: not started in time"
+
+    @pytest.mark.parametrize("how", ["lease", "worker"])
+    def test_of_what_ends_its_workers(self, make_queue: MakeQueue, how: str) -> None:
+        queue, now = make_queue(max_deliveries=2), NOW
+        queue.push(task(task_id="t"), now=now)
+        for _ in range(2):
+            assert told(queue, now) == []
+            lease = queue.pop("w", lease=10, now=now)
+            assert lease is not None
+            if how == "worker":
+                queue.release_worker("w", [lease.token], reason="it was killed", now=now)
+            now += 10
+            queue.sweep(now=now)
+        (alert,) = queue.take_alerts(now=now)
+        reason = "it was killed" if how == "worker" else "no renewal before the lease ended"
+        assert (alert.kind, alert.task_id, alert.reason) == ("died", "t", reason)
+
+    def test_not_of_what_a_worker_reports(self, make_queue: MakeQueue) -> None:
+        queue = make_queue(max_deliveries=1)
+        for kind in ("fail", "crash", "poison"):
+            queue.push(task(), now=NOW)
+            if kind == "crash":  # the first one never makes a dead letter
+                queue.release_worker("w", [pop(queue).token], now=NOW)
+            lease = queue.pop("w", now=NOW)
+            assert lease is not None
+            assert queue.settle([Outcome(lease, kind, b"x")], worker="w", now=NOW).statuses == ["dead"]
+        assert told(queue, NOW) == []

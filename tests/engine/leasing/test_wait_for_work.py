@@ -1,0 +1,252 @@
+"""A wait for work with the request for it already there: one round trip less, and nothing lost for that."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis as redis_py
+
+from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.leasing.prefetch import Wait
+from django_fairque.engine.model.errors import NotPermittedError
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, task
+from tests.topologies import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+    from django_fairque.engine.model.lease import Lease
+    from tests.servers import Server
+
+FETCH = Fetch(2, "w")
+
+
+@pytest.fixture
+def known(queue: FairQueue) -> FairQueue:
+    """A queue whose worker ``w`` has said that it lives, on a server that has been looked at."""
+    queue.heartbeat("w", {}, now=NOW)
+    return queue
+
+
+def asked(queue: FairQueue, seconds: float = 30.0) -> Wait:
+    wait = Wait(queue, seconds)
+    assert wait.ask(FETCH)
+    return wait
+
+
+def ids_of(leases: list[Lease]) -> list[str]:
+    return [lease.task_id for lease in leases]
+
+
+NAME = "test-wait"
+
+
+@pytest.fixture
+def named(server: Server, redis: Redis) -> Iterator[FairQueue]:
+    """As `known`, with a client of its own, whose connections can be told from others'."""
+    with server.client(client_name=NAME) as client:
+        queue = FairQueue(client)
+        queue.heartbeat("w", {}, now=NOW)
+        yield queue
+    assert FairQueue(redis).check_invariants() == []
+
+
+def kill_the_one_that_waits(redis: Redis) -> None:
+    def waiting() -> list[str]:
+        return [each["id"] for each in redis.client_list() if (each["name"], each["cmd"]) == (NAME, "bzpopmin")]
+
+    wait_for(lambda: len(waiting()) == 1)  # what was sent is read a little later
+    (client,) = waiting()
+    redis.client_kill_filter(_id=client)
+
+
+def test_what_was_asked_for_comes_with_the_news(known: FairQueue) -> None:
+    wait = asked(known)
+    known.push(task(task_id="t"), now=NOW)
+    woken, settled = wait.end()
+    assert woken
+    assert settled is not None
+    assert ids_of(settled.leases) == ["t"]
+    known.finish(settled.leases[0], now=NOW)
+
+
+def test_it_can_be_asked_for_while_somebody_sleeps(known: FairQueue) -> None:
+    wait, ends = Wait(known, 30.0), list[Any]()
+    thread = threading.Thread(target=lambda: ends.append(wait.end()))
+    thread.start()
+    assert wait.ask(FETCH)
+    assert not wait.ask(FETCH), "once"
+    known.push(task(task_id="t"), now=NOW)
+    thread.join(10)
+    ((woken, settled),) = ends
+    assert woken
+    assert ids_of(settled.leases) == ["t"]
+
+
+def test_a_wait_for_which_nobody_asked_only_tells(known: FairQueue) -> None:
+    wait = Wait(known, 30.0)
+    known.push(task(), now=NOW)
+    assert wait.end() == (True, None)
+    assert not wait.ask(FETCH), "it is over"
+    assert Wait(known, 0.001).end() == (False, None)
+
+
+def test_a_time_out_is_a_look(known: FairQueue, redis: Redis) -> None:
+    """A marker that was lost delays nothing for longer than the wait."""
+    known.push(task(task_id="t"), now=NOW)
+    redis.delete(known._shards.home.keys("wake"))
+    woken, settled = asked(known, 0.001).end()
+    assert not woken
+    assert settled is not None
+    assert ids_of(settled.leases) == ["t"]
+    woken, settled = asked(known, 0.001).end()
+    assert settled is not None
+    assert (woken, settled.leases) == (False, [])
+
+
+def test_the_marker_is_passed_on_while_there_is_more(known: FairQueue) -> None:
+    wait = asked(known)
+    known.push_batch([task() for _ in range(3)], now=NOW)
+    _, settled = wait.end()
+    assert settled is not None
+    assert len(settled.leases) == 2
+    assert known.wait_for_work(0.001)
+
+
+def test_who_has_left_is_handed_nothing_and_others_hear_of_it(known: FairQueue) -> None:
+    wait = asked(known)
+    known.release_worker("w", forget=True, now=NOW)
+    known.push(task(task_id="t"), now=NOW)
+    woken, settled = wait.end()
+    assert settled is not None
+    assert (woken, settled.leases) == (True, [])
+    assert known.wait_for_work(0.001)
+    assert known.get_task("t").state is TaskState.QUEUED
+    assert known.get_task("t").delivery == 0
+
+
+def test_a_connection_that_breaks_costs_the_wait_only(named: FairQueue, redis: Redis) -> None:
+    wait = asked(named)
+    kill_the_one_that_waits(redis)
+    named.push(task(task_id="t"), now=NOW)
+    woken, settled = wait.end()
+    assert settled is not None
+    assert (woken, ids_of(settled.leases)) == (False, ["t"])
+
+    wait = Wait(named, 30.0)
+    kill_the_one_that_waits(redis)
+    assert wait.ask(FETCH), "that it is gone is seen by who reads"
+    named.push(task(task_id="again"), now=NOW)
+    _, settled = wait.end()
+    assert settled is not None
+    assert ids_of(settled.leases) == ["again"]
+
+    wait = Wait(named, 0.5)
+    kill_the_one_that_waits(redis)
+    named.push(task(), now=NOW)
+    assert wait.end() == (True, None), "it waits again"
+
+
+def test_a_lost_reply_is_had_again(known: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = asked(known)
+    assert wait._line is not None
+    read = wait._line.replies
+
+    def lost() -> None:
+        read()
+        raise redis_py.ConnectionError("lost on its way")
+
+    monkeypatch.setattr(wait._line, "replies", lost)
+    known.push(task(task_id="t"), now=NOW)
+    _, settled = wait.end()
+    assert settled is not None
+    assert ids_of(settled.leases) == ["t"]
+    known.finish(settled.leases[0], now=NOW)
+    assert known.get_task("t").delivery == 1
+
+
+def test_what_lies_on_a_connection_that_was_given_up_hands_out_nothing(named: FairQueue, redis: Redis) -> None:
+    """The server may hold on to a connection that its client has given up, and carry out later what came over it."""
+    wait = asked(named)
+    assert wait._asked is not None
+    command = wait._transport.command(wait._asked[1])
+    kill_the_one_that_waits(redis)
+    _, settled = wait.end()
+    assert settled is not None
+    assert settled.leases == []
+    named.push(task(task_id="t"), now=NOW)
+    redis.delete(named._shards.home.keys("wake"))  # taken over that connection
+    assert redis.execute_command(*command)[6:] == []
+    assert named.get_task("t").state is TaskState.QUEUED
+    assert named.wait_for_work(0.001), "others hear of what it was not handed"
+
+
+def test_functions_that_are_gone_meanwhile_are_loaded_again(redis: Redis) -> None:
+    queue = FairQueue(redis)
+    queue.heartbeat("w", {}, now=NOW)
+    wait = asked(queue)
+    redis.function_flush("SYNC")
+    queue.push(task(task_id="t"), now=NOW)
+    _, settled = wait.end()
+    assert settled is not None
+    assert ids_of(settled.leases) == ["t"]
+
+
+def test_a_server_that_refuses_waits_is_an_error_and_keeps_no_task(server: Server, redis: Redis) -> None:
+    redis.acl_setuser("deaf", enabled=True, nopass=True, categories=["+@all"], commands=["-bzpopmin"], keys=["*"])
+    with server.client(username="deaf", password="x") as client:
+        queue = FairQueue(client)
+        queue.heartbeat("w", {}, now=NOW)
+        with pytest.raises(NotPermittedError, match="BZPOPMIN"):
+            Wait(queue, 30.0).end()
+        with pytest.raises(NotPermittedError, match="BZPOPMIN"):
+            asked(queue).end()
+        queue.push(task(task_id="t"), now=NOW)
+        _, settled = asked(queue).end()
+        assert settled is not None
+        assert ids_of(settled.leases) == ["t"], "what came is not thrown away for that"
+    redis.acl_deluser("deaf")
+
+
+def test_other_clients_wait_as_ever(redis: Redis, server: Server) -> None:
+    """A client with commands of its own (a tracer's) is called as it wishes to be."""
+
+    class Traced(redis_py.Redis):
+        pass
+
+    with Traced(unix_socket_path=server.socket) as client:
+        queue = FairQueue(client)
+        queue.heartbeat("w", {}, now=NOW)
+        wait = Wait(queue, 30.0)
+        assert not wait.ask(FETCH)
+        queue.push(task(), now=NOW)
+        assert wait.end() == (True, None)
+
+
+def test_whenever_it_is_asked_for_nothing_is_handed_out_unheard(known: FairQueue, redis: Redis) -> None:
+    """The push, the question and the end of the wait at once, again and again: whoever hears of a lease has it."""
+    for number in range(200):
+        wait = Wait(known, 0.001 * (number % 3 + 1))
+        found = list[Any]()
+        threads = [
+            threading.Thread(target=lambda wait=wait: wait.ask(FETCH)),
+            threading.Thread(target=lambda: known.push(task(), now=NOW)),
+            threading.Thread(target=lambda wait=wait, found=found: found.append(wait.end())),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        ((_, settled),) = found
+        leases = settled.leases if settled is not None else []
+        leases += known.pop_batch(5, "v", now=NOW)
+        assert len(leases) == 1
+        known.finish(leases[0], now=NOW)
+        redis.delete(known._shards.home.keys("wake"))  # if it is left it would end the next wait at once
+    assert known.check_invariants() == []

@@ -1,0 +1,64 @@
+"""What a script that ended in the middle may leave until somebody repairs it does no harm meanwhile."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+P = "fq:{default:0}:"
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("registry", ["finished", "failed", "canceled"])
+def test_a_live_task_is_never_forgotten(queue: FairQueue, redis: Redis, registry: str) -> None:
+    """It was requeued, or its id lives again, and is still in the registry of its end."""
+    (task_id,) = push_many(queue, "ann", 1)
+    redis.zadd(f"{P}state:{registry}", {task_id: 1})
+    queue.sweep(now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    assert lease.task_id == task_id
+
+
+def test_an_end_of_which_other_shards_did_not_hear_is_found_and_told(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig(shards=2))
+    here, there = (next(name for name in map(str, range(99)) if bucket_of(name) % 2 == shard) for shard in (0, 1))
+    queue.push_graph([task(here, task_id="f"), task(there, task_id="w", depends_on=["f"])], now=NOW)
+    for _ in range(3):
+        queue.carry_messages(now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.finish(lease, now=NOW)
+    redis.hdel(f"{P}outbox", "tell:1:f")
+    redis.sadd(f"{P}deps:remote:f", "1")
+    (violation,) = queue.check_invariants()
+    assert (violation.invariant, violation.key) == ("mirrors", f"{P}deps:remote:f")
+    assert [each.mended for each in queue.repair(now=NOW)] == [True]
+    queue.sweep(now=NOW)
+    queue.carry_messages(now=NOW)
+    assert queue.pop("w", now=NOW) is not None
+    assert not redis.exists(f"{P}deps:remote:f")
+    assert queue.check_invariants() == []
+
+
+def test_a_lease_is_spared_once_also_when_the_call_that_spared_it_ended_in_the_middle(
+    queue: FairQueue, redis: Redis
+) -> None:
+    before = time.time() - HOUR
+    queue.push(task(), now=before)
+    queue.pop("w", lease=30, now=before)
+    queue.sweep()
+    redis.hset(f"{P}stats", "clock", int(before * 1e6))  # which is written last
+    (spared,) = redis.zrange(f"{P}state:started", 0, -1, withscores=True)
+    queue.take_alerts()
+    assert redis.zrange(f"{P}state:started", 0, -1, withscores=True) == [spared]

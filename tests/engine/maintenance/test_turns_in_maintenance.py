@@ -1,0 +1,197 @@
+"""One user's bulk of expired tasks, due tasks or dependents: another user's task waits for at most two slices of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from tests.engine.conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.engine.conftest import MakeQueue
+
+SLICE = 20
+"""Tasks of each kind that one call expires, promotes or resolves."""
+BULK = 30 * SLICE
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> FairQueue:
+    return make_queue(fair_by="tasks", retry_jitter=0, sweep_batch_size=SLICE)
+
+
+def pops_until(queue: FairQueue, user: str, now: float, most: int = 100) -> int:
+    """Pops until a task of this user starts, that one included."""
+    for number in range(1, most + 1):
+        lease = queue.pop(f"w{number}", now=now)
+        if lease is not None and lease.user_id == user:
+            return number
+    return most + 1
+
+
+class TestExpired:
+    """Expired tasks at the head of queues."""
+
+    def test_of_one_user(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK, expires_at=NOW + 1)
+        queue.push(task("b"), now=NOW + 2)
+        assert pops_until(queue, "b", NOW + 2) == 1
+
+    def test_of_many_users(self, queue: FairQueue) -> None:
+        for i in range(10):
+            push_many(queue, f"a{i}", BULK // 2, expires_at=NOW + 1)
+        queue.push(task("b"), now=NOW + 2)
+        assert pops_until(queue, "b", NOW + 2) == 1
+
+    def test_of_critical_ones(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK, expires_at=NOW + 1, priority=6)
+        queue.push(task("b"), now=NOW + 2)
+        assert pops_until(queue, "b", NOW + 2) == 1
+
+    def test_of_members_of_an_organization(self, queue: FairQueue) -> None:
+        for user in ("a", "b", "c"):
+            queue.user(user).set_organization("g", now=NOW)
+        for user in ("a", "c"):
+            push_many(queue, user, BULK, expires_at=NOW + 1)
+        queue.push(task("b"), now=NOW + 2)
+        assert pops_until(queue, "b", NOW + 2) == 1
+        assert queue.check_invariants() == []
+        assert queue.pop("w", now=NOW + 2) is None
+
+    def test_of_a_list_of_users(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK, expires_at=NOW + 1)
+        queue.push(task("b"), now=NOW + 2)
+        lease = queue.pop("w", ["a", "b"], now=NOW + 2)
+        assert lease is not None
+        assert lease.user_id == "b"
+
+    def test_its_own_live_task_comes_when_they_are_buried(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK, expires_at=NOW + 1)
+        queue.push(task("a"), now=NOW + 2)
+        assert pops_until(queue, "a", NOW + 2) <= BULK / SLICE
+        assert queue.get_stats().states["failed"] == BULK
+
+    def test_a_call_buries_no_more_than_two_slices(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK, expires_at=NOW + 1)
+        for _ in range(5):
+            before = queue.get_stats().states["failed"]
+            queue.pop_batch(50, "w", now=NOW + 2)
+            assert queue.get_stats().states["failed"] - before <= 2 * SLICE
+
+
+class TestDependents:
+    """Dependents of tasks that have ended."""
+
+    def bulk(self, queue: FairQueue, parents: int, each: int) -> list[str]:
+        names = [f"p{i}" for i in range(parents)]
+        queue.push_batch([task("a", task_id=name) for name in names], now=NOW)
+        for name in names:
+            queue.push_batch([task("a", 1, depends_on=[name]) for _ in range(each)], now=NOW)
+        queue.push(task("b", task_id="parent of b"), now=NOW)
+        queue.push(task("b", 6, task_id="b", depends_on=["parent of b"]), now=NOW)
+        return names
+
+    @pytest.mark.parametrize(("parents", "each"), [(1, BULK), (BULK, 1), (SLICE, SLICE)])
+    def test_of_another_user(self, queue: FairQueue, parents: int, each: int) -> None:
+        self.bulk(queue, parents, each)
+        leases = queue.pop_batch(parents + 1, "w", now=NOW)
+        assert len(leases) == parents + 1
+        last = next(lease for lease in leases if lease.user_id == "b")
+        queue.settle([Outcome.finish(lease) for lease in leases if lease is not last], worker="w", now=NOW)
+        assert queue.get_stats().dependencies.resolving > 0
+        queue.settle([Outcome.finish(last)], worker="w", now=NOW)
+        assert self.sweeps_until_queued(queue, "b") <= 2
+
+    def test_of_another_parent_of_the_same_user(self, queue: FairQueue) -> None:
+        queue.push_batch([task("a", task_id="large"), task("a", task_id="small")], now=NOW)
+        queue.push_batch([task("a", depends_on=["large"]) for _ in range(BULK)], now=NOW)
+        queue.push(task("a", task_id="b", depends_on=["small"]), now=NOW)
+        leases = queue.pop_batch(2, "w", now=NOW)
+        queue.settle([Outcome.finish(lease) for lease in leases if lease.task_id == "large"], worker="w", now=NOW)
+        queue.settle([Outcome.finish(lease) for lease in leases if lease.task_id == "small"], worker="w", now=NOW)
+        assert self.sweeps_until_queued(queue, "b") <= 2
+
+    def test_of_canceled_tasks(self, queue: FairQueue) -> None:
+        names = self.bulk(queue, BULK, 1)
+        queue.cancel_many(names, now=NOW)
+        queue.finish(queue.pop("w", ["b"], now=NOW), now=NOW)  # type: ignore[arg-type]
+        assert self.sweeps_until_queued(queue, "b") <= 2
+        while queue.sweep(now=NOW).more:
+            pass
+        assert queue.get_stats().states["canceled"] == 2 * BULK
+
+    def sweeps_until_queued(self, queue: FairQueue, task_id: str) -> int:
+        for number in range(100):
+            if queue.get_task(task_id).state is TaskState.QUEUED:
+                return number
+            queue.sweep(now=NOW)
+        return 100
+
+
+class TestDue:
+    """Scheduled tasks whose time has come."""
+
+    def test_another_user_just_after_them(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK, execute_after=NOW + 10)
+        queue.push(task("b", execute_after=NOW + 10.001), now=NOW)
+        assert pops_until(queue, "b", NOW + 11) <= 2
+
+    def test_among_many_users(self, queue: FairQueue) -> None:
+        for i in range(SLICE // 2):
+            push_many(queue, f"a{i}", 2 * SLICE, execute_after=NOW + 10)
+        queue.push(task("b", 6, execute_after=NOW + 11), now=NOW)
+        queue.sweep(now=NOW + 12)
+        assert queue.get_queue_sizes("b").ready == 1
+
+    def test_between_two_bulks(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK, execute_after=NOW + 10)
+        queue.push(task("b", execute_after=NOW + 11), now=NOW)
+        push_many(queue, "a", BULK, execute_after=NOW + 12)
+        assert pops_until(queue, "b", NOW + 13) <= 2
+
+    def test_retries(self, queue: FairQueue) -> None:
+        push_many(queue, "a", BULK)
+        queue.push(task("b"), now=NOW)
+        leases = queue.pop_batch(BULK + 1, "w", now=NOW)
+        mine = [lease for lease in leases if lease.user_id == "b"]
+        bulk = [lease for lease in leases if lease.user_id == "a"]
+        queue.settle([Outcome.fail(lease, "down", delay=1) for lease in bulk], worker="w", now=NOW)
+        queue.settle([Outcome.fail(lease, "down", delay=1) for lease in mine], worker="w", now=NOW + 0.5)
+        assert pops_until(queue, "b", NOW + 2) <= 2
+
+    def test_users_with_more_than_a_slice_take_turns(self, queue: FairQueue) -> None:
+        """More users than one slice has tasks: each sweep serves those that were not served by the one before."""
+        users = [f"u{i}" for i in range(3 * SLICE)]
+        for user in users:
+            push_many(queue, user, 5, execute_after=NOW + 10)
+        for number in range(3):
+            queue.sweep(now=NOW + 11 + number)
+        assert {queue.get_queue_sizes(user).ready for user in users} == {1}
+
+    def test_all_are_promoted_in_their_order(self, queue: FairQueue) -> None:
+        moments = [NOW + 10 + (37 * i) % 100 / 100 for i in range(100)]
+        queue.push_batch([task("a", payload=moment, execute_after=moment) for moment in moments], now=NOW)
+        leases = [queue.pop("w", now=NOW + 20) for _ in range(100)]
+        assert [lease.payload for lease in leases if lease] == sorted(moments)
+
+    def test_data_of_a_version_without_the_index(self, queue: FairQueue, redis: Redis) -> None:
+        push_many(queue, "a", 3 * SLICE, execute_after=NOW + 10)
+        redis.delete("fq:{default:0}:due", "fq:{default:0}:queue:user:a:scheduled")
+        sweeps = 1
+        while queue.sweep(now=NOW + 11).more:
+            sweeps += 1
+        assert queue.get_queue_sizes("a").ready == 3 * SLICE
+        assert sweeps <= 10
+
+    def test_a_canceled_task_leaves_nothing_behind_for_long(self, queue: FairQueue, redis: Redis) -> None:
+        (task_id,) = push_many(queue, "a", 1, execute_after=NOW + 10)
+        queue.cancel(task_id, now=NOW)
+        push_many(queue, "b", 1, execute_after=NOW + 10)
+        queue.sweep(now=NOW + 11)
+        assert not redis.exists("fq:{default:0}:due", "fq:{default:0}:queue:user:a:scheduled")

@@ -1,0 +1,159 @@
+"""What a `Task` promises by itself, and that what it says to the server is what the server keeps."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from django_fairque.engine.model.lease import LEASE_FIELDS
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.scripting.keys import Keys
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+ALL: dict[str, Any] = {
+    "name": "mail",
+    "max_retries": 7,
+    "expires_at": NOW + 900,
+    "timeout": 30.5,
+    "sla": 12.0,
+    "execute_after": NOW + 60,
+}
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+DIFFERENT: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    **{name: {name: value} for name, value in ALL.items()},
+    "all of it": ALL,
+    "a key": {"unique_key": "k", "unique_for": 60.0},
+    "a debounced key": {"unique_key": "d", "debounce": 5.0},
+    "a chosen id": {"task_id": "mine"},
+    "a trace": {"traceparent": PARENT},
+    "the name again": {"name": "mail"},
+    "nothing again": {},
+}
+
+
+def record(redis: Redis, task_id: str) -> dict[bytes, bytes]:
+    """Without the moment of its push, which is its own."""
+    fields = cast("dict[bytes, bytes]", redis.hgetall(Keys("fq", "default").task(task_id)))
+    return {name: value for name, value in fields.items() if name not in (b"created", b"ready")}
+
+
+def kept(queue: FairQueue, redis: Redis, given: Task) -> tuple[Any, ...] | None:
+    """What the server has of it; nothing of one that another of the same key stands for."""
+    found = record(redis, given.task_id)
+    return (found, queue.get_task(given.task_id).payload) if found else None
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_task_of_many_is_kept_as_if_it_were_pushed_alone(queue: FairQueue, redis: Redis, order: int) -> None:
+    """What they have in common is said once: nothing of one may come to another."""
+    # Three of each, so that what one leaves in the form that it shares would be seen in the next.
+    offered = [
+        (name, Task.create(user, priority, {"n": name}, **options))
+        for name, options in list(DIFFERENT.items())[::order]
+        for user, priority in (("ann", 3), ("bob", 6), ("ann", 3))
+        if not (name.startswith("a ") and user == "bob")
+    ]
+    queue.push_batch([each for _, each in offered], now=NOW)
+    together = [kept(queue, redis, each) for _, each in offered]
+    redis.flushall()
+    for _, each in offered:
+        queue.push(each, now=NOW)
+    alone = [kept(queue, redis, each) for _, each in offered]
+    assert together == alone
+    assert sum(each is not None for each in alone) > 2 * len(DIFFERENT)
+
+
+def test_many_tasks_say_what_they_share_once(queue: FairQueue, redis: Redis) -> None:
+    def received() -> int:
+        return int(redis.info("stats")["total_net_input_bytes"])
+
+    def sent(tasks: list[Task]) -> int:
+        before = received()
+        queue.push_batch(tasks, now=NOW)
+        return received() - before
+
+    sent([task("ann")])
+    few, many = (sent([task("ann", **ALL) for _ in range(count)]) for count in (100, 300))
+    # An id, a user, a payload and the form's number, each with its length, are 82; what this form says would be 123 more.
+    assert (many - few) / 200 < 90
+
+
+def test_what_a_task_says_to_the_server_is_a_push_of_it_alone(queue: FairQueue, redis: Redis) -> None:
+    given = task("ann", **ALL)
+    home = queue._shards.home
+    reply = queue._transport.send(home.call("push", [0, "", 0, 1, 1, *given.to_lua_args()], NOW, reply="n"))
+    assert reply[1] == b"1"
+    kept = record(redis, given.task_id)
+    redis.flushall()
+    queue.push(given, now=NOW)
+    assert record(redis, given.task_id) == kept
+
+
+MORE: dict[str, dict[str, Any]] = {
+    "dependencies": {"depends_on": ["a", "b:c"], "on_dependency_failure": "run", "run_id": "r"},
+    "a payload": {"payload": {"n": [1.5, None, "é"]}},
+    "parts of a microsecond": {"timeout": 1 / 3, "sla": 2 / 3, "execute_after": NOW + 1 / 3, "expires_at": NOW + 2 / 3},
+    "a time from now": {"execute_after": timedelta(seconds=1 / 3)},
+}
+
+
+@pytest.mark.parametrize("options", [*DIFFERENT.values(), *MORE.values()], ids=[*DIFFERENT, *MORE])
+def test_a_task_comes_back_from_its_record(options: dict[str, Any]) -> None:
+    given = task("ann", **options)
+    again = Task.from_redis_dict(given.to_redis_dict())
+    assert again == given
+    assert (again.form, again.has_chosen_id) == (given.form, given.has_chosen_id)
+    texts = {
+        name: value.decode() if isinstance(value, bytes) else value for name, value in given.to_redis_dict().items()
+    }
+    assert Task.from_redis_dict(texts) == given
+
+
+def test_a_task_that_was_read_comes_back_too(queue: FairQueue, redis: Redis) -> None:
+    dependency, ended = task("ann"), task("ann", **ALL | {"execute_after": None})
+    waits = task("ann", depends_on=[dependency.task_id], on_dependency_failure="cancel")
+    queue.push_graph([dependency, ended, waits], "r", now=NOW)
+    for lease in queue.pop_batch(2, "w", now=NOW + 1):
+        queue.finish(lease, {"of": lease.task_id}, now=NOW + 2)
+    found = [queue.get_task(each.task_id) for each in (dependency, ended, waits)]
+    assert found[1].result == {"of": ended.task_id}
+    assert (found[2].depends_on, found[2].on_dependency_failure) == ((dependency.task_id,), "cancel")
+    for each in found:
+        assert Task.from_redis_dict(each.to_redis_dict()) == each
+
+
+def test_a_task_comes_from_a_pop_s_reply() -> None:
+    fields = {"id": b"i", "user": b"ann", "name": b"mail", "priority": b"6", "payload": b'{"a":1}', "token": b"3"}
+    found = Task.from_lua_result([fields.get(name, b"") for name in LEASE_FIELDS])
+    assert (found.task_id, found.user_id, found.payload, found.state) == ("i", "ann", {"a": 1}, TaskState.STARTED)
+
+
+def test_retries_are_counted_down() -> None:
+    first = task("ann", max_retries=2)
+    second = first.increment_retry()
+    last = second.increment_retry()
+    assert [each.can_retry() for each in (first, second, last)] == [True, True, False]
+    assert [each.get_retry_delay() for each in (first, second, last)] == [1.0, 2.0, 4.0]
+    assert first.retry_count == 0
+
+
+def test_a_task_is_ready_from_its_time_until_it_expires() -> None:
+    given = task("ann", execute_after=NOW, expires_at=NOW + 10)
+    assert [given.is_ready_to_execute(NOW + each) for each in (-1, 0, 9, 10)] == [False, True, True, False]
+
+
+def test_a_changed_copy_leaves_the_others_as_they_are() -> None:
+    first, second = task("ann"), task("bob")
+    changed = first.model_copy(update={"name": "other"}).carrying(b"[]")
+    assert (changed.name, changed.payload_bytes) == ("other", b"[]")
+    assert (first.name, first.payload_bytes) == (second.name, second.payload_bytes)
+    assert first.model_fields_set == second.model_fields_set == set(Task.model_fields)

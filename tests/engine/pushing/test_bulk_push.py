@@ -1,0 +1,149 @@
+"""Pushes of more than one call: in which order tasks are sent, and what of it can be seen."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.pushing.push import TOGETHER
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from django_fairque.engine.model.task import Task
+    from tests.engine.conftest import MakeQueue
+
+
+@pytest.fixture
+def small(make_queue: MakeQueue) -> FairQueue:
+    return make_queue(pipeline_batch_size=10)
+
+
+def ring(redis: Redis) -> list[str]:
+    names: Any = redis.zrange("fq:{default:0}:ring", 0, -1)
+    return [name.decode() for name in names]
+
+
+def contents(redis: Redis) -> dict[bytes, Any]:
+    """Every key but the replies that are kept for repeated calls and their size, which are each call's own."""
+    read: dict[Any, Callable[[bytes], Any]] = {
+        b"string": redis.get,
+        b"hash": redis.hgetall,
+        b"list": lambda key: redis.lrange(key, 0, -1),
+        b"set": redis.smembers,
+        b"zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
+    }
+    keys: Any = redis.scan_iter()
+    found = {key: read[redis.type(key)](key) for key in keys if b":reply:" not in key}
+    found[b"fq:{default:0}:stats"].pop(b"replies", None)
+    return found
+
+
+def started(queue: FairQueue) -> list[str]:
+    return [lease.task_id for lease in queue.pop_batch(1000, "w", now=NOW)]
+
+
+@pytest.mark.parametrize("priority", [3, 6])
+def test_a_users_tasks_keep_their_order_and_answers_are_in_that_of_the_tasks(small: FairQueue, priority: int) -> None:
+    dice = random.Random(priority)
+    tasks = [task(f"u{dice.choice([0, 0, 0, 0, 1, 1, 2, 3])}", priority) for _ in range(300)]
+    assert [result.task_id for result in small.push_batch(tasks, now=NOW)] == [each.task_id for each in tasks]
+    order = started(small)
+    for user in {each.user_id for each in tasks}:
+        ids = [each.task_id for each in tasks if each.user_id == user]
+        assert [task_id for task_id in order if task_id in set(ids)] == ids
+
+
+def test_who_brings_little_is_there_before_who_brings_much(redis: Redis, small: FairQueue) -> None:
+    """The order in which they join the ring: nobody was served yet."""
+    tasks: list[Task] = [task("much") for _ in range(50)] + [task("one"), task("two"), task("two")]
+    small.push_batch(tasks, now=NOW)
+    assert ring(redis) == ["one", "two", "much"]
+
+
+def test_one_call_is_as_it_came(redis: Redis, queue: FairQueue) -> None:
+    queue.push_batch([*(task("much") for _ in range(50)), task("one")], now=NOW)
+    assert ring(redis) == ["much", "one"]
+
+
+def test_nobody_waits_for_more_than_a_part_of_it(queue: FairQueue) -> None:
+    """Who comes in the first part is there before anything of the second."""
+    tasks = [task("early") for _ in range(TOGETHER)] + [task("late") for _ in range(300)]
+    queue.push_batch(tasks, now=NOW)
+    ready = [queue.get_task(tasks[at].task_id).ready_at or 0.0 for at in (TOGETHER - 1, TOGETHER)]
+    assert ready[0] < ready[1]
+
+
+KINDS: list[dict[str, Any]] = [
+    *[{}] * 6,
+    {"name": "report", "timeout": 5},
+    {"priority": 1},
+    {"priority": 6},
+    {"execute_after": NOW + 60},
+    {"execute_after": NOW - 60},
+    {"expires_at": NOW + 5},
+    {"sla": 20},
+    {"traceparent": f"00-{1:032x}-{2:016x}-01"},
+    {"unique_key": "same", "unique_for": 60},
+    {"unique_key": "late", "debounce": 60},
+]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_call_writes_what_a_call_for_each_task_writes(redis: Redis, make_queue: MakeQueue, seed: int) -> None:
+    """Those alike are written together, and it can't be seen."""
+    dice = random.Random(seed)
+    some = [(f"u{dice.choice([0, 0, 0, 1, 2])}", dice.choice(KINDS)) for _ in range(dice.choice([20, 300]))]
+    tasks = [task("u0", task_id="new"), task("u0", task_id="ended"), task("u1"), task("u2")]
+    tasks += [task(user, **kind) for user, kind in some for _ in range(dice.choice([1, 1, 4]))]
+    queue, found = make_queue(pipeline_batch_size=1000), []
+    for parts in ([tasks], [[each] for each in tasks]):
+        redis.flushdb()
+        queue.user("u2").set_sla(7, now=NOW - 3)
+        queue.push(task("u0", task_id="ended"), now=NOW - 2)
+        queue.finish(queue.pop_batch(1, "w", now=NOW - 1)[0], now=NOW - 1)
+        for part in parts:
+            queue.push_batch(part, now=NOW)
+        found.append(contents(redis))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("same", [{"task_id": "same"}, {"unique_key": "same", "unique_for": 60}])
+def test_of_the_same_work_the_first_counts(small: FairQueue, same: dict[str, Any]) -> None:
+    many = [task("much") for _ in range(30)]
+    tasks = [*many, task("much", payload=1, **same), task("one"), task("much", payload=2, **same)]
+    results = small.push_batch(tasks, now=NOW)
+    assert [result.status for result in results[-3:]] == ["accepted", "accepted", "duplicate"]
+    assert small.get_task(results[-1].task_id).payload == 1
+
+
+def test_the_last_payload_of_a_debounced_task_counts(small: FairQueue) -> None:
+    tasks = [task("u", payload=i, unique_key="same", debounce=5) for i in range(40)]
+    first = small.push_batch(tasks, now=NOW)[0]
+    assert small.get_task(first.task_id).payload == 39
+
+
+def test_a_full_backlog_refuses_the_last_of_the_users_tasks(make_queue: MakeQueue) -> None:
+    queue = make_queue(pipeline_batch_size=10, max_backlog=5)
+    tasks = [task(f"u{i % 4}") for i in range(40)]
+    with pytest.raises(BacklogFullError) as full:
+        queue.push_batch(tasks, now=NOW)
+    assert full.value.refused == tuple(each.task_id for each in tasks[20:])
+    assert [getattr(result, "status", None) for result in full.value.results] == ["accepted"] * 20 + [
+        "backlog_full"
+    ] * 20
+
+
+def test_several_shards(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig(shards=3, pipeline_batch_size=5))
+    tasks = [task(f"u{i % 20}") for i in range(200)]
+    assert [result.task_id for result in queue.push_batch(tasks, now=NOW)] == [each.task_id for each in tasks]
+    assert queue.check_invariants() == []

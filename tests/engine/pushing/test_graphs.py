@@ -1,0 +1,144 @@
+"""Tasks that are pushed together: cycles, refusals, runs."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.dependencies.graph import MAX_EDGES, MAX_GRAPH
+from django_fairque.engine.model.errors import (
+    BacklogFullError,
+    DependencyCycleError,
+    TaskNotFoundError,
+    TaskValidationError,
+)
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.scripting.operations import Call
+from tests.engine.conftest import NOW, MakeQueue, task
+from tests.engine.graphs import die, node, states, take
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+class TestCycles:
+    def test_of_one(self, queue: FairQueue) -> None:
+        with pytest.raises(DependencyCycleError, match="a → a"):
+            queue.push(node("a", "a"), now=NOW)
+
+    def test_within_a_graph(self, queue: FairQueue, redis: Redis) -> None:
+        with pytest.raises(DependencyCycleError, match="a → b → c → a") as caught:
+            queue.push_batch([node("a", "b"), node("b", "c"), node("c", "a"), node("d", "a")], now=NOW)
+        assert caught.value.cycle == ("a", "b", "c", "a")
+        assert not redis.keys("*task:*")
+
+    def test_that_closes_through_tasks_in_redis(self, queue: FairQueue) -> None:
+        queue.push(node("a"), now=NOW)
+        queue.push_batch([node("b", "a"), node("c", "b")], now=NOW)
+        die(queue, take(queue, "a")[0])
+        before = {name: queue.get_task(name) for name in "abc"}
+        with pytest.raises(DependencyCycleError, match="a → x → c → b → a"):
+            queue.push_batch([node("x", "c"), node("a", "x")], now=NOW)
+        assert {name: queue.get_task(name) for name in "abc"} == before
+        assert queue.push_batch([node("x"), node("a", "x")], now=NOW)[1].accepted  # no cycle: a lives again
+        assert states(queue, *"abcx") == "a:deferred b:deferred c:deferred x:queued"
+
+    def test_that_closes_through_a_task_that_is_known_already(self, queue: FairQueue, redis: Redis) -> None:
+        """A dependency that is the same work as its own dependent: that would wait for itself."""
+        same: dict[str, Any] = {"unique_key": "k", "unique_for": 60}
+        with pytest.raises(DependencyCycleError, match="a → a"):
+            queue.push_graph([node("a", "b", **same), node("b", **same)], now=NOW)
+        with pytest.raises(DependencyCycleError, match="c → a → c"):
+            queue.push_graph([node("a", "c", **same), node("c", "b"), node("b", **same)], now=NOW)
+        assert not redis.keys("*task:*")
+        queue.push(node("b", **same), now=NOW)
+        assert queue.push(node("c", "b"), now=NOW).accepted
+        results = queue.push_graph([node("a", **same), node("d", "a")], now=NOW)  # no cycle: d waits for b
+        assert [result.task_id for result in results] == ["b", "d"]
+        assert states(queue, *"bcd") == "b:queued c:deferred d:deferred"
+
+    def test_long_chains_are_no_problem(self, queue: FairQueue) -> None:
+        names = [f"t{i}" for i in range(MAX_GRAPH)]
+        queue.push_graph([node(names[0]), *(node(b, a) for a, b in itertools.pairwise(names))], now=NOW)
+        assert queue.get_stats().states["deferred"] == MAX_GRAPH - 1
+
+
+class TestWhatIsRefused:
+    def test_a_graph_that_is_too_large(self, queue: FairQueue) -> None:
+        with pytest.raises(TaskValidationError, match=f"at most {MAX_GRAPH:,} tasks, got {MAX_GRAPH + 1:,}"):
+            queue.push_graph([task() for _ in range(MAX_GRAPH + 1)])
+        many = [node(f"t{i}") for i in range(1000)]
+        ids = [each.task_id for each in many]
+        with pytest.raises(TaskValidationError, match=f"at most {MAX_EDGES:,} dependencies"):
+            queue.push_graph([*many, *(task(depends_on=ids) for _ in range(11))])
+
+    @pytest.mark.parametrize("bad", ["an id", ["a", ""], [1], ["x" * 300]])
+    def test_ids_that_are_none(self, bad: Any) -> None:
+        with pytest.raises(TaskValidationError):
+            Task.create("u", 3, None, depends_on=bad)
+
+    def test_an_unknown_policy(self) -> None:
+        with pytest.raises(TaskValidationError, match="one of wait, cancel, run, got 'skip'"):
+            Task.create("u", 3, None, on_dependency_failure="skip")  # type: ignore[arg-type]
+
+    def test_one_id_twice(self, queue: FairQueue) -> None:
+        with pytest.raises(TaskValidationError, match="two tasks of one graph have the id 'a'"):
+            queue.push_graph([node("a"), node("a")])
+
+    def test_a_full_backlog_refuses_the_whole_graph(self, make_queue: MakeQueue, redis: Redis) -> None:
+        queue = make_queue(max_backlog=2)
+        with pytest.raises(BacklogFullError, match="none of the 3 tasks"):
+            queue.push_graph([node("a"), node("b", "a"), node("c", "b")], now=NOW)
+        assert not redis.keys("*task:*")
+
+
+def test_a_graph_pushed_again_after_a_lost_reply_is_there_once(queue: FairQueue) -> None:
+    from django_fairque.engine.pushing import push as pushing
+
+    tasks = [task() for _ in range(3)]
+    graph = [*tasks, task(depends_on=[each.task_id for each in tasks])]
+    steps = pushing.push_graph(queue._shards.home, graph, "r", NOW)
+    request = next(steps)
+    assert isinstance(request, Call)
+    first, second = queue._transport.send(request), queue._transport.send(request)
+    assert first[1:] == second[1:]
+    assert queue.get_stats().totals["pushed"] == 4
+
+
+class TestRuns:
+    def test_many_runs_of_one_graph_keep_apart(self, queue: FairQueue) -> None:
+        for run in ("r1", "r2"):
+            first = task()
+            queue.push_graph([first, task(depends_on=[first.task_id])], run, now=NOW)
+        assert queue.cancel_run("r1", now=NOW) == 2
+        assert (queue.run("r1").state, queue.run("r2").state) == ("canceled", "running")
+        assert queue.run("r1").tasks[0].run_id == "r1"
+
+    def test_a_run_that_fails(self, queue: FairQueue) -> None:
+        queue.push_graph([node("a"), node("b", "a")], "r", now=NOW)
+        entry = die(queue, take(queue, "a")[0])
+        assert queue.run("r").state == "failed"
+        queue.dlq.requeue(entry, now=NOW)
+        assert queue.run("r").state == "running"
+
+    def test_it_is_forgotten_with_its_last_task(self, queue: FairQueue, redis: Redis) -> None:
+        queue.push_graph([node("a")], "r", now=NOW)
+        queue.finish(take(queue, "a")[0], now=NOW)
+        queue.sweep(now=NOW + 90_000)
+        assert not redis.keys("*run:*")
+        with pytest.raises(TaskNotFoundError, match="no run 'r'"):
+            queue.run("r")
+
+
+def test_the_graph_of_a_run(queue: FairQueue) -> None:
+    queue.push(task(task_id="outside"), now=NOW)
+    queue.push_graph([task(task_id="a", depends_on=["outside"]), task(task_id="b", depends_on=["a"])], "r", now=NOW)
+    graph = queue.run_graph("r")
+    assert (sorted(graph.nodes), graph.edges, graph.is_whole) == (["a", "b"], (("a", "b"),), True)
+    assert not queue.run_graph("r", 1).is_whole
+    with pytest.raises(TaskNotFoundError, match="no run 'x'"):
+        queue.run_graph("x")

@@ -1,0 +1,141 @@
+"""What a caller gives that can't be is one error, of the queue's own tree and a `ValueError`, before anything is sent."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from tests.counting import commands
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
+
+    Wrong = Callable[[Any], Any]
+
+CURSOR = "cursor must be one that an earlier page returned"
+TOO_FAR = datetime(9999, 12, 1, tzinfo=timezone.utc)
+NO_MOMENT = "must be a moment from 1970-01-01 to 2248-.*got "
+WRONG: dict[str, tuple[Wrong, str]] = {
+    "a start far in the future": (
+        lambda q: q.push(task("a", execute_after=TOO_FAR)),
+        f"execute_after {NO_MOMENT}.*9999",
+    ),
+    "a start as a large number": (lambda q: q.push(task("a", execute_after=1e11)), f"execute_after {NO_MOMENT}1000"),
+    "a start before the epoch": (
+        lambda q: q.push(task("a", execute_after=datetime(1969, 1, 1, tzinfo=timezone.utc))),
+        f"execute_after {NO_MOMENT}.*1969",
+    ),
+    "an expiry far in the future": (lambda q: q.push(task("a", expires_at=TOO_FAR)), f"expires_at {NO_MOMENT}.*9999"),
+    "an expiry that is no number": (lambda q: q.push(task("a", expires_at=float("nan"))), f"expires_at {NO_MOMENT}nan"),
+    "a start after a long time": (
+        lambda q: q.push(task("a", execute_after=timedelta(days=99_999))),
+        "execute_after must be a number of seconds from 0 to",
+    ),
+    "a state that is none": (lambda q: q.tasks(state="xx"), "state must be one of scheduled, deferred, .* got 'xx'"),
+    "a state that is a number": (lambda q: q.tasks(state=7), "state must be one of .* got 7"),
+    "no tasks": (lambda q: q.tasks(limit=0), "limit must be a whole number from 1 to 1000, got 0"),
+    "more tasks than a page": (lambda q: q.tasks(limit=5000), "got 5000"),
+    "part of a task": (lambda q: q.tasks(limit=1.5), "got 1.5"),
+    "more users than a page": (lambda q: q.users(limit=5000), "limit must be a whole number"),
+    "a cursor of tasks": (lambda q: q.tasks(cursor="x"), CURSOR),
+    "a cursor without an end": (lambda q: q.tasks(cursor="0:" + "9" * 5000), CURSOR),
+    "a cursor of users": (lambda q: q.users(cursor="0"), CURSOR),
+    "a cursor of organizations": (lambda q: q.organizations(cursor=""), CURSOR),
+    "a cursor of letters": (lambda q: q.dlq.letters(cursor="x:y"), CURSOR),
+    "a cursor of entries": (lambda q: q.dlq.list(cursor="x"), CURSOR),
+    "a number for letters": (lambda q: q.dlq.letters(cursor=7), CURSOR),
+    "a number to go on with": (lambda q: q.find(Search(TaskState.QUEUED), 10, 7), CURSOR),
+    "a cursor of what was found": (lambda q: q.find(Search(TaskState.QUEUED), 10, "x"), CURSOR),
+    "more than a batch": (lambda q: q.pop_batch(1001, "w"), "a batch has 1 to 1000 tasks, got 1001"),
+    "no number of tasks": (lambda q: q.pop_batch("5", "w"), "got '5'"),
+    "more than settle fetches": (lambda q: q.settle([], 1001, worker="w"), "a batch has 1 to 1000 tasks, got 1001"),
+    "a lease that is a string": (lambda q: q.renew("abc"), "expected a list of leases, got 'abc'"),
+    "no lease": (lambda q: q.renew(None), "expected a list of leases, got None"),
+    "a list of nothing": (lambda q: q.renew([None]), "expected a Lease, as pop"),
+    "outcomes that are none": (lambda q: q.settle(["done"]), "expected an Outcome, .* got 'done'"),
+    "more minutes than a day": (lambda q: q.get_activity(2000, 10), "minutes must be from 1 to 1440"),
+    "minutes in words": (lambda q: q.get_activity("60", 10), "minutes must be from 1 to 1440"),
+    "figures of a day": (lambda q: q.get_stats(1440), "minutes must be a whole number from 0 to 60"),
+    "a wish that is none": (lambda q: q.tell_worker("w", "dance"), "a wish is one of quiet, work, stop, got 'dance'"),
+    "no wait": (lambda q: q.wait_for_work(0), "timeout must be a positive number of seconds"),
+}
+
+
+@pytest.fixture
+def lease(queue: FairQueue) -> Lease:
+    queue.push(task(), now=NOW)
+    found = queue.pop("w", now=NOW)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_can_not_be_is_a_validation_error(queue: FairQueue, what: str) -> None:
+    call, words = WRONG[what]
+    with pytest.raises(TaskValidationError, match=words):
+        call(queue)
+
+
+async def test_and_of_the_other_queue_as_well(server: Server, redis: Redis) -> None:
+    client = server.async_client()
+    try:
+        for call, words in WRONG.values():
+            with pytest.raises(TaskValidationError, match=words):
+                await call(AsyncFairQueue(client))
+    finally:
+        await client.aclose()
+
+
+def test_nothing_is_sent(queue: FairQueue, redis: Redis) -> None:
+    queue.users()  # the first call of a queue looks at the server
+
+    def all_of_them() -> None:
+        for call, _words in WRONG.values():
+            with pytest.raises(TaskValidationError):
+                call(queue)
+
+    assert commands(redis, all_of_them) == 0
+
+
+def test_a_single_lease_is_no_list_of_leases(queue: FairQueue, lease: Lease) -> None:
+    with pytest.raises(TaskValidationError, match=r"a list of leases, got a single one: put it into a list, \[lease\]"):
+        queue.renew(lease)  # type: ignore[arg-type]
+    assert queue.renew([lease], now=NOW) == [True]
+    assert queue.renew((lease for _ in range(1)), now=NOW) == [True]  # type: ignore[arg-type]
+
+
+def test_a_single_outcome_is_no_list_of_outcomes(queue: FairQueue, lease: Lease) -> None:
+    done = Outcome.finish(lease)
+    with pytest.raises(TaskValidationError, match=r"got a single one: put it into a list, \[outcome\]"):
+        queue.settle(done)  # type: ignore[arg-type]
+    with pytest.raises(TaskValidationError, match="at most 1000 outcomes are settled in one call, got 1001"):
+        queue.settle([done] * 1001)
+    assert queue.settle([done], now=NOW).statuses == ["finished"]
+
+
+@pytest.mark.parametrize("name", ["queued", "QUEUED", "Queued", TaskState.QUEUED])
+def test_the_name_of_a_state_may_be_written_in_capitals(queue: FairQueue, name: str) -> None:
+    queue.push(task("ann"), now=NOW)
+    assert [each.user_id for each in queue.tasks(name)] == ["ann"]
+
+
+def test_a_priority_that_is_none() -> None:
+    with pytest.raises(TaskValidationError, match=r"from 1 \(VERY_LOW\) to 6"):
+        Priority.from_int(7)
+    with pytest.raises(TaskValidationError, match="no weight"):
+        _ = Priority.CRITICAL.weight

@@ -1,0 +1,116 @@
+"""`AsyncFairQueue` is `FairQueue`, awaited: the same methods, the same arguments, the same effects."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.dead_letters.facade import AsyncDeadLetters, DeadLetters
+from django_fairque.engine.dependencies.xcom import AsyncXCom, XCom
+from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.schedules.schedules import AsyncSchedules, Schedules
+from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue, OrganizationQueue
+from django_fairque.engine.users.users import AsyncUserQueue, UserQueue
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
+
+PAIRS = [
+    (FairQueue, AsyncFairQueue),
+    (DeadLetters, AsyncDeadLetters),
+    (UserQueue, AsyncUserQueue),
+    (OrganizationQueue, AsyncOrganizationQueue),
+    (XCom, AsyncXCom),
+    (Schedules, AsyncSchedules),
+]
+
+
+DO_NOT_ASK = {"user", "organization", "xcom", "repeating_for", "give_up_when", "order_for"}
+"""What asks the server nothing, and so needs no `await`."""
+
+
+def public(kind: type) -> dict[str, list[tuple[str, object, object]] | None]:
+    """Own and inherited: the arguments of each method, None for what is none."""
+    return {
+        name: [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
+        if callable(value)
+        else None
+        for name, value in inspect.getmembers(kind)
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("sync", "awaited"), PAIRS, ids=lambda kind: kind.__name__)
+def test_both_have_the_same_methods(sync: type, awaited: type) -> None:
+    assert public(sync) == public(awaited)
+    methods = {name for name, arguments in public(sync).items() if arguments is not None}
+    assert {name for name in methods if not inspect.iscoroutinefunction(getattr(awaited, name))} <= DO_NOT_ASK
+    assert not any(inspect.iscoroutinefunction(getattr(sync, name)) for name in methods)
+
+
+async def test_both_have_the_same_attributes(redis: Redis, aredis: AsyncRedis) -> None:
+    sync, awaited = FairQueue(redis), AsyncFairQueue(aredis)
+    assert {name for name in vars(sync) if name[0] != "_"} == {name for name in vars(awaited) if name[0] != "_"}
+    pairs = dict(PAIRS)
+    for name in ("dlq", "schedules"):
+        assert pairs[type(getattr(sync, name))] is type(getattr(awaited, name))
+
+
+async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    results = await queue.push_batch([task("a", payload=n) for n in range(3)], now=NOW)
+    first, second = await queue.pop_batch(2, "w", now=NOW)
+    await queue.finish(first, {"n": 1}, now=NOW)
+    await queue.fail(second, "no", retry=False, now=NOW)
+    assert (await queue.get_task(results[0].task_id)).result == {"n": 1}
+    (entry,) = (await queue.dlq.list()).items
+    await queue.dlq.requeue(entry.entry_id, now=NOW)
+    await queue.user("a").set_max_running(1, now=NOW)
+    await queue.user("a").set_organization("g", now=NOW)
+    await queue.organization("g").set_weight(2, now=NOW)
+    assert (await queue.organizations()).items == ["g"]
+    assert (await queue.organization("g").stats()).weight == 2
+    assert (await queue.organization("g").members()).items == ["a"]
+    lease = await queue.pop("w", now=NOW)
+    assert lease is not None
+    settled = await queue.settle([Outcome.release(lease)], fetch=1, now=NOW)
+    assert (settled.statuses, [each.task_id for each in settled.leases]) == (["released"], [lease.task_id])
+    assert (await queue.settle([Outcome.release(settled.leases[0])], now=NOW)).statuses == ["released"]
+    assert await queue.user("a").purge(now=NOW) == 2
+    assert (await queue.get_stats()).states["canceled"] == 2
+    assert await queue.check_invariants() == []
+    assert (await queue.health()).status == "degraded"
+
+
+async def test_waiting_for_work_ends_with_a_push(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    assert await queue.wait_for_work(0.01) is False
+    await queue.push(task("a"))
+    assert await queue.wait_for_work(10) is True
+
+
+async def test_errors_are_the_same(aredis: AsyncRedis) -> None:
+    await aredis.set("fq:{default:0}:stats", "squatter")
+    with pytest.raises(LuaScriptError):
+        await AsyncFairQueue(aredis).push(task("a"))
+    import redis.asyncio
+
+    client = redis.asyncio.Redis(unix_socket_path="/nonexistent/s.sock")
+    with pytest.raises(RedisConnectionError):
+        await AsyncFairQueue(client, config=QueueConfig(request_timeout=0)).push(task("a"))
+    await client.aclose()
+
+
+async def test_scripts_that_the_server_forgot_are_loaded_again(aredis: AsyncRedis) -> None:
+    queue = AsyncFairQueue(aredis)
+    await queue.push(task("a"))
+    await aredis.script_flush()
+    assert await queue.pop("w") is not None

@@ -1,0 +1,360 @@
+"""What can't work is refused early, by name, with nothing half-written."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.model.errors import (
+    LuaScriptError,
+    RedisConnectionError,
+    ServerRefusedError,
+    TaskSerializationError,
+    TaskValidationError,
+    UnsupportedServerError,
+)
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.transport.server_support import check_server
+from tests.engine.conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+DEEP: Any = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+IMPATIENT = QueueConfig(request_timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"user_id": ""}, "user_id must be a non-empty string of at most 256 bytes, got 0 bytes"),
+        ({"user_id": "x" * 257}, "got 257 bytes"),
+        ({"user_id": "\U0001f600" * 65}, "got 260 bytes"),
+        ({"user_id": 7}, "got int 7"),
+        ({"user_id": None}, "got NoneType"),
+        ({"user_id": "\ud800"}, "UTF-8"),
+        ({"task_id": ""}, "task_id"),
+        ({"priority": 0}, r"from 1 \(VERY_LOW\) to 6 \(CRITICAL\), got 0"),
+        ({"priority": 7}, "got 7"),
+        ({"priority": "HIGH"}, "got 'HIGH'"),
+        ({"max_retries": -1}, "from 0 to 1000, got -1"),
+        ({"execute_after": -1}, "seconds since the epoch"),
+        ({"execute_after": timedelta(seconds=-1)}, "from 0 to"),
+        ({"execute_after": datetime(2030, 1, 1)}, "aware datetime"),  # noqa: DTZ001
+        ({"execute_after": float("nan")}, "got nan"),
+        ({"execute_after": float("inf")}, "got inf"),
+        ({"timeout": -5}, "timeout must be a number of seconds"),
+        ({"timeout": 0}, "timeout must be more than 0 seconds"),
+        ({"depends_on": 5}, "depends_on must be a sequence of task ids, got int 5"),
+        ({"sla": "soon"}, "sla must be"),
+        ({"unique_for": 5}, "need a unique_key"),
+        ({"unique_key": "k", "unique_for": 5, "debounce": 5}, "only one of them"),
+        ({"name": "x" * 201}, "at most 200"),
+    ],
+)
+def test_a_task_that_can_not_be_is_refused_when_it_is_made(values: dict[str, Any], expected: str) -> None:
+    arguments = {"user_id": "u", "priority": 3, "payload": None, **values}
+    with pytest.raises(TaskValidationError, match=expected):
+        Task.create(**arguments)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [float("nan"), float("inf"), {1: 2}, {"a": [{2: 3}]}, object(), {1, 2}, b"bytes", "\ud800", DEEP, 10**5000, 1j],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_payload_that_is_not_json_is_refused(payload: Any) -> None:
+    with pytest.raises(TaskSerializationError):
+        Task.create("u", 3, payload)
+
+
+@pytest.mark.parametrize("payload", [None, True, 0, 2**53 + 1, 1.5, "", "\0", [], {}, {"a": []}, "\u2028", 10**400])
+def test_json_arrives_as_it_was(queue: FairQueue, payload: Any) -> None:
+    made = task("u", payload=payload)
+    queue.push(made, now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    assert lease.payload_bytes == made.payload_bytes
+    assert lease.payload == payload
+
+
+TOO_LARGE = "x" * 262_144
+PUSHES: dict[str, Callable[[Any], Any]] = {
+    "push": lambda queue: queue.push(task("u", payload=TOO_LARGE)),
+    "push of one that waits": lambda queue: queue.push(task("u", payload=TOO_LARGE, depends_on=["other"])),
+    "push_batch": lambda queue: queue.push_batch([task("u"), task("u", payload=TOO_LARGE)]),
+    "push_batch in slices": lambda queue: queue.push_batch([task("u")] * 3000 + [task("u", payload=TOO_LARGE)]),
+    "push_graph": lambda queue: queue.push_graph([task("u"), task("u", payload=TOO_LARGE)]),
+    "deliver": lambda queue: queue.deliver([task("u", payload=TOO_LARGE)]),
+}
+
+
+@pytest.mark.parametrize("way", PUSHES)
+def test_a_payload_that_is_too_large_is_one_error_however_it_is_pushed(
+    queue: FairQueue, redis: Redis, way: str
+) -> None:
+    """The one that a result or a value that is too large is."""
+    with pytest.raises(TaskSerializationError, match=r"the limit \(max_payload_bytes\) is 262,144"):
+        PUSHES[way](queue)
+    assert redis.dbsize() == 0
+
+
+async def test_and_to_the_other_queue_as_well(server: Server, redis: Redis) -> None:
+    client = server.async_client()
+    try:
+        for push in PUSHES.values():
+            with pytest.raises(TaskSerializationError, match=r"the limit \(max_payload_bytes\) is 262,144"):
+                await push(AsyncFairQueue(client))
+    finally:
+        await client.aclose()
+
+
+def test_limits_of_the_queue_are_checked_before_anything_is_sent(queue: FairQueue, redis: Redis) -> None:
+    with pytest.raises(TaskValidationError, match="max_retry_attempts"):
+        queue.push(task("u", max_retries=101))
+    assert redis.dbsize() == 0
+
+
+@pytest.mark.parametrize("n", [0, -1, 1001, 1.5, True])
+def test_a_batch_has_a_size(queue: FairQueue, n: Any) -> None:
+    if n == 0:
+        assert queue.pop_batch(0, "w") == []
+        return
+    with pytest.raises(ValueError, match="1 to 1000" if n is not True else "got True"):
+        queue.pop_batch(n, "w")
+
+
+def test_a_list_of_users_is_a_list(queue: FairQueue) -> None:
+    with pytest.raises(TaskValidationError, match=r"did you mean \['acme'\]"):
+        queue.pop("w", "acme")
+    with pytest.raises(TaskValidationError, match="at most 3000"):
+        queue.pop("w", [str(n) for n in range(3001)])
+    with pytest.raises(TaskValidationError, match="worker must be a non-empty"):
+        queue.pop("")
+
+
+@pytest.mark.parametrize(("rate", "value"), [("x", "x"), ("0/s", "0/s"), ("5/y", "5/y"), (5, "5")])
+def test_a_rate_is_written_in_one_way(queue: FairQueue, rate: Any, value: str) -> None:
+    with pytest.raises(TaskValidationError, match="such as '100/m'"):
+        queue.user("a").set_rate(rate)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "5"])
+def test_limits_are_positive_integers(queue: FairQueue, number: Any) -> None:
+    with pytest.raises(TaskValidationError, match="or None for no limit"):
+        queue.user("a").set_max_running(number)
+    with pytest.raises(TaskValidationError, match="or None for no limit"):
+        queue.user("a").set_max_backlog(number)
+
+
+def test_a_server_that_is_not_there() -> None:
+    import redis
+
+    with (
+        redis.Redis(unix_socket_path="/nonexistent/s.sock") as client,
+        pytest.raises(RedisConnectionError, match="can't be reached"),
+    ):
+        FairQueue(client, config=IMPATIENT).push(task())
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({"redis_version": "7.0.15"}, "Redis 7.2 or newer is needed, this server is Redis 7.0.15"),
+        ({"redis_version": "6.2.0"}, "Redis 6.2.0"),
+        ({"redis_version": "7.2.4", "maxmemory_policy": "allkeys-lru", "maxmemory": 10}, "must be noeviction"),
+    ],
+)
+def test_a_server_that_can_not_be_trusted(info: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UnsupportedServerError, match=expected):
+        check_server(info)
+
+
+def test_servers_that_can() -> None:
+    check_server({"redis_version": "7.2.4", "valkey_version": "9.1.2", "maxmemory_policy": "noeviction"})
+    check_server({"redis_version": "7.2.5", "maxmemory_policy": "allkeys-lru", "maxmemory": 0})
+
+
+def test_a_server_that_evicts_is_refused_before_the_first_task(make_server: MakeServer) -> None:
+    server = make_server("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    with server.client() as client:
+        with pytest.raises(UnsupportedServerError, match="allkeys-lru"):
+            FairQueue(client).push(task())
+        assert client.dbsize() == 0
+
+
+def test_a_read_only_replica(server: Server, redis: Redis, make_server: MakeServer) -> None:
+    replica = make_server("--replicaof", "127.0.0.1 1")
+    with replica.client() as client, pytest.raises(ServerRefusedError, match="read-only replica"):
+        FairQueue(client, config=IMPATIENT).push(task())
+
+
+def test_a_full_server_refuses_pushes_whole_and_drains(make_server: MakeServer) -> None:
+    server = make_server("--maxmemory", "12mb", "--maxmemory-policy", "noeviction")
+    with server.client() as client:
+        queue = FairQueue(client, config=QueueConfig(max_payload_bytes=200_000))
+        pushed = 0
+        with pytest.raises(ServerRefusedError, match="out of memory"):  # noqa: PT012
+            while True:
+                pushed += len(queue.push_batch([task("u", payload="x" * 20_000) for _ in range(10)]))
+        assert queue.check_invariants() == []
+        drained = 0
+        while leases := queue.pop_batch(7, "w"):
+            for lease in leases:
+                queue.finish(lease)
+            drained += len(leases)
+        assert drained >= pushed > 0
+        assert queue.check_invariants() == []
+
+
+@pytest.mark.parametrize("key", ["stats", "ring", "state:queued", "user:a", "queue:user:a:normal", "task:x"])
+def test_a_key_of_another_type_is_a_loud_error_and_nothing_is_written(server: Server, redis: Redis, key: str) -> None:
+    queue = FairQueue(redis)
+    redis.set(f"fq:{{default:0}}:{key}", "squatter")
+    with pytest.raises(LuaScriptError, match=r"script 'push' failed: .*WRONGTYPE"):
+        queue.push(task("a", task_id="x"), now=NOW)
+    if key not in ("ring", "state:queued", "queue:user:a:normal"):
+        assert redis.dbsize() == 1
+
+
+def test_a_client_that_decodes_replies_works_too(server: Server, redis: Redis) -> None:
+    with server.client(decode_responses=True) as client:
+        queue = FairQueue(client)
+        queue.push(task("\u00fc", payload={"n": "\u00fc"}), now=NOW)
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        assert lease.payload == {"n": "\u00fc"}
+        queue.finish(lease, now=NOW)
+        assert queue.get_stats().totals["finished"] == 1
+        assert queue.check_invariants() == []
+        assert queue.users().items == ["\u00fc"]
+
+
+def test_a_damaged_record_does_not_stop_the_others(queue: FairQueue, redis: Redis) -> None:
+    ids = push_many(queue, "a", 3)
+    redis.delete(f"fq:{{default:0}}:task:{ids[0]}", f"fq:{{default:0}}:payload:{ids[0]}")
+    assert [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW)] == ids[1:]
+
+
+LEASED = object()
+"""Stands for the lease of a task that runs."""
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "expected"),
+    [
+        ("push", [{"user": "u"}], r"only a Task can be pushed, got dict .*Task.create\(\)"),
+        ("push", [None], "only a Task can be pushed, got NoneType None"),
+        ("push_batch", [["x"]], "only a Task can be pushed, got str 'x'"),
+        ("push_batch", ["xy"], "expected a sequence of tasks, got str 'xy'"),
+        ("push_batch", [None], "expected a sequence of tasks, got NoneType"),
+        ("push_graph", [["x"]], "only a Task can be pushed"),
+        ("deliver", [["x"]], "only a Task can be pushed"),
+        ("pop", ["w", None], r"users must be '\*' or a sequence of user ids, got None"),
+        ("pop", ["w", "*", 5], r"steal must be '\*' or a sequence"),
+        ("pop_batch", [1, "w", 5], r"users must be '\*' or a sequence"),
+        ("finish", [None], r"expected a Lease, as pop\(\) returns it, got None"),
+        ("fail", [None, "x"], "expected a Lease"),
+        ("release", ["t"], "expected a Lease"),
+        ("renew", [[None]], "expected a Lease"),
+        ("set_progress", [None, 1, 2], "expected a Lease"),
+        ("set_progress", [LEASED, "x", 1], "current of a task's progress must be a number, got 'x'"),
+        ("set_progress", [LEASED, 1, None], "total of a task's progress must be a number, got None"),
+        ("set_progress", [LEASED, 1, 2, 3], "message of a task's progress must be a string, got 3"),
+        ("fail", [LEASED, None], "an error must be an exception or a string, got None"),
+        ("fail", [LEASED, b"x"], "an error must be an exception or a string, got b'x'"),
+    ],
+)
+def test_what_is_given_in_a_wrong_kind_is_refused(
+    queue: FairQueue, redis: Redis, call: str, arguments: list[Any], expected: str
+) -> None:
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    before = queue.get_stats(0).totals
+    with pytest.raises(TaskValidationError, match=expected):
+        getattr(queue, call)(*[lease if each is LEASED else each for each in arguments], now=NOW)
+    assert queue.get_stats(0).totals == before
+
+
+@pytest.mark.parametrize("took", [1e12, -5, float("nan"), float("inf"), "x", True])
+@pytest.mark.parametrize("call", ["finish", "fail"])
+def test_worker_time_that_can_not_be_is_refused(queue: FairQueue, redis: Redis, call: str, took: Any) -> None:
+    """The script could not write it, with half of the outcome written before."""
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    with pytest.raises(TaskValidationError, match="took must be a number of seconds from 0 to"):
+        getattr(queue, call)(lease, *(["broken"] if call == "fail" else []), took=took, now=NOW)
+    assert queue.get_queue_sizes("a").running == 1
+    queue.finish(lease, took=2, now=NOW)
+    assert queue.get_queue_sizes("a").total == 0
+
+
+def test_a_task_that_is_put_off_says_until_when(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    with pytest.raises(TaskValidationError, match="delay must be a number of seconds, got None"):
+        Outcome(lease, "later")
+
+
+@pytest.mark.parametrize("now", [1e18, -1, float("nan"), "today", True])
+def test_a_moment_that_can_not_be_now_is_refused(queue: FairQueue, now: Any) -> None:
+    with pytest.raises(TaskValidationError, match="now must be seconds since the epoch"):
+        queue.push(task("a"), now=now)
+    queue.push(task("a"), now=NOW)
+    assert queue.pop("w", now=NOW) is not None
+
+
+@pytest.mark.parametrize("length", [0, 0.0000001, timedelta(0)])
+def test_a_lease_without_length_is_refused(queue: FairQueue, length: Any) -> None:
+    push_many(queue, "a", 1)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    calls: list[Callable[[], object]] = [
+        lambda: queue.pop("w", lease=length, now=NOW),
+        lambda: queue.renew([lease], lease=length, now=NOW),
+        lambda: queue.heartbeat("w", {}, lease=length, now=NOW),
+    ]
+    for call in calls:
+        with pytest.raises(TaskValidationError, match="lease must be more than 0 seconds"):
+            call()
+    for call in (lambda: queue.xcom("n").push("k", 1, ttl=0), lambda: queue.heartbeat("w", {}, ttl=0)):
+        with pytest.raises(TaskValidationError, match="ttl must be more than 0 seconds"):
+            call()
+
+
+@pytest.mark.parametrize("age", [None, "old", -1, float("nan")])
+def test_cleaning_up_needs_an_age(queue: FairQueue, age: Any) -> None:
+    """None would be no filter: every dead letter would be forgotten."""
+    push_many(queue, "a", 1, max_retries=0)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.fail(lease, "broken", now=NOW)
+    with pytest.raises(TaskValidationError, match="older_than must be a number of seconds"):
+        queue.dlq.cleanup(age, now=NOW + 10)
+    assert queue.dlq.count() == 1
+
+
+def test_a_cursor_is_one_that_a_page_returned(queue: FairQueue) -> None:
+    for cursor in (b"0:1", "0", 5):
+        with pytest.raises(ValueError, match="cursor must be one that an earlier page returned"):
+            queue.tasks("queued", cursor=cursor)  # type: ignore[arg-type]
+
+
+def test_a_cron_expression_is_a_string(queue: FairQueue) -> None:
+    with pytest.raises(TaskValidationError, match="cron must be a string of five fields"):
+        queue.schedules.add("s", task=task("a"), cron=5)

@@ -1,0 +1,431 @@
+"""Recurring work: when it is due, and that each instant is fired once, whoever fires and whatever happens to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.schedules.due_times import Timing, find_zone
+from django_fairque.engine.schedules.schedule import Schedule
+from django_fairque.engine.scripting.operations import Call
+from tests.engine.conftest import NOW, MakeQueue, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
+
+    from tests.servers import Server
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def instants(cron: str, zone: str, start: str, count: int) -> list[str]:
+    """The next instants in UTC."""
+    timing, at, found = Timing.create(cron, None, zone, moment(start)), moment(start), []
+    for _ in range(count):
+        following = timing.following(at)
+        assert following is not None
+        at = following
+        found.append(datetime.fromtimestamp(at, timezone.utc).strftime("%m-%d %H:%M"))
+    return found
+
+
+class TestWhen:
+    @pytest.mark.parametrize(
+        ("cron", "zone", "start", "expected"),
+        [
+            # Berlin skips 02:00 to 03:00 on 2027-03-28 (01:00 UTC): a job of 02:30 runs right after the gap, once.
+            ("30 2 * * *", "Europe/Berlin", "2027-03-27T00:00+01:00", ["03-27 01:30", "03-28 01:00", "03-29 00:30"]),
+            # ... and repeats that hour on 2027-10-31: once.
+            ("30 2 * * *", "Europe/Berlin", "2027-10-30T00:00+02:00", ["10-30 00:30", "10-31 00:30", "11-01 01:30"]),
+            # Every hour follows real time on both nights.
+            ("0 * * * *", "Europe/Berlin", "2027-03-28T00:30+01:00", ["03-28 00:00", "03-28 01:00", "03-28 02:00"]),
+            ("0 * * * *", "Europe/Berlin", "2027-10-31T01:30+02:00", ["10-31 00:00", "10-31 01:00", "10-31 02:00"]),
+            # New York skips 02:00 to 03:00 on 2027-03-14 (07:00 UTC), repeats 01:00 to 02:00 on 2027-11-07.
+            ("15 2 * * *", "America/New_York", "2027-03-13T12:00-05:00", ["03-14 07:00", "03-15 06:15"]),
+            ("15 1 * * *", "America/New_York", "2027-11-06T12:00-04:00", ["11-07 05:15", "11-08 06:15"]),
+            (
+                "*/30 * * * *",
+                "America/New_York",
+                "2027-11-07T01:15-04:00",
+                ["11-07 05:30", "11-07 06:00", "11-07 06:30"],
+            ),
+            ("0 0 29 2 *", "UTC", "2027-01-01T00:00+00:00", ["02-29 00:00"]),
+        ],
+    )
+    def test_cron_in_a_time_zone(self, cron: str, zone: str, start: str, expected: list[str]) -> None:
+        assert instants(cron, zone, start, len(expected)) == expected
+
+    def test_intervals_do_not_drift(self) -> None:
+        timing = Timing.create(None, 0.1 * 70, "UTC", NOW)
+        at = NOW
+        for n in range(1, 1000):
+            at = timing.following(at + 0.0001 * (n % 7)) or 0
+            assert at == pytest.approx(NOW + 7 * n, abs=1e-6)
+        assert timing.following(NOW - 100) == NOW
+
+    @pytest.mark.parametrize("cron", ["*/5 * * * *", "0 3 * * *", "0 0 1 1 *", "0 0 29 2 *"])
+    def test_the_last_instant_before_a_moment(self, cron: str) -> None:
+        timing = Timing.create(cron, None, "Europe/Berlin", NOW)
+        first = timing.following(NOW) or 0
+        for later in (0, 299, 86_400, 400 * 86_400, 5 * 366 * 86_400):
+            last = timing.last_until(first + later, first)
+            assert first <= last <= first + later
+            assert (timing.following(last) or 0) > first + later
+
+    @pytest.mark.parametrize(
+        ("options", "last"),
+        [
+            ({"cron": "0 0 29 2 *"}, "9996-02-29"),
+            ({"cron": "0 0 1 * *", "timezone": "Asia/Tokyo"}, "9999-12-01"),
+            ({"every": 366 * 86_400.0}, "9999-"),
+        ],
+    )
+    def test_instants_end_with_the_calendar(self, options: dict[str, Any], last: str) -> None:
+        schedule = Schedule("s", {}, **{"start": NOW, **options})
+        found = list(schedule.following(moment("9990-01-01T00:00+00:00"), 1000))
+        assert 1 < len(found) < 1000
+        assert str(datetime.fromtimestamp(found[-1], find_zone(schedule.timezone))).startswith(last)
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"cron": "0 0 30 2 *"}, "never fires: no month it names has such a day"),
+            ({"cron": "* * */20 * 1L"}, "never fires"),
+            ({"cron": "61 * * * *"}, "can't be understood: Bad minute; expected five fields"),
+            ({"cron": "* * *"}, "expected five fields"),
+            ({}, "either cron or every"),
+            ({"cron": "* * * * *", "every": 5}, "either cron or every"),
+            ({"every": 0.5}, "from 1 to ten years, got 0.5"),
+            ({"every": "5"}, "number of seconds"),
+            ({"every": 5, "timezone": "Europe/Berln"}, "did you mean Europe/Berlin"),
+            ({"every": 5, "timezone": "../etc/passwd"}, "name of a time zone"),
+            ({"every": 5, "missed": "twice"}, "one of skip, one, all, got 'twice'"),
+            ({"every": 5, "grace": -1}, "grace must be"),
+            ({"every": 5, "expires": -1}, "expires must be a number of seconds from 0"),
+            ({"every": 5, "expires": 0}, "expires must be more than 0 seconds"),
+            ({"every": 5, "expires": "soon"}, "expires must be a number of seconds"),
+        ],
+    )
+    def test_mistakes(self, queue: FairQueue, redis: Redis, options: dict[str, Any], words: str) -> None:
+        with pytest.raises(TaskValidationError, match=words):
+            queue.schedules.add("s", task=task(), now=NOW, **options)
+        assert not redis.keys("*schedules*")
+
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ("time_zone", "no option 'time_zone'; did you mean 'timezone'"),
+            ("colour", "expected one of cron, every, timezone"),
+        ],
+    )
+    async def test_options_that_do_not_exist(
+        self, queue: FairQueue, aredis: AsyncRedis, option: str, words: str
+    ) -> None:
+        given: dict[str, Any] = {"every": 5, option: "UTC"}
+        with pytest.raises(TaskValidationError, match=words):
+            queue.schedules.add("s", task=task(), **given)
+        with pytest.raises(TaskValidationError, match=words):
+            await AsyncFairQueue(aredis).schedules.add("s", task=task(), **given)
+
+    async def test_lengths_of_time_may_be_timedeltas(self, queue: FairQueue, aredis: AsyncRedis) -> None:
+        hour = timedelta(hours=1)
+        given: dict[str, Any] = {"every": hour, "grace": hour / 2, "expires": hour / 4, "now": NOW}
+        made = queue.schedules.add("s", task=task(), **given)
+        assert (made.every, made.grace, made.expires) == (3600, 1800, 900)
+        assert made.next_at == NOW + 3600
+        assert await AsyncFairQueue(aredis).schedules.add("s", task=task(), **given) == made
+        with pytest.raises(TaskValidationError, match=r"from 1 to ten years, got 0\.5"):
+            queue.schedules.add("s", task=task(), every=timedelta(seconds=0.5))
+
+    @pytest.mark.parametrize("bad", [task(depends_on=["a"]), task(execute_after=NOW), task(expires_at=NOW), "app.task"])
+    def test_tasks_that_can_not_recur(self, queue: FairQueue, bad: Any) -> None:
+        with pytest.raises(TaskValidationError):
+            queue.schedules.add("s", task=bad, every=5)
+
+
+def pushed(queue: FairQueue) -> list[float]:
+    """For which instants tasks were pushed, from their ids."""
+    found = queue.tasks("queued", limit=1000).items
+    return sorted(int(each.task_id.rpartition(":")[2]) / 1e6 - NOW for each in found)
+
+
+class TestFiring:
+    def test_each_instant_once(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task("acme", 5, {"n": 1}, name="app.report", sla=60), every=60, now=NOW)
+        assert queue.schedules.fire_due(now=NOW + 59) == []
+        (fired,) = queue.schedules.fire_due(now=NOW + 60)
+        assert queue.schedules.fire_due(now=NOW + 60) == []
+        made = queue.get_task(fired.task_id)
+        assert (made.user_id, made.priority, made.payload, made.name, made.sla) == (
+            "acme",
+            5,
+            {"n": 1},
+            "app.report",
+            60,
+        )
+        schedule = queue.schedules.get("s")
+        assert schedule.next_at == NOW + 120
+        assert schedule.last is not None
+        assert (schedule.last.instant, schedule.last.task_id) == (NOW + 60, fired.task_id)
+
+    def test_an_expiry_counts_from_the_instant(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), every=60, expires=90, now=NOW)
+        queue.schedules.disable("s", now=NOW)
+        queue.schedules.enable("s", now=NOW)
+        (fired,) = queue.schedules.fire_due(now=NOW + 95)
+        assert queue.get_task(fired.task_id).expires_at == NOW + 60 + 90
+        by_hand = queue.schedules.run_now("s", now=NOW + 100)
+        assert queue.get_task(by_hand).expires_at == NOW + 100 + 90
+        assert queue.schedules.get("s").expires == 90
+        queue.schedules.add("s", task=task(), every=60, now=NOW + 100)
+        assert queue.schedules.get("s").expires is None
+
+    def test_what_is_fired_too_late_does_not_run(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), every=3600, expires=600, missed="one", now=NOW)
+        (fired,) = queue.schedules.fire_due(now=NOW + 3600 + 1200)
+        assert queue.pop("w", now=NOW + 3600 + 1200) is None
+        assert queue.get_task(fired.task_id).state is TaskState.FAILED
+        assert [letter.failure_type.value for letter in queue.dlq.letters().items] == ["expired"]
+
+    def test_one_without_it_was_written_by_an_older_version(self, queue: FairQueue, redis: Redis) -> None:
+        queue.schedules.add("s", task=task(), every=60, now=NOW)
+        (written,) = redis.hvals("fq:{default:0}:schedules")
+        older = {name: value for name, value in json.loads(written).items() if name != "expires"}
+        redis.hset("fq:{default:0}:schedules", "s", json.dumps(older))
+        assert queue.schedules.get("s").expires is None
+        (fired,) = queue.schedules.fire_due(now=NOW + 60)
+        assert queue.get_task(fired.task_id).expires_at is None
+
+    def test_the_sweep_knows_when_the_next_is_due(self, queue: FairQueue) -> None:
+        assert queue.sweep(now=NOW).schedule_at is None
+        queue.schedules.add("s", task=task(), every=60, now=NOW)
+        assert queue.sweep(now=NOW).schedule_at == NOW + 60
+
+    @pytest.mark.parametrize(
+        ("missed", "expected"),
+        [("skip", [960, 1020]), ("one", [900, 960, 1020]), ("all", [60.0 * n for n in range(1, 18)])],
+    )
+    def test_missed_instants(self, queue: FairQueue, missed: str, expected: list[float]) -> None:
+        queue.schedules.add("s", task=task(), every=60, missed=missed, now=NOW)
+        while queue.schedules.fire_due(limit=5, now=NOW + 1020):
+            pass
+        assert pushed(queue) == expected
+
+    def test_missed_instants_of_a_cron_that_fired_long_ago(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), cron="*/5 * * * *", missed="one", now=NOW)
+        later = NOW + 3 * 366 * 86_400
+        (only,) = [fired for fired in queue.schedules.fire_due(now=later) if fired.instant <= later - 60]
+        assert later - 360 <= only.instant
+
+    def test_a_full_backlog_is_waited_out(self, make_queue: MakeQueue) -> None:
+        queue = make_queue(max_backlog=1)
+        queue.schedules.add("s", task=task("u"), every=60, now=NOW)
+        queue.push(task("u"), now=NOW)
+        (fired,) = queue.schedules.fire_due(now=NOW + 60)
+        assert fired.is_refused
+        with pytest.raises(BacklogFullError):
+            queue.schedules.run_now("s", now=NOW + 60)
+        lease = queue.pop("w", now=NOW + 61)
+        assert lease is not None
+        (fired,) = queue.schedules.fire_due(now=NOW + 61)
+        assert fired.task_id
+
+    def test_a_full_backlog_delays_no_other_users_schedules(self, make_queue: MakeQueue) -> None:
+        queue = make_queue(max_backlog=1)
+        for number in range(3):
+            queue.schedules.add(f"full{number}", task=task("full"), every=60, now=NOW)
+        queue.push(task("full"), now=NOW)
+        queue.schedules.add("s", task=task("u"), every=60, now=NOW + 1)
+        found = queue.schedules.fire_due(limit=1, now=NOW + 61)
+        assert [each.name for each in found if not each.is_refused] == ["s"]
+
+    def test_many_missed_run_times_delay_no_other_schedule(self, queue: FairQueue) -> None:
+        queue.schedules.add("missed", task=task("u"), every=1, missed="all", now=NOW)
+        queue.schedules.add("s", task=task("u"), every=3600, now=NOW)
+        names = [each.name for each in queue.schedules.fire_due(limit=10, now=NOW + 3600)]
+        assert names == ["missed", "s", *["missed"] * 8]
+
+    def test_a_task_that_became_invalid_is_skipped_with_its_reason(self, queue: FairQueue, redis: Redis) -> None:
+        queue.schedules.add("large", task=task("u", payload={"text": "x" * 500}), every=60, now=NOW)
+        queue = FairQueue(redis, queue.name, QueueConfig(max_payload_bytes=100))
+        queue.schedules.add("s", task=task("u"), every=60, now=NOW + 1)
+        large, other = queue.schedules.fire_due(now=NOW + 61)
+        assert "takes 511 bytes, the limit (max_payload_bytes) is 100" in large.error
+        assert not large.task_id
+        assert other.task_id
+        assert queue.schedules.get("large").next_at == NOW + 120
+
+    def test_a_damaged_record_delays_no_other_schedule(self, queue: FairQueue, redis: Redis) -> None:
+        for name in ("damaged", "s"):
+            queue.schedules.add(name, task=task("u"), every=60, now=NOW)
+        redis.hset("fq:{default:0}:schedules", "damaged", "{")
+        fired, damaged = queue.schedules.fire_due(now=NOW + 60)
+        assert (fired.name, damaged.name) == ("s", "damaged")
+        assert damaged.is_refused
+        assert "damaged" in damaged.error
+
+    async def test_when_the_next_one_is_due(self, queue: FairQueue, aredis: AsyncRedis) -> None:
+        assert queue.schedules.next_due(NOW) is None
+        for name, every in (("minute", 60), ("hour", 3600)):
+            queue.schedules.add(name, task=task("u"), every=every, now=NOW)
+        assert queue.schedules.next_due(NOW) == NOW + 60
+        assert queue.schedules.next_due(NOW + 60) == NOW + 3600
+        assert queue.schedules.next_due(NOW + 3600) is None
+        assert await AsyncFairQueue(aredis, queue.name).schedules.next_due(NOW) == NOW + 60
+
+    def test_a_repeated_call_has_one_effect(self, queue: FairQueue) -> None:
+        from django_fairque.engine.schedules import operations as schedules
+
+        queue.schedules.add("s", task=task(), every=60, now=NOW)
+        steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
+        request = next(steps)
+        while not isinstance(request, Call):
+            request = steps.send(queue._transport.send(request))
+        assert [queue._transport.send(request) for _ in range(3)] == [1, 0, 0]
+        assert pushed(queue) == [60]
+
+    def test_what_was_changed_meanwhile_is_not_fired_as_it_was(self, queue: FairQueue) -> None:
+        from django_fairque.engine.schedules import operations as schedules
+
+        for change in (
+            lambda: queue.schedules.add("s", task=task(payload="new"), every=60, now=NOW),
+            lambda: queue.schedules.disable("s", now=NOW),
+            lambda: queue.schedules.remove("s", now=NOW),
+        ):
+            queue.schedules.add("s", task=task(payload="old"), every=60, now=NOW)
+            steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
+            request = next(steps)
+            while not isinstance(request, Call):
+                request = steps.send(queue._transport.send(request))
+            change()
+            assert queue._transport.send(request) == 0
+        assert pushed(queue) == []
+
+    def test_ten_at_once(self, queue: FairQueue) -> None:
+        for name in "abc":
+            queue.schedules.add(name, task=task(), every=60, missed="all", now=NOW)
+        with ThreadPoolExecutor(10) as pool:
+            for n in range(1, 21):
+                list(pool.map(lambda _, n=n: queue.schedules.fire_due(now=NOW + 60 * n), range(10)))
+        assert pushed(queue) == sorted(60.0 * n for n in range(1, 21) for _ in "abc")
+
+
+SCHEDULER = """
+import sys
+from redis import Redis
+from django_fairque.engine.queue.queue import FairQueue
+queue = FairQueue(Redis.from_url(sys.argv[1]))
+print("ready", flush=True)
+for line in sys.stdin:
+    queue.schedules.fire_due(now=float(line))
+    print(line.strip(), flush=True)
+"""
+
+
+def test_two_schedulers_of_which_one_is_frozen_again_and_again(server: Server, queue: FairQueue) -> None:
+    """60 simulated runs: whoever is stopped in the middle of firing goes on later with what it knew then."""
+    queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCHEDULER, server.url],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+        for n in range(1, 61):
+            frozen, awake = workers[n % 2], workers[1 - n % 2]
+            say(frozen, n)
+            for _ in range(n * 200):  # stopped at another point of its way each time
+                pass
+            frozen.send_signal(signal.SIGSTOP)
+            say(awake, n)
+            hear(awake)
+            frozen.send_signal(signal.SIGCONT)
+            hear(frozen)
+        assert pushed(queue) == [60.0 * n for n in range(1, 61)]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+
+def say(worker: subprocess.Popen[str], n: int) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(f"{NOW + 60 * n}\n")
+    worker.stdin.flush()
+
+
+def hear(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdout is not None
+    assert worker.stdout.readline()
+
+
+class TestKeeping:
+    def test_changing_what_is_done_keeps_when(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(payload=1), every=60, now=NOW)
+        queue.schedules.fire_due(now=NOW + 60)
+        again = queue.schedules.add("s", task=task(payload=2), every=60, now=NOW + 90)
+        assert (again.next_at, again.task["payload"]) == (NOW + 120, 2)
+        assert again.last is not None
+        changed = queue.schedules.add("s", task=task(payload=2), every=50, now=NOW + 90)
+        assert changed.next_at == NOW + 140
+
+    def test_switching_off_and_on(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
+        queue.schedules.disable("s", now=NOW)
+        assert queue.schedules.fire_due(now=NOW + 600) == []
+        assert queue.schedules.get("s").next_at is None
+        queue.schedules.enable("s", now=NOW + 610)
+        assert queue.schedules.get("s").next_at == NOW + 660
+
+    def test_running_now(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(payload=7), every=60, now=NOW)
+        ids = {queue.schedules.run_now("s", now=NOW) for _ in range(2)}
+        assert {queue.get_task(task_id).payload for task_id in ids} == {7}
+        assert len(ids) == 2
+        assert queue.schedules.get("s").next_at == NOW + 60
+
+    def test_listing_and_removing(self, queue: FairQueue, redis: Redis) -> None:
+        for name in ("b", "a", "*{x}:\n"):
+            queue.schedules.add(name, task=task(), cron="0 3 * * *", timezone="Asia/Tokyo", now=NOW)
+        assert [each.name for each in queue.schedules.list()] == ["*{x}:\n", "a", "b"]
+        assert queue.schedules.get("a").when == "0 3 * * * (Asia/Tokyo)"
+        assert [queue.schedules.remove(name) for name in ("a", "a", "b", "*{x}:\n")] == [True, False, True, True]
+        assert not redis.keys("*schedules*")
+        for call in (queue.schedules.get, queue.schedules.enable, queue.schedules.run_now):
+            with pytest.raises(TaskNotFoundError, match="no schedule 'a'"):
+                call("a")
+
+    def test_what_a_later_version_wrote_is_read_and_fired(self, queue: FairQueue, redis: Redis) -> None:
+        queue.schedules.add("s", task=task(), every=60, now=NOW)
+        key = queue._shards.home.keys("schedules")
+        written = json.loads(redis.hget(key, "s") or "")
+        redis.hset(key, "s", json.dumps({"from_the_future": 1, **written}))
+        assert queue.schedules.fire_due(now=NOW + 60)[0].task_id

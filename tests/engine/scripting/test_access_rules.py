@@ -1,0 +1,197 @@
+"""The rules of least privilege: each role can do its work, and no more than that."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis as redis_py
+
+from django_fairque import engine
+from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
+from django_fairque.engine.scripting.acl import CONFIRM, READ, ROLES, WORK, WRITE, Mode, rules
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redis import Redis
+
+    from tests.servers import Server
+
+Become = Any
+"""``become(role, mode)``: a client of a user with the rules of that role."""
+
+
+@pytest.fixture
+def become(server: Server, redis: Redis) -> Iterator[Callable[..., Redis]]:
+    clients: list[Redis] = []
+
+    def one(role: str, mode: Mode = "functions") -> Redis:
+        redis.execute_command("ACL", "SETUSER", f"a-{role}", "reset", "on", ">secret", *rules(role, mode))
+        clients.append(server.client(username=f"a-{role}", password="secret"))
+        return clients[-1]
+
+    redis.function_flush("SYNC")
+    redis.script_flush("SYNC")
+    redis.execute_command("ACL", "LOG", "RESET")
+    yield one
+    for client in clients:
+        client.close()
+    redis.acl_deluser(*(f"a-{role}" for role in ROLES))
+
+
+def load_functions(client: Redis) -> None:
+    client.function_load(scripts.functions(), replace=True)
+
+
+def denied(redis: Redis) -> list[str]:
+    """What the server has refused, by its own log."""
+    return [str(entry["object"]) for entry in redis.acl_log()]
+
+
+def content(redis: Redis) -> dict[str, Any]:
+    """Everything but the counters."""
+    keys: Any = redis.scan_iter("fq:*")
+    return {key: redis.dump(key) for key in keys if not key.endswith(b":stats")}
+
+
+def run_through(producer: FairQueue, worker: FairQueue) -> None:
+    first = producer.push(task(task_id="a"), now=NOW)
+    producer.push_graph([task(task_id="b", depends_on=["a"]), task(task_id="c", execute_after=NOW + 9)], "run", now=NOW)
+    assert producer.get_task(first.task_id).task_id == "a"
+    producer.cancel("c", now=NOW)
+    producer.xcom("n").push("k", 1, now=NOW)
+    assert worker.xcom("n").pull("k") == 1
+    lease = worker.pop("w", now=NOW)
+    assert lease is not None
+    worker.heartbeat("w", {}, now=NOW)
+    worker.finish(lease, now=NOW)
+    worker.sweep(now=NOW)
+    assert worker.release_worker("w", forget=True, now=NOW) == 0
+    assert worker.check_invariants() == []
+
+
+@pytest.mark.parametrize("mode", ["functions", "scripts"])
+def test_producers_and_workers_can_do_their_work(redis: Redis, become: Become, mode: Mode) -> None:
+    if mode == "functions":
+        load_functions(become("deployer"))
+    run_through(FairQueue(become("producer", mode)), FairQueue(become("worker", mode)))
+    assert set(denied(redis)) <= ({"fcall"} if mode == "scripts" else set())  # which is tried first
+
+
+def test_a_producer_takes_no_task_and_nothing_is_half_done(redis: Redis, become: Become) -> None:
+    load_functions(redis)
+    producer = FairQueue(become("producer"))
+    producer.push(task(task_id="t"), now=NOW)
+    before = content(redis)
+    for attempt in (
+        lambda: producer.pop("w", now=NOW),
+        lambda: producer.settle([], 1, worker="w", now=NOW),
+        lambda: producer.heartbeat("w", {}, now=NOW),
+        lambda: producer.release_worker("w", now=NOW),
+        lambda: producer.sweep(now=NOW),
+    ):
+        with pytest.raises(NotPermittedError, match="fairque_acl"):
+            attempt()
+    assert content(redis) == before
+    assert FairQueue(redis).check_invariants() == []
+
+
+def test_a_producer_cancels_nothing_that_runs(redis: Redis, become: Become) -> None:
+    load_functions(redis)
+    FairQueue(redis).push(task(task_id="t"), now=NOW)
+    lease = FairQueue(redis).pop("w", now=NOW)
+    with pytest.raises(NotPermittedError):
+        FairQueue(become("producer")).cancel("t", now=NOW)
+    assert FairQueue(redis).check_invariants() == []
+    assert lease is not None
+    FairQueue(redis).finish(lease, now=NOW)
+
+
+def test_a_viewer_sees_everything_and_changes_nothing(redis: Redis, become: Become) -> None:
+    FairQueue(redis).push(task(task_id="t"), now=NOW)
+    viewer = FairQueue(become("viewer"))
+    assert viewer.get_stats().states["queued"] == 1
+    assert viewer.get_task("t").task_id == "t"
+    assert viewer.health().server["name"]
+    assert viewer.standing("t").position == 0
+    assert [each.task_id for each in viewer.tasks("queued").items] == ["t"]
+    assert viewer.dlq.count() == 0
+    viewer.get_activity()
+    viewer.longest_waits()
+    viewer.busiest_users()
+    assert denied(redis) == []
+    with pytest.raises(NotPermittedError, match="does not permit this user to run") as refused:
+        viewer.push(task(), now=NOW)
+    assert refused.value.command in ("FCALL", "EVALSHA", "EVAL")
+    assert isinstance(refused.value, ServerRefusedError)
+    with pytest.raises(redis_py.exceptions.NoPermissionError):
+        viewer.client.execute_command("DEL", "fq:{default:0}:task:t")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nobody_reaches_beyond_the_queues(redis: Redis, become: Become, role: str) -> None:
+    client = become(role)
+    redis.set("session:1", "secret")
+    for command in (
+        ("GET", "session:1"), ("FLUSHALL",), ("CONFIG", "GET", "*"), ("KEYS", "*"), ("ACL", "LIST"), ("SHUTDOWN",),
+        ("FUNCTION", "FLUSH"), ("SCRIPT", "FLUSH"), ("EVAL", "return 1", 0), ("MONITOR",),
+    ):  # fmt: skip
+        with pytest.raises(redis_py.exceptions.NoPermissionError):
+            client.execute_command(*command)
+
+
+def test_functions_that_are_not_loaded_are_asked_for_until_they_are(redis: Redis, become: Become) -> None:
+    worker = FairQueue(become("worker"))
+    with pytest.raises(NotPermittedError, match=r"manage\.py fairque_functions must have loaded") as refused:
+        worker.push(task(), now=NOW)
+    assert refused.value.command == "EVALSHA"
+    load_functions(redis)
+    assert worker.push(task(), now=NOW).status == "accepted"
+
+
+def test_a_right_that_is_missing_inside_a_script_is_named(redis: Redis, become: Become) -> None:
+    load_functions(redis)
+    producer = FairQueue(become("producer"))
+    redis.execute_command("ACL", "SETUSER", "a-producer", "-zadd")
+    with pytest.raises(NotPermittedError) as refused:
+        producer.push(task(), now=NOW)
+    assert refused.value.command == "ZADD"
+
+
+def used_by_scripts() -> set[str]:
+    text = "".join(file.read_text() for file in sorted((Path(engine.__file__).parent / "lua").rglob("*.lua")))
+    found = re.findall(
+        r"(?:redis\.call|attempt)\(\s*(?:[a-z_]+ and )?'([A-Z]+)'(?: or '([A-Z]+)')?|flush_kind\(\w+, '([A-Z]+)'\)",
+        text,
+    )
+    return {name.lower() for names in found for name in names if name}
+
+
+def used_by_reads() -> set[str]:
+    text = "".join(file.read_text() for file in sorted(Path(engine.__file__).parent.rglob("*.py")))
+    return {name.lower() for name in re.findall(r"\(\s*\"([A-Z]{3,})\",", text)}
+
+
+def test_no_role_has_more_than_is_used() -> None:
+    used = used_by_scripts() | used_by_reads()
+    assert {*READ, *WRITE, *WORK} <= used
+    assert set(WRITE) <= used_by_scripts()
+
+
+def test_a_worker_has_what_is_used() -> None:
+    others = {"time", "fcall", "eval", "evalsha", "info", "loading", "limit", "keys", *CONFIRM}
+    assert (used_by_scripts() | used_by_reads()) - others == {*READ, *WRITE, *WORK}
+
+
+def test_what_a_viewer_may_do_only_reads(redis: Redis) -> None:
+    """By the server's own account of its commands."""
+    writing = {name.decode() for name in redis.execute_command("ACL", "CAT", "write")}
+    reading = {name.decode() for name in redis.execute_command("ACL", "CAT", "read")}
+    assert set(READ) <= reading - writing
+    assert {*WRITE, "bzpopmin"} <= writing

@@ -1,0 +1,79 @@
+"""Each command keeps to the form of its contract, and names keys as Python does."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.scripting import scripts
+from django_fairque.engine.scripting.keys import BASE, Keys
+from tests.engine.conftest import NOW, task
+from tests.engine.leasing.test_fairness import HOSTILE
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+LUA = files("django_fairque.engine") / "lua"
+OTHERS = {"reply", "workers", "worker", "leases", "revoked", "xcom", "schedules", "schedules:due", "schedules:last"}
+OTHERS |= {"events", "shards"}
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_a_command_begins_with_its_contract(name: str) -> None:
+    lines = (LUA / "commands" / f"{name}.lua").read_text().splitlines()
+    assert re.fullmatch(r"#!lua( flags=[a-z-]+)?", lines[0])
+    assert re.match(r"-- [A-Z].*[.:]$|-- [A-Z]", lines[1])
+    header = "\n".join(line for line in lines if line.startswith("--"))
+    for part in ("KEYS", "ARGV", "REPLY", "COST", "include"):
+        assert re.search(rf"^-- {part} ", header, re.MULTILINE), f"{name}.lua says nothing of its {part}"
+    assert set(scripts.load(name).keys) <= {*BASE, *OTHERS}
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_only_pushing_is_refused_when_memory_is_full(name: str) -> None:
+    shebang = (LUA / "commands" / f"{name}.lua").read_text().splitlines()[0]
+    assert ("allow-oom" in shebang) == (
+        name not in ("push", "deliver", "requeue", "progress", "xcom", "schedule", "fire", "set_shard_count")
+    )
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_no_command_does_what_is_banned(name: str) -> None:
+    source = re.sub(r"--.*", "", scripts.load(name).source)
+    assert source.count("pcall") == 1  # in `attempt`, which makes one call and looks at its error at once
+    for banned in ("xpcall", "cjson", "cmsgpack", "'KEYS'", "'SCAN'", "tostring(stat", "os.clock"):
+        assert banned not in source
+
+
+def test_the_library_can_be_loaded(redis: Redis) -> None:
+    """One that can't be is noticed by nobody: its commands run as scripts then, at twice the time. Lua allows 200 local names
+    at once; put those that few use in a ``do`` block, or several functions in one table."""
+    redis.function_load(scripts.functions(), replace=True)
+
+
+@pytest.mark.parametrize("user", HOSTILE)
+def test_lua_and_python_give_keys_the_same_names(queue: FairQueue, redis: Redis, user: str) -> None:
+    task_id = f"t{user[:60]}"
+    queue.push(task(user, task_id=task_id, unique_key="k", unique_for=9), now=NOW)
+    queue.push(task(user, 6, task_id="c"), now=NOW)
+    queue.push(task(user, execute_after=NOW + 9), now=NOW)
+    keys = Keys("fq", "default")
+    expected = {keys.task(task_id), keys.payload(task_id), keys.user(user), keys.normal(user), keys.critical(user)}
+    expected |= {keys.scheduled(user), keys.unique(user, "k"), keys.minute(int(NOW // 60))}
+    found = {key.decode() for key in redis.scan_iter()}
+    queue.pop("w:1", [user], now=NOW)
+    queue.cancel(task_id, now=NOW)
+    found |= {key.decode() for key in redis.scan_iter()}
+    assert expected | {keys.leases("w:1"), keys.history(task_id)} <= found
+    assert {key.split("}:")[0] for key in found} == {"fq:{default:0"}
+
+
+def test_the_readme_names_every_key_and_command() -> None:
+    text = (LUA / "README.md").read_text()
+    for name in (*BASE, *OTHERS, *scripts.names()):
+        assert name in text, f"lua/README.md says nothing of {name}"

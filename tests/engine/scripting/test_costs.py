@@ -1,0 +1,194 @@
+"""What an operation costs the server, in commands and bytes: counts don't drift, so they may fail a build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
+from tests.counting import commands, counted
+from tests.engine.conftest import NOW, push_many, task
+from tests.engine.sharding.sharded import users_of
+from tests.topologies import wait_for
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.model.task import Task
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+
+@pytest.fixture
+def loaded(queue: FairQueue) -> FairQueue:
+    """100 users with work of every priority; scripts known, the first look done."""
+    queue.push_batch([task(f"u{i % 100}", 1 + i // 100 % 5) for i in range(1500)], now=NOW)
+    queue.pop("w", now=NOW)
+    return queue
+
+
+def test_a_pop_of_one(loaded: FairQueue, redis: Redis) -> None:
+    assert commands(redis, lambda: loaded.pop("w")) <= 16
+
+
+def test_a_pop_of_one_when_everything_has_waited_for_long(loaded: FairQueue, redis: Redis) -> None:
+    now = NOW + 100 * 86_400
+    loaded.sweep(now=now)
+    while loaded.sweep(now=now).more:
+        pass
+    loaded.pop("w", lease=1e7, now=now)
+    assert commands(redis, lambda: loaded.pop("w", lease=1e7, now=now)) <= 20
+
+
+def test_a_batch_of_50(loaded: FairQueue, redis: Redis) -> None:
+    assert commands(redis, lambda: loaded.pop_batch(50, "w")) / 50 <= 7
+
+
+def test_the_number_of_users_costs_nothing(queue: FairQueue, redis: Redis) -> None:
+    figures = []
+    for users in (100, 10_000):
+        queue.push_batch([task(f"{users}:{i}") for i in range(users) for _ in range(2)], now=NOW)
+        queue.pop("w", now=NOW)
+        figures.append(commands(redis, lambda: queue.pop("w")))
+        figures.append(commands(redis, lambda: queue.pop_batch(50, "w")))
+    assert figures[:2] == figures[2:]
+
+
+@pytest.mark.parametrize("size", [1, 20, 100])
+def test_what_a_list_has_given_is_written_of_some_eight_users_a_task(queue: FairQueue, redis: Redis, size: int) -> None:
+    users = [f"u{i}" for i in range(size)]
+    queue.push_batch([task(user) for user in users for _ in range(8)], now=NOW)
+
+    def serve() -> None:
+        for _ in range(4 * size):
+            assert queue.pop("w", users, now=NOW)
+
+    serve()
+    found = counted(redis, serve)
+    pops = 4 * size
+    assert found["hgetall"]["calls"] / pops <= size + 1
+    assert found["hset"]["calls"] / pops <= 3 + min(size, 8)
+
+
+def test_a_look_at_a_list_reads_one_of_its_users(redis: Redis) -> None:
+    """Workers for a list look at each shard ten times a second."""
+    queue = FairQueue(redis, config=QueueConfig(shards=2))
+    users = users_of(0, 50, shards=2)
+    queue.push_batch([task(user) for user in users], now=NOW)
+    shard = queue.shards[0]
+
+    def look() -> None:
+        assert shard.settle([], users=users, steal="*", worker="w", now=NOW).has_more
+
+    look()
+    found = counted(redis, look)
+    assert found["hgetall"]["calls"] <= 2
+    assert "hset" not in found
+
+
+@pytest.mark.parametrize("kind", ["paused", "capped", "throttled"])
+def test_users_that_can_not_be_served_cost_nothing(loaded: FairQueue, redis: Redis, kind: str) -> None:
+    before = commands(redis, lambda: loaded.pop("w"))
+    for i in range(1000):
+        user = loaded.user(f"{kind}{i}")
+        if kind == "paused":
+            user.pause()
+        elif kind == "capped":
+            user.set_max_running(1)
+        else:
+            user.set_rate("1/d")
+    loaded.push_batch([task(f"{kind}{i}") for i in range(1000) for _ in range(2)])
+    if kind != "paused":
+        loaded.pop_batch(1000, "w", lease=1e6)
+        loaded.pop_batch(1000, "w", lease=1e6)
+    assert commands(redis, lambda: loaded.pop("w")) <= before
+
+
+@pytest.fixture
+def in_organizations(queue: FairQueue) -> FairQueue:
+    """200 users in 20 organizations beside 20 of none, with work of every priority."""
+    names = [f"u{i}" for i in range(220)]
+    for i, name in enumerate(names[:200]):
+        queue.user(name).set_organization(f"g{i % 20}", now=NOW)
+    queue.push_batch([task(names[i % 220], 1 + i // 220 % 5) for i in range(2200)], now=NOW)
+    queue.pop("w", now=NOW)
+    return queue
+
+
+def test_a_pop_of_one_with_organizations(in_organizations: FairQueue, redis: Redis) -> None:
+    assert max(commands(redis, lambda: in_organizations.pop("w")) for _ in range(60)) <= 20
+
+
+def test_a_batch_of_50_with_organizations(in_organizations: FairQueue, redis: Redis) -> None:
+    assert max(commands(redis, lambda: in_organizations.pop_batch(50, "w")) / 50 for _ in range(5)) <= 14
+
+
+def costs_of_pops(redis: Redis, organizations: int, size: int) -> list[int]:
+    """Of one task and of 50, from organizations of this size."""
+    queue = FairQueue(redis, f"{organizations}x{size}")
+    names = [f"{i}.{j}" for i in range(organizations) for j in range(size)]
+    for name in names:
+        queue.user(name).set_organization(f"g{name.partition('.')[0]}", now=NOW)
+    queue.push_batch([task(name) for name in names for _ in range(3)], now=NOW)
+    queue.pop("w", now=NOW)
+    return [commands(redis, lambda: queue.pop("w")), commands(redis, lambda: queue.pop_batch(50, "w"))]
+
+
+def test_the_number_of_organizations_and_of_members_costs_nothing(redis: Redis) -> None:
+    assert costs_of_pops(redis, 60, 1) == costs_of_pops(redis, 60, 20) == costs_of_pops(redis, 600, 2)
+
+
+def test_a_queue_without_organizations_has_no_key_of_theirs(loaded: FairQueue, redis: Redis) -> None:
+    assert [key for key in redis.scan_iter() if b"group" in key or b"ring:" in key] == []
+
+
+def test_pushing(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 1)
+    assert commands(redis, lambda: queue.push(task("a"))) <= 13
+    assert commands(redis, lambda: queue.push_batch([task("a") for _ in range(300)])) / 300 <= 1.2
+
+
+def test_a_bulk_push_of_many_users_reads_and_writes_each_once_or_twice(queue: FairQueue, redis: Redis) -> None:
+    queue.push(task("a"))
+    tasks = [task(f"u{i % 100}") for i in range(2000)]  # as they came each of the seven calls would be of all users
+    assert commands(redis, lambda: queue.push_batch(tasks)) / 2000 <= 1.4
+
+
+def test_settling_a_batch(queue: FairQueue, redis: Redis) -> None:
+    push_many(queue, "a", 200)
+    leases = queue.pop_batch(100, "w")
+    outcomes = [Outcome.finish(lease, took=0.01) for lease in leases]
+    assert commands(redis, lambda: queue.settle(outcomes, 100, worker="w")) / 100 <= 5
+
+
+def test_an_idle_worker_asks_little(queue: FairQueue, redis: Redis) -> None:
+    queue.pop("w")
+    assert commands(redis, lambda: queue.settle([], 8, worker="w")) <= 6
+
+
+def test_a_queued_task_takes_few_bytes(make_server: MakeServer) -> None:
+    """On a server that has held nothing else: what others have freed, and loaded, would be measured too."""
+    server = make_server()
+    made = [task(f"user-{i % 100}", payload="x" * 198, name="library.analyse") for i in range(10_000)]
+    push_and_leave(server, made[:1000])  # what tables and scripts take at first is there
+    before = used_memory(server)
+    push_and_leave(server, made[1000:])
+    # A table that has just grown is there twice until the server has moved its entries, some at each command and each tick.
+    wait_for(lambda: (used_memory(server) - before) / 9_000 <= 750)
+
+
+def push_and_leave(server: Server, tasks: list[Task]) -> None:
+    with server.client() as redis:
+        FairQueue(redis).push_batch(tasks)
+
+
+def used_memory(server: Server) -> int:
+    """Without the buffers of connections, and what scripts have left to their collector of garbage: 2 MB now and then."""
+    with server.client() as redis:
+        redis.function_flush("SYNC")
+        redis.script_flush("SYNC")
+        wait_for(lambda: redis.info("clients")["connected_clients"] == 1)
+        return int(redis.info("memory")["used_memory"])

@@ -1,0 +1,75 @@
+"""Libraries of other versions are deleted when nobody has called them for a day."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.library import IDLE, Command, assemble
+from django_fairque.engine.scripting.scripts import library_name
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
+
+OLD = "fairque_old"
+
+
+@pytest.fixture
+def old(redis: Redis) -> Iterator[Redis]:
+    """The server has another version's library, and none of this one."""
+    command = Command("fairque_call_old", ["no-writes"], "", "return 1", ())
+    redis.function_flush()
+    redis.function_load(assemble(OLD, [command], {}), replace=True)
+    yield redis
+    redis.function_flush()
+
+
+def libraries(redis: Redis) -> set[str]:
+    return {line[1].decode() for line in redis.function_list()}
+
+
+def ask(redis: Redis, ago: float) -> int:
+    """Ask the old library as if that were so many seconds ago."""
+    return int(redis.fcall(IDLE.format(name=OLD), 0, str(int(time.time() - ago))))
+
+
+def test_it_goes_after_a_day_without_a_call(old: Redis) -> None:
+    assert ask(old, 86_400 + 60) == 0
+    FairQueue(old).push(task())
+    assert libraries(old) == {library_name()}
+
+
+async def test_it_goes_by_an_asynchronous_client_too(old: Redis, aredis: AsyncRedis) -> None:
+    ask(old, 86_400 + 60)
+    await AsyncFairQueue(aredis).push(task())
+    assert libraries(old) == {library_name()}
+
+
+def test_one_that_is_called_stays(old: Redis) -> None:
+    """As in a rolling deployment that lasts for days."""
+    ask(old, 86_400 * 9)
+    old.fcall("fairque_call_old", 0)
+    FairQueue(old).push(task())
+    assert libraries(old) == {OLD, library_name()}
+    old.function_delete(library_name())
+    FairQueue(old).push(task())
+    assert libraries(old) == {OLD, library_name()}
+
+
+def test_one_that_was_not_asked_before_stays(old: Redis) -> None:
+    FairQueue(old).push(task())
+    assert libraries(old) == {OLD, library_name()}
+
+
+def test_others_libraries_stay(old: Redis) -> None:
+    old.function_load("#!lua name=fairque_of_somebody\nredis.register_function('somebodys', function() return 1 end)")
+    FairQueue(old).push(task())
+    assert libraries(old) == {OLD, library_name(), "fairque_of_somebody"}

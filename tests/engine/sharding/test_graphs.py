@@ -1,0 +1,75 @@
+"""Graphs whose tasks live on several shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.pushing import push_sharded as pushing
+from tests.engine.conftest import NOW, task
+from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all, names_of
+
+if TYPE_CHECKING:
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+class TestGraphs:
+    def chain(self) -> list[Task]:
+        tasks = [task(ONE, task_id="first")]
+        for index, user in enumerate((TWO, THREE, ONE, TWO)):
+            tasks.append(task(user, task_id=f"step-{index}", depends_on=[tasks[-1].task_id]))
+        return tasks
+
+    def test_a_chain_over_shards_runs_in_order(self, queue: FairQueue) -> None:
+        tasks = self.chain()
+        results = queue.push_graph(tasks, "run-1", now=NOW)
+        assert [result.task_id for result in results] == [each.task_id for each in tasks]
+        assert len(queue.run("run-1").tasks) == 5
+        assert len(queue.run_graph("run-1").edges) == 4
+        assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
+        assert queue.run("run-1").state == "finished"
+
+    def test_generated_ids_and_a_tail_that_begins_it(self, queue: FairQueue) -> None:
+        parents = [task(user) for user in (TWO, THREE)]
+        last = task(ONE, depends_on=[each.task_id for each in parents])
+        queue.push_graph([last, *parents], now=NOW)
+        assert sorted(finish_all(queue)[:2]) == sorted([TWO, THREE])
+        assert queue.get_task(last.task_id).state is TaskState.FINISHED
+
+    def test_none_of_it_when_a_part_is_refused(self, queue: FairQueue) -> None:
+        queue.user(TWO).set_max_backlog(1, now=NOW)
+        with pytest.raises(BacklogFullError, match="nothing of this graph was accepted"):
+            queue.push_graph(self.chain(), now=NOW)
+        assert names_of(queue) == {}
+
+    def test_windows_belong_to_one_shard(self, queue: FairQueue) -> None:
+        with pytest.raises(TaskValidationError, match="push it by itself"):
+            queue.push_graph([task(ONE), task(TWO, unique_key="k", unique_for=5)], now=NOW)
+        first = task(ONE, unique_key="k", unique_for=5)
+        with pytest.raises(TaskValidationError, match="unique_key"):
+            queue.push_graph([first, task(TWO, depends_on=[first.task_id])], now=NOW)
+
+    def test_parts_that_nobody_carried_yet_are_not_lost(self, queue: FairQueue) -> None:
+        tasks = self.chain()
+        queue._run(pushing.push_graph(queue._shards, tasks, "", NOW))
+        assert len(names_of(queue)) == 2  # the others are on their way
+        assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
+
+    def test_a_run_is_canceled_everywhere(self, queue: FairQueue) -> None:
+        queue.push_graph(self.chain(), "run-1", now=NOW)
+        assert queue.cancel_run("run-1", now=NOW) == 5
+        with pytest.raises(TaskNotFoundError, match="no run"):
+            queue.cancel_run("run-2", now=NOW)
+
+    def test_results_reach_over_shards(self, queue: FairQueue) -> None:
+        parent = task(ONE)
+        child = task(TWO, depends_on=[parent.task_id])
+        queue.push_graph([parent, child], now=NOW)
+        queue.finish(queue.pop("w", now=NOW), {"sum": 7}, now=NOW)  # type: ignore[arg-type]
+        assert queue.parent_results(child.task_id) == {parent.task_id: {"sum": 7}}
+        queue.xcom("ns").push("key", 5, now=NOW)
+        assert queue.xcom("ns").pull("key") == 5

@@ -1,0 +1,66 @@
+"""Pages and figures over all shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_fairque.engine.inspection.search import Search
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, task
+from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all
+
+
+class TestPages:
+    def test_tasks_users_and_letters(self, queue: FairQueue) -> None:
+        users = [f"user-{number}" for number in range(30)]
+        queue.push_batch([task(user) for user in users], now=NOW)
+        assert self.all_of(lambda cursor: queue.users(cursor, 7)) == sorted(users)
+        assert self.all_of(lambda cursor: queue.users(cursor, 7, busy_first=True)) == sorted(users)
+        pages = self.all_of(lambda cursor: queue.tasks("queued", limit=7, cursor=cursor))
+        assert sorted(each.user_id for each in pages) == sorted(users)
+        found, cursor = list[str](), None
+        while True:
+            part = queue.find(Search(TaskState.QUEUED), 7, cursor)
+            found += [each.user_id for each in part.tasks]
+            if (cursor := part.cursor) is None:
+                break
+        assert sorted(found) == sorted(users)
+        for lease in queue.pop_batch(30, "w", now=NOW):
+            queue.fail(lease, "boom", retry=False, now=NOW)
+        letters = self.all_of(lambda cursor: queue.dlq.letters(7, cursor))
+        assert sorted(each.user_id for each in letters) == sorted(users)
+        assert sorted(e.original_task.user_id for e in self.all_of(lambda c: queue.dlq.list(7, c))) == sorted(users)
+        assert (queue.dlq.count(), queue.dlq.counts()["failed"], queue.dlq.matching().count) == (30, 30, 30)
+        (group,) = queue.dlq.groups().groups
+        assert group.count == 30
+        assert queue.dlq.requeue_many([letter.entry_id for letter in letters[:5]], now=NOW) == 5
+        assert queue.dlq.requeue_all(limit=10, now=NOW) == 10
+        queue.dlq.discard(letters[-1].entry_id, now=NOW)
+        assert queue.dlq.discard_all(now=NOW) == 14
+
+    @staticmethod
+    def all_of(page: Any) -> Any:
+        items, cursor = [], None
+        while True:
+            part = page(cursor)
+            items += part.items
+            if (cursor := part.cursor) is None:
+                return sorted(items) if items and isinstance(items[0], str) else items
+
+    @pytest.mark.parametrize("cursor", ["9!0:0", "x", "-1!", "1", "99999!"])
+    def test_a_strange_cursor(self, queue: FairQueue, cursor: str) -> None:
+        with pytest.raises(ValueError, match="cursor must be one that an earlier page returned"):
+            queue.tasks(cursor=cursor)
+
+    def test_figures_are_summed(self, queue: FairQueue) -> None:
+        queue.push_batch([task(user) for user in (ONE, ONE, TWO, THREE)])
+        finish_all(queue, None)  # type: ignore[arg-type]
+        stats = queue.get_stats()
+        assert (stats.totals["finished"], sum(each.finished for each in stats.minutes)) == (4, 4)
+        assert stats.wait.count == 4
+        activity = queue.get_activity(2)
+        assert sum(span.finished for span in activity.spans) == 4
+        assert queue.health().reasons == FairQueue(queue.client, "another").health().reasons

@@ -1,0 +1,86 @@
+"""A drained queue moves to another number of shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.errors import ConfigurationError, QueueNotDrainedError
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, task
+from tests.engine.sharding.sharded import CONFIG, finish_all, keys_of, names_of
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+
+class TestResharding:
+    def on(self, redis: Redis, number: int) -> FairQueue:
+        return FairQueue(redis, config=CONFIG.model_copy(update={"shards": number}))
+
+    @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 7), (7, 2)])
+    def test_what_outlives_tasks_moves(self, redis: Redis, before: int, after: int) -> None:
+        queue = self.on(redis, before)
+        users = [f"user-{number}" for number in range(25)]
+        for number, user in enumerate(users, 2):
+            queue.user(user).set_weight(number, now=NOW)
+            queue.user(user).set_rate(f"{number}/m", now=NOW)
+        queue.user("paused").pause(now=NOW)
+        for user in users[:5]:
+            queue.schedules.add(f"of {user}", task=task(user), every=60, now=NOW)
+        queue.schedules.disable("of user-1", now=NOW)
+        queue.push_batch([task(user) for user in users], now=NOW)
+        finish_all(queue)
+        due = {each.name: each.next_at for each in queue.schedules.list()}
+        assert queue.reshard(after, now=NOW)[0] == before
+        moved = self.on(redis, after)
+        assert [each.weight for each in moved.user_stats(users)] == list(range(2, 27))
+        assert moved.user("paused").stats().paused
+        assert {each.name: each.next_at for each in moved.schedules.list()} == due
+        assert moved.check_invariants() == []
+        shards = {key.split("}")[0] for key in keys_of(redis, "fq:*")}
+        assert len(shards) <= after
+        moved.push_batch([task(user) for user in users], now=NOW + 9000)
+        assert len(finish_all(moved, NOW + 9000)) == 25
+        with pytest.raises(ConfigurationError, match="fairque_reshard"):
+            self.on(redis, before).push(task("a"))
+
+    @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
+    def test_organizations_and_their_members_move(self, redis: Redis, before: int, after: int) -> None:
+        queue = self.on(redis, before)
+        users = [f"user-{number}" for number in range(9)]
+        for user in users:
+            queue.user(user).set_organization("g", now=NOW)
+        queue.user("other").set_organization("plain", now=NOW)
+        queue.organization("g").set_weight(3, now=NOW)
+        queue.organization("g").set_max_running(2, now=NOW)
+        queue.organization("empty").pause(now=NOW)
+        queue.reshard(after, now=NOW)
+        moved = self.on(redis, after)
+        assert moved.organizations().items == ["empty", "g", "plain"]
+        empty, g, plain = moved.organization_stats(["empty", "g", "plain"])
+        assert (empty.paused, g.weight, g.max_running, g.members, plain.members) == (True, 3, 2, 9, 1)
+        assert all(shard.organization("g").stats().weight == 3 for shard in moved.shards)
+        assert moved.check_invariants() == []
+
+    def test_only_a_drained_one(self, redis: Redis) -> None:
+        queue = self.on(redis, 1)
+        queue.push(task("a"), now=NOW)
+        queue.push(task("b"), now=NOW)
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.fail(lease, "x", retry=False, now=NOW)
+        queue.heartbeat("w", {}, now=NOW)
+        with pytest.raises(QueueNotDrainedError) as caught:
+            queue.reshard(4, now=NOW)
+        for words in ("1 tasks are queued", "1 dead letters are to be requeued", r"1 workers live (w)"):
+            assert words in str(caught.value)
+        assert len(names_of(queue)) == 2
+
+    def test_bad_numbers_and_the_same(self, redis: Redis) -> None:
+        queue = self.on(redis, 1)
+        for number in (0, 257, True):
+            with pytest.raises(ValueError, match="shards must be a whole number from 1 to 256"):
+                queue.reshard(number)
+        assert queue.reshard(1) == (1, None)

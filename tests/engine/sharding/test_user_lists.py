@@ -1,0 +1,168 @@
+"""Lists of users over shards: those of a list come first wherever they live, share it, and cost nobody a turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from django_fairque.engine.model.outcome import Settled
+from django_fairque.engine.sharding.shard_head import NO_WINDOW, Standing, Window
+from django_fairque.engine.sharding.shard_scheduler import Order, Orders
+from tests.engine.conftest import NOW, task
+from tests.engine.leasing.test_fairness_at_random import A_QUARTER, STEPS, by_either, quietly, seeds
+from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
+from tests.engine.sharing import World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis import Redis
+
+    from django_fairque.engine.leasing.lease_ops import Users
+    from django_fairque.engine.queue.queue import FairQueue
+
+SHARDS = 3
+runs = settings(quietly, max_examples=6)
+NEAR = 2
+"""As much again may be between users of lists: what was given on each shard is counted as it was expected, by each who asks."""
+
+
+def push(queue: FairQueue, users: Sequence[str], number: int) -> None:
+    queue.push_batch([task(user) for user in users for _ in range(number)], now=NOW)
+
+
+def served(queue: FairQueue, number: int, users: Users, steal: Users, *, at_once: int = 1) -> list[str]:
+    return [lease.user_id for _ in range(number) for lease in queue.pop_batch(at_once, "w", users, steal, now=NOW)]
+
+
+class TestTheFirstListComesFirst:
+    @pytest.mark.parametrize("at_once", [1, 7])
+    @pytest.mark.parametrize("steal", ["*", [ONE, THREE]])
+    def test_whatever_others_have_on_other_shards(self, queue: FairQueue, steal: Users, at_once: int) -> None:
+        push(queue, [ONE, TWO, THREE], 28)
+        assert served(queue, 28 // at_once, [TWO], steal, at_once=at_once) == [TWO] * 28
+        assert Counter(served(queue, 8, [TWO], steal)) == {ONE: 4, THREE: 4}
+
+    def test_also_what_comes_later(self, queue: FairQueue) -> None:
+        push(queue, [ONE, THREE], 30)
+        served(queue, 10, [TWO], "*")
+        push(queue, [TWO], 2)
+        assert served(queue, 3, [TWO], "*")[:2] == [TWO, TWO]
+
+    def test_nobody_is_stolen_from_to_fill_a_request(self, queue: FairQueue) -> None:
+        """While another shard has somebody of the list."""
+        push(queue, users_of(0, 3), 1)
+        push(queue, [TWO], 5)
+        here = users_of(0, 1)
+        assert Counter(served(queue, 1, [*here, TWO], "*", at_once=6)) == {here[0]: 1, TWO: 5}
+
+    def test_those_stolen_from_are_served_in_turn(self, queue: FairQueue) -> None:
+        """Also beside the one of the list, whose shard is asked for it first, and no longer than they were before."""
+        beside = users_of(1, 3)
+        push(queue, [ONE, *beside[1:]], 30)
+        for _ in range(15):
+            assert len(set(served(queue, 3, [beside[0]], "*"))) == 3
+
+    def test_a_paused_queue_gives_nothing(self, queue: FairQueue) -> None:
+        push(queue, [ONE, TWO], 1)
+        queue.pause(now=NOW)
+        assert served(queue, 1, [ONE], [TWO]) == []
+        assert served(queue, 1, [ONE], "*") == []
+
+
+class TestThoseOfAList:
+    def test_share_it(self, queue: FairQueue) -> None:
+        """One who has a shard to itself gets no more than three on another."""
+        together, alone = users_of(0, 3), users_of(1, 1)[0]
+        push(queue, [*together, alone], 60)
+        counts = Counter(served(queue, 160, [*together, alone], []))
+        assert max(counts.values()) - min(counts.values()) <= 2
+
+    def test_by_their_weights(self, queue: FairQueue) -> None:
+        queue.user(ONE).set_weight(3, now=NOW)
+        push(queue, [ONE, TWO], 100)
+        counts = Counter(served(queue, 80, [ONE, TWO], []))
+        assert abs(counts[ONE] - 60) <= 3
+
+    def test_a_newcomer_is_not_owed_its_absence(self, queue: FairQueue) -> None:
+        push(queue, [ONE], 300)
+        served(queue, 200, [ONE, TWO], [])
+        push(queue, [TWO], 100)
+        counts = Counter(served(queue, 40, [ONE, TWO], []))
+        assert abs(counts[ONE] - counts[TWO]) <= 2
+
+
+@by_either
+@seeds
+@runs
+def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by, SHARDS)
+    world.run_with_workers_for(world.users[0], STEPS)
+    assert world.worst(world.without(world.users[0])) <= 1
+    assert world.worst(ahead=A_QUARTER) <= NEAR
+
+
+@by_either
+@seeds
+@runs
+def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
+    world = World(redis, seed, fair_by, SHARDS)
+    world.run_for(world.users[:3], STEPS)
+    assert world.worst(ahead=A_QUARTER) <= NEAR
+
+
+class TestTheOrder:
+    """Of two shards, on both of which somebody of a list lives."""
+
+    @pytest.fixture
+    def order(self) -> Order:
+        return Orders(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
+
+    def reply(self, *standings: Standing) -> Settled:
+        return Settled([], [], NOW, None, 0.0, standings)
+
+    def test_nobody_is_stolen_from_until_both_were_looked_at(self, order: Order) -> None:
+        assert order.window(0, [1]) == Window(until=0.0, steals=False)
+        order.served(0, self.reply(Standing(None, 0.0)))
+        assert order.turn(0) > order.turn(1)
+        assert order.window(1, [0]) == NO_WINDOW
+        order.served(1, self.reply(Standing(None, 0.0), Standing(5.0, 1)))
+        assert order.next([0, 1]) == 0, "who has not been stolen from yet"
+        assert order.window(0, []).steals
+
+    def test_a_shard_says_how_far_it_may_go(self, order: Order) -> None:
+        order.served(0, self.reply(Standing(0.0, 300.0)))
+        order.served(1, self.reply(Standing(0.0, 100.0)))
+        assert order.next([0, 1]) == 1
+        assert order.window(1, [0]) == Window(until=200.0, steals=False)
+        assert order.window(0, [1]) == Window(until=0.0, steals=False)
+
+    def test_a_reply_that_says_nothing_changes_nothing(self, order: Order) -> None:
+        order.served(0, self.reply(Standing(0.0, 300.0)))
+        before = order.turn(0), order.turn(1)
+        order.served(0, self.reply())
+        assert (order.turn(0), order.turn(1)) == before
+
+    def test_one_that_can_not_be_reached_keeps_nobody_waiting(self, order: Order) -> None:
+        order.seen(0, None)
+        assert order.next([0, 1]) == 1
+        assert not order.has(0)
+
+    def test_orders_are_kept_and_not_too_many(self) -> None:
+        orders = Orders(2)
+        home = dict.fromkeys(map(str, range(100)), 0).__getitem__
+        first = orders.of(["1"], (), home)
+        assert orders.of(["1"], (), home) is first
+        for number in range(40):
+            orders.of([str(number)], "*", home)
+        assert orders.of(["1"], (), home) is not first
+
+    def test_all_are_one_line_whoever_names_them(self) -> None:
+        orders = Orders(2)
+        home = {"a": 0}.__getitem__
+        everybody, rest = orders.of("*", (), home), orders.of(["a"], "*", home)
+        rest.served(0, self.reply(Standing(None, 0.0), Standing(7.0, 1)))
+        assert everybody.turn(0) == (0, 7.0)

@@ -1,0 +1,73 @@
+"""The longest wait is that of tasks that could start; what a pause or a limit holds back is reported beside it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+AGO = 100_000.0
+"""Seconds: all promises to start are broken by then, whichever the priority."""
+
+
+def pause(queue: FairQueue) -> None:
+    queue.user("a").pause()
+
+
+def limit_running(queue: FairQueue) -> None:
+    queue.user("a").set_max_running(1)
+    queue.pop("w", ["a"])
+
+
+def limit_rate(queue: FairQueue) -> None:
+    queue.user("a").set_rate("1/d")
+    queue.pop("w", ["a"])
+
+
+def pause_its_organization(queue: FairQueue) -> None:
+    queue.user("a").set_organization("g")
+    queue.organization("g").pause()
+
+
+def push_old(queue: FairQueue, user: str, count: int, ago: float) -> None:
+    queue.push_batch([task(user) for _ in range(count)], now=time.time() - ago)
+
+
+@pytest.mark.parametrize("hold", [pause, limit_running, limit_rate, pause_its_organization])
+@pytest.mark.parametrize("size", [3, 300])
+def test_a_customer_that_is_held_back(queue: FairQueue, hold: Callable[[FairQueue], None], size: int) -> None:
+    push_old(queue, "a", size, AGO)
+    push_old(queue, "b", 1, 50)
+    while queue.sweep().more:
+        pass
+    assert queue.get_stats().oldest_wait_seconds == pytest.approx(AGO, abs=20)
+    hold(queue)
+    stats = queue.get_stats()
+    assert stats.oldest_wait_seconds == pytest.approx(50, abs=20)
+    assert stats.held_back_wait_seconds == pytest.approx(AGO, abs=20)
+    assert [wait.user_id for wait in queue.longest_waits()] == ["b"]
+
+
+def test_members_of_an_organization_that_is_served_could_start(queue: FairQueue) -> None:
+    push_old(queue, "held", 100, AGO)
+    push_old(queue, "a", 1, 500)
+    queue.user("a").set_organization("g")
+    queue.user("held").pause()
+    assert [wait.user_id for wait in queue.longest_waits()] == ["a"]
+    assert queue.get_stats().oldest_wait_seconds == pytest.approx(500, abs=20)
+
+
+def test_nothing_is_held_back(queue: FairQueue) -> None:
+    push_old(queue, "a", 2, 50)
+    assert queue.get_stats().held_back_wait_seconds == 0
+    queue.user("a").pause()
+    assert queue.get_stats().oldest_wait_seconds == 0
+    assert queue.longest_waits() == []

@@ -1,0 +1,161 @@
+"""Calls over a client's own connections: what is sent arrives, and a connection is given back as it was taken."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis as redis_py
+
+from django_fairque.engine.model.errors import (
+    LuaScriptError,
+    RedisConnectionError,
+    ServerRefusedError,
+    TaskValidationError,
+)
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Call
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.model.task import Task
+    from tests.servers import Server
+
+
+class Watched(redis_py.Redis):
+    """A client of the user's own that wants to see its commands."""
+
+    seen: list[Any]
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.seen.append(args[0])
+        return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+def test_a_client_with_a_way_of_its_own_is_called_that_way(server: Server, redis: Redis) -> None:
+    FairQueue(redis).push(task())  # loads the function
+    with Watched(unix_socket_path=server.socket) as client:
+        client.seen = []
+        FairQueue(client).push(task())
+        assert client.seen == ["INFO", "GET", "FCALL"]
+
+
+def test_a_tracer_that_replaces_the_method_sees_every_call(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = FairQueue(redis)
+    queue.push(task())
+    seen, original = [], redis_py.Redis.execute_command
+
+    def traced(self: Redis, *args: Any, **options: Any) -> Any:
+        seen.append(args[0])
+        return original(self, *args, **options)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(redis_py.Redis, "execute_command", traced)
+    queue.push(task())
+    monkeypatch.undo()
+    monkeypatch.setattr(redis, "execute_command", lambda *args, **options: traced(redis, *args, **options))
+    queue.push(task())
+    assert seen == ["FCALL", "FCALL"]
+
+
+@pytest.mark.parametrize("options", [{"decode_responses": True}, {"protocol": 3}, {"single_connection_client": True}])
+def test_whatever_the_client_was_told_payloads_are_bytes(server: Server, redis: Redis, options: dict[str, Any]) -> None:
+    assert redis.dbsize() == 0
+    with server.client(**options) as client:
+        queue = FairQueue(client)
+        queue.push(task(payload="ä\0"), now=NOW)
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        assert lease.task.payload == "ä\0"
+
+
+def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis) -> None:
+    """Given back after a reply, after an error, and after the server closed it."""
+    with server.client(max_connections=1) as client:
+        queue = FairQueue(client)
+        for _ in range(3):
+            queue.push(task())
+            with pytest.raises(LuaScriptError):
+                queue._transport.send(Call("push", ["a"], []))
+            redis.client_kill_filter(_type="normal", skipme=True)
+        assert queue.get_stats().states["queued"] == 3
+
+
+def test_a_reply_that_came_too_late_is_nobodys(server: Server, redis: Redis) -> None:
+    with server.client(socket_timeout=0.05, max_connections=1) as client:
+        queue = FairQueue(client, config=QueueConfig(request_timeout=0.1))
+        first = queue.push(task())
+        redis.client_pause(60_000, all=False)
+        with pytest.raises(RedisConnectionError, match="Timeout"):
+            queue.push(task())
+        redis.client_unpause()
+        sent = task()
+        assert queue.push(sent).task_id == sent.task_id != first.task_id
+
+
+def test_threads_share_a_client(redis: Redis) -> None:
+    queue = FairQueue(redis)
+    made = [task(f"u{i % 5}") for i in range(200)]
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(queue.push, made))
+    assert [result.task_id for result in results] == [each.task_id for each in made]
+    assert queue.check_invariants() == []
+
+
+def many(count: int = 1000) -> list[Task]:
+    return [task(f"u{number % 3}", payload=number) for number in range(count)]
+
+
+def test_slices_are_sent_while_others_are_answered_and_keep_their_order(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=50))
+    results = queue.push_batch(many(), now=NOW)
+    assert [result.status for result in results] == ["accepted"] * 1000
+    for user in range(3):
+        served = [lease.payload for lease in queue.pop_batch(400, "w", [f"u{user}"], now=NOW)]
+        assert served == list(range(user, 1000, 3))
+    assert len(redis.connection_pool._available_connections) == 1  # given back
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 9])
+def test_a_connection_that_breaks_among_slices_costs_none_and_doubles_none(
+    server: Server, redis: Redis, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=100))
+    queue.push(task("other"), now=NOW)
+    sent, original = [], pushing.push_args
+
+    def interrupted(*args: Any, **options: Any) -> list[Any]:
+        sent.append(1)
+        if len(sent) == at + 1:
+            with server.client() as other:
+                other.client_kill_filter(_type="normal", skipme=True)
+        return original(*args, **options)
+
+    monkeypatch.setattr(pushing, "push_args", interrupted)
+    assert len({result.task_id for result in queue.push_batch(many(), now=NOW)}) == 1000
+    assert queue.get_stats().totals["pushed"] == 1001
+
+
+def test_what_can_not_be_pushed_is_said_before_anything_is(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, max_payload_bytes=20))
+    with pytest.raises(TaskValidationError, match="the limit"):
+        queue.push_batch([*many(500), task(payload="x" * 50)], now=NOW)
+    assert queue.get_stats().totals.get("pushed", 0) == 0
+
+
+def test_a_refusal_among_slices_is_raised_and_the_rest_is_not_sent(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, request_timeout=0.1))
+    queue.push(task("other"), now=NOW)
+    redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerRefusedError, match="out of memory"):
+            queue.push_batch(many(), now=NOW)
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert queue.push(task("other"), now=NOW).accepted

@@ -1,0 +1,126 @@
+"""Commands as functions of the server, and as scripts where there are none: the same effects, nothing to configure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import redis as redis_py
+
+from django_fairque.engine.model.errors import LuaScriptError, ServerRefusedError
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
+
+    from tests.servers import Server
+
+
+def called(redis: Redis, name: str) -> int:
+    return int(redis.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0))
+
+
+@pytest.fixture
+def without_functions(server: Server, redis: Redis) -> Iterator[Redis]:
+    """A client whose user may not use functions."""
+    redis.acl_setuser(
+        "plain", enabled=True, nopass=True, categories=["+@all"], commands=["-function", "-fcall"], keys=["*"]
+    )
+    with redis_py.Redis(unix_socket_path=server.socket, username="plain", password="x") as client:
+        yield client
+    redis.acl_deluser("plain")
+
+
+def round_trip(queue: FairQueue) -> None:
+    queue.push(task(task_id="t"), now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.finish(lease, now=NOW)
+    assert queue.check_invariants() == []
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_every_command_is_a_function_and_a_script(redis: Redis, name: str) -> None:
+    script = scripts.load(name)
+    redis.function_load(scripts.functions(), replace=True)
+    assert redis.script_load(script.source) == script.sha
+    flags = "allow-oom" in script.source.split("\n", 1)[0]
+    (library,) = redis.function_list(f"fairque_{script.function.rpartition('_')[2]}")
+    assert bool(re.search(rf"{script.function}'.[^\]}}]*?flags'\W+b'allow-oom", str(library))) == flags
+    assert script.function in str(library)
+
+
+def test_functions_are_loaded_once_and_together(redis: Redis) -> None:
+    redis.function_flush("SYNC")
+    redis.config_resetstat()
+    for _ in range(3):
+        queue = FairQueue(redis)
+        queue.push(task(), now=NOW)
+    assert (called(redis, "function|load"), called(redis, "fcall")) == (1, 4)
+    round_trip(queue)
+    queue.sweep(now=NOW)
+    assert called(redis, "function|load") == 1
+    assert called(redis, "evalsha") == called(redis, "eval") == 0
+
+
+def test_what_belongs_to_one_call_is_gone_in_the_next(queue: FairQueue) -> None:
+    """The server keeps functions with their variables: users, buffers and counters of a call must not."""
+    queue.push_batch([task(f"u{i}") for i in range(5)], now=NOW)
+    queue.user("u1").pause(now=NOW)
+    for i in range(3):
+        queue.push(task(f"v{i}", execute_after=NOW + 5), now=NOW)
+        assert len(queue.pop_batch(1, "w", now=NOW)) == 1
+        assert queue.check_invariants() == []
+    assert queue.sweep(now=NOW + 6).due == 3
+    assert queue.sweep(now=NOW + 6).due == 0
+    assert queue.check_invariants() == []
+
+
+def test_a_user_without_functions_uses_scripts(without_functions: Redis, redis: Redis) -> None:
+    redis.config_resetstat()
+    queue = FairQueue(without_functions)
+    round_trip(queue)
+    assert called(redis, "evalsha") >= 3
+    assert not queue._transport._calls.as_functions
+
+
+async def test_so_do_coroutines(without_functions: Redis, server: Server, redis: Redis) -> None:
+    from redis.asyncio import Redis as Client
+
+    client: AsyncRedis = Client(unix_socket_path=server.socket, username="plain", password="x")
+    queue = AsyncFairQueue(client)
+    await queue.push(task(), now=NOW)
+    assert await queue.pop("w", now=NOW) is not None
+    assert not queue._transport._calls.as_functions
+    await client.aclose()
+
+
+def test_a_full_server_drains_although_nothing_can_be_loaded(redis: Redis) -> None:
+    queue = FairQueue(redis)
+    queue.push(task(), now=NOW)
+    redis.function_flush("SYNC")
+    redis.config_set("maxmemory", 1)
+    try:
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.finish(lease, now=NOW)
+        with pytest.raises(ServerRefusedError, match="out of memory"):
+            queue.push(task(), now=NOW)
+    finally:
+        redis.config_set("maxmemory", 0)
+    queue.push(task(), now=NOW)
+    assert queue._transport._calls.as_functions
+
+
+def test_a_mistake_in_a_command_is_named(redis: Redis) -> None:
+    queue = FairQueue(redis)
+    redis.set("fq:{default:0}:stats", "no hash")
+    with pytest.raises(LuaScriptError, match="script 'push' failed"):
+        queue.push(task(), now=NOW)

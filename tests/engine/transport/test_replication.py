@@ -1,0 +1,149 @@
+"""Pushes that count only when replicas have them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.leasing.prefetch import Wait
+from django_fairque.engine.model.errors import NotReplicatedError, RedisConnectionError
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, task
+from tests.topologies import free_port, make_replica, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5)
+
+
+@pytest.fixture
+def primary(make_server: MakeServer) -> Server:
+    return make_server("--port", str(free_port()), "--bind", "127.0.0.1")
+
+
+@pytest.fixture
+def client(primary: Server) -> Iterator[Redis]:
+    with primary.client() as client:
+        yield client
+
+
+@pytest.fixture
+def replica(primary: Server, make_server: MakeServer) -> Server:
+    return make_replica(make_server, primary)
+
+
+def test_what_is_acknowledged_is_on_a_replica(client: Redis, replica: Server) -> None:
+    queue = FairQueue(client, config=SAFE)
+    ids = [queue.push(task(), now=NOW).task_id, *(each.task_id for each in queue.push_batch([task(), task()], now=NOW))]
+    with replica.client() as there:
+        assert all(there.exists(f"fq:{{default:0}}:task:{task_id}") for task_id in ids)
+    assert queue.check_invariants() == []
+    assert "confirmations" not in queue.get_stats().totals
+
+
+async def test_so_it_is_for_coroutines(primary: Server, replica: Server) -> None:
+    async with primary.async_client() as client:
+        pushed = await AsyncFairQueue(client, config=SAFE).push(task(), now=NOW)
+        with replica.client() as there:
+            assert there.exists(f"fq:{{default:0}}:task:{pushed.task_id}")
+        os.kill(replica.pid, signal.SIGSTOP)
+        with pytest.raises(NotReplicatedError):
+            await AsyncFairQueue(client, config=SAFE).push(task(), now=NOW)
+
+
+def test_too_few_replicas_are_an_error_of_its_own(client: Redis, replica: Server) -> None:
+    queue = FairQueue(client, config=SAFE)
+    queue.push(task(task_id="before"), now=NOW)
+    os.kill(replica.pid, signal.SIGSTOP)
+    again = task(task_id="t")
+    for _ in range(2):  # the second writes no task: it must not count as confirmed either
+        with pytest.raises(
+            NotReplicatedError, match=r"0 of 1 replicas .* whether it outlives a failover is unknown"
+        ) as no:
+            queue.push(again, now=NOW)
+        assert (no.value.confirmed, no.value.wanted) == (0, 1)
+        assert isinstance(no.value, RedisConnectionError)
+    os.kill(replica.pid, signal.SIGCONT)
+    wait_for(lambda: bool(client.wait(1, 100)))
+    assert queue.push(again, now=NOW).status == "duplicate"
+    assert [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW)] == ["before", "t"]
+
+
+def test_nobody_is_asked_unless_it_is_wanted(client: Redis) -> None:
+    client.config_resetstat()
+    FairQueue(client).push(task(), now=NOW)
+    assert "cmdstat_wait" not in client.info("commandstats")
+
+
+def test_what_the_primary_refuses_stays_what_it_is(client: Redis, replica: Server) -> None:
+    client.set("fq:{default:0}:users", "squatter")
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        FairQueue(client, config=SAFE).push(task(), now=NOW)
+
+
+class TestAnAddressThatMoves:
+    """A name, or an address that is handed on, leads to another node after a failover; the old one may still answer."""
+
+    @pytest.fixture
+    def address(self, primary: Server, replica: Server) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory() as directory:  # a path of a socket must be short
+            path = Path(directory, "s")
+            path.symlink_to(primary.socket)
+            yield path
+
+    @staticmethod
+    def fail_over(primary: Server, replica: Server, address: Path) -> None:
+        with primary.client() as old, replica.client() as new:
+            old.set("written last", 1)
+            wait_for(lambda: bool(old.wait(1, 100)))  # a takeover that loses nothing
+            port = new.config_get("port")["port"]
+            new.replicaof("NO", "ONE")
+            address.unlink()
+            address.symlink_to(replica.socket)
+            old.replicaof("127.0.0.1", port)
+
+    def test_calls_go_where_it_leads(self, primary: Server, replica: Server, address: Path) -> None:
+        with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:
+            queue = FairQueue(client)
+            queue.push(task(task_id="before"), now=NOW)
+            self.fail_over(primary, replica, address)
+            queue.push(task(task_id="after"), now=NOW)
+            assert queue.wait_for_work(1.0)
+            assert there.exists("fq:{default:0}:task:after")
+
+    async def test_so_they_do_of_coroutines(self, primary: Server, replica: Server, address: Path) -> None:
+        async with redis.asyncio.Redis(unix_socket_path=str(address)) as client:
+            queue = AsyncFairQueue(client)
+            await queue.push(task(task_id="before"), now=NOW)
+            self.fail_over(primary, replica, address)
+            await queue.push(task(task_id="after"), now=NOW)
+            with replica.client() as there:
+                assert there.exists("fq:{default:0}:task:after")
+
+    def test_so_does_what_was_waiting(self, primary: Server, replica: Server, address: Path) -> None:
+        with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:
+            queue = FairQueue(client)
+            queue.heartbeat("w", {}, now=NOW)
+            wait = Wait(queue, 30.0)
+            assert wait.ask(Fetch(1, "w"))
+            self.fail_over(primary, replica, address)
+            FairQueue(there).push(task(task_id="after"), now=NOW)
+            woken, settled = wait.end()
+            assert not woken
+            assert settled is not None
+            assert [lease.task_id for lease in settled.leases] == ["after"]

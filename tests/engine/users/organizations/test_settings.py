@@ -1,0 +1,232 @@
+"""What is set for an organization, what is known and kept of it, and names that it may have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.engine.model.errors import TaskValidationError
+from tests.counting import commands
+from tests.engine.conftest import NOW, push_many
+from tests.engine.leasing.test_fairness import HOSTILE, served
+
+from .making import join, members
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+P = "fq:{default:0}:"
+
+
+class TestLimitsOfAOrganization:
+    def test_a_cap_holds_for_all_members_together(self, queue: FairQueue) -> None:
+        join(queue, "g", *members("g", 5))
+        queue.organization("g").set_max_running(2, now=NOW)
+        for user in members("g", 5):
+            push_many(queue, user, 2)
+        push_many(queue, "alone", 3)
+        leases = queue.pop_batch(9, "w", now=NOW)
+        assert Counter(user.partition(".")[0] for user in served(leases)) == {"alone": 3, "g": 2}
+        queue.finish(next(lease for lease in leases if lease.user_id == "g.0"), now=NOW)
+        assert served(queue.pop_batch(9, "w", now=NOW)) == ["g.2"]
+        queue.organization("g").set_max_running(None, now=NOW)
+        assert len(queue.pop_batch(9, "w", now=NOW)) == 7
+
+    def test_a_paused_organization_is_not_served_and_loses_nothing(self, queue: FairQueue) -> None:
+        join(queue, "g", "a")
+        push_many(queue, "a", 2)
+        queue.organization("g").pause(now=NOW)
+        push_many(queue, "a", 1)
+        assert queue.pop("w", now=NOW) is None
+        assert queue.pop("w", ["a"], now=NOW) is None
+        assert queue.organization("g").stats().paused
+        queue.organization("g").resume(now=NOW)
+        assert queue.wait_for_work(1)
+        assert len(queue.pop_batch(9, "w", now=NOW)) == 3
+
+    def test_a_member_of_a_paused_organization_wakes_nobody(self, queue: FairQueue, redis: Redis) -> None:
+        join(queue, "g", "a")
+        queue.organization("g").pause(now=NOW)
+        push_many(queue, "a", 1)
+        assert not redis.exists(f"{P}wake")
+
+
+class TestMembers:
+    def test_members_are_listed_a_page_of_users_at_a_time(self, queue: FairQueue) -> None:
+        join(queue, "g", *members("g", 5))
+        join(queue, "g*", "b")
+        push_many(queue, "alone", 1)
+        found, cursor, pages = list[str](), None, 0
+        while pages == 0 or cursor is not None:
+            page = queue.organization("g").members(cursor, 2)
+            found, cursor, pages = found + page.items, page.cursor, pages + 1
+        assert sorted(found) == members("g", 5)
+        assert pages >= 4
+        assert queue.organization("g*").members().items == ["b"]
+        assert queue.organization("nobody").members().items == []
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_members_of_an_organization_of_any_name(self, queue: FairQueue, name: str) -> None:
+        join(queue, name, name, "b")
+        assert sorted(queue.organization(name).members().items) == sorted([name, "b"])
+
+    def test_who_leaves_is_no_member(self, queue: FairQueue) -> None:
+        join(queue, "g", "a", "b")
+        queue.user("a").set_organization(None, now=NOW)
+        assert queue.organization("g").members().items == ["b"]
+
+
+class TestLists:
+    def test_members_in_lists_stand_behind_their_organization(self, queue: FairQueue) -> None:
+        join(queue, "g", "b", "c", "e")
+        for name in "abcde":
+            push_many(queue, name, 2)
+        leases = queue.pop_batch(9, "w", users=["b", "c", "d", "nobody"], steal=["a", "e"], now=NOW)
+        assert served(leases) == ["b", "d", "c", "d", "b", "c", "a", "a", "e"]
+        assert served(queue.pop_batch(9, "w", users=["b"], steal="*", now=NOW)) == ["e"]
+
+    def test_what_a_list_gave_a_member_costs_its_organization_no_turn(self, queue: FairQueue) -> None:
+        join(queue, "g", "a", "b")
+        for name in ("a", "b", "x"):
+            push_many(queue, name, 2)
+        assert served(queue.pop_batch(6, "w", users=["a"], steal="*", now=NOW)) == ["a", "a", "b", "x", "b", "x"]
+
+    def test_thousands_of_names_are_two_looks(self, queue: FairQueue, redis: Redis) -> None:
+        names = members("g", 2000)
+        join(queue, "g", "g.0", "g.1999")
+        push_many(queue, "g.1999", 2)
+        assert commands(redis, lambda: queue.pop("w", names, ["x"], now=NOW)) <= 24
+
+
+class TestLooking:
+    def test_a_user_says_its_organization_and_the_organization_its_figures(self, queue: FairQueue) -> None:
+        queue.organization("g").set_weight(2.5, now=NOW)
+        queue.organization("g").set_max_running(7, now=NOW)
+        join(queue, "g", "a", "b")
+        push_many(queue, "a", 2)
+        queue.pop("w", now=NOW)
+        a, c = queue.user_stats(["a", "c"])
+        assert (a.organization, a.organization_weight, c.organization, c.organization_weight) == ("g", 2.5, None, 1.0)
+        assert (a.organization_paused, a.organization_is_full) == (False, False)
+        queue.organization("g").set_max_running(1, now=NOW)
+        queue.organization("g").pause(now=NOW)
+        a, c = queue.user_stats(["a", "c"])
+        assert (a.organization_paused, a.organization_is_full, c.organization_paused, c.organization_is_full) == (
+            True,
+            True,
+            False,
+            False,
+        )
+        queue.organization("g").set_max_running(7, now=NOW)
+        queue.organization("g").resume(now=NOW)
+        found = queue.organization("g").stats()
+        assert (found.weight, found.max_running, found.paused) == (2.5, 7, False)
+        assert (found.members, found.members_ready, found.running, found.started) == (2, 1, 1, 1)
+        assert queue.get_stats().users_ready == 1
+        (shard,) = queue.get_shard_stats()
+        assert shard.users_ready == 1
+
+    def test_users_who_are_ready_are_counted_not_their_organizations(self, crowd: FairQueue) -> None:
+        assert crowd.get_stats().users_ready == 101
+        crowd.organization("crowd").pause(now=NOW)
+        assert crowd.get_stats().users_ready == 101
+
+    def test_organizations_are_listed_page_by_page(self, queue: FairQueue) -> None:
+        names = sorted([f"g{i:03}" for i in range(25)] + ["[x", "(y", "-", "+"], key=str.encode)
+        for name in names:
+            queue.organization(name).set_weight(2, now=NOW)
+        found, cursor, pages = list[str](), None, 0
+        while pages == 0 or cursor is not None:
+            page = queue.organizations(cursor, 10)
+            found, cursor, pages = found + page.items, page.cursor, pages + 1
+        assert found == names
+        assert pages == 3
+        assert [each.organization for each in queue.organization_stats(["g001", "none"])] == ["g001", "none"]
+
+    def test_a_task_of_a_member_says_how_it_stands(self, queue: FairQueue) -> None:
+        join(queue, "g", "a", "b")
+        push_many(queue, "alone", 1)
+        push_many(queue, "a", 1)
+        (task_id,) = push_many(queue, "b", 1)
+        standing = queue.standing(task_id)
+        assert standing.users_before == 2
+        assert standing.organization is not None
+        assert standing.organization.organization == "g"
+        queue.user("b").pause(now=NOW)
+        assert queue.standing(task_id).users_before is None
+
+
+class TestWhatIsKept:
+    def test_an_organization_without_members_and_settings_leaves_nothing(self, queue: FairQueue, redis: Redis) -> None:
+        join(queue, "g", "a")
+        push_many(queue, "a", 1)
+        queue.organization("g").set_weight(2, now=NOW)
+        queue.organization("g").set_weight(1, now=NOW)
+        queue.finish(queue.pop_batch(1, "w", now=NOW)[0], now=NOW)
+        assert queue.organizations().items == ["g"]
+        join(queue, None, "a")
+        assert queue.organizations().items == []
+        assert [key for key in redis.scan_iter() if b"group" in key or b"ring" in key] == []
+
+    def test_a_user_who_left_is_forgotten_as_any_other(self, queue: FairQueue) -> None:
+        join(queue, "g", "a")
+        queue.sweep(now=NOW + 10**7)
+        assert queue.user("a").stats().organization == "g"
+        join(queue, None, "a", now=NOW + 10**7)
+        queue.sweep(now=NOW + 2 * 10**7)
+        assert queue.users().items == []
+
+    def test_settings_stay_without_members(self, queue: FairQueue) -> None:
+        queue.organization("g").set_weight(3, now=NOW)
+        join(queue, "g", "a")
+        join(queue, None, "a")
+        assert queue.organization("g").stats().weight == 3
+
+    def test_whoever_has_left_an_organization_that_was_never_there_has_no_record(self, queue: FairQueue) -> None:
+        join(queue, None, "a")
+        assert queue.users().items == []
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "\u00ff", "nan", "1e9", "g:ring"])
+def test_a_hostile_name_is_a_name_as_any_other(queue: FairQueue, name: str) -> None:
+    """As an organization's, of a user of that name, beside a user of that name."""
+    join(queue, name, "a", name)
+    join(queue, "b", "b")
+    for user in ("a", "b", name, "c"):
+        push_many(queue, user, 2)
+    assert queue.user("a").stats().organization == name
+    assert set(queue.organizations().items) == {name, "b"}
+    assert queue.check_invariants() == []
+    assert served(queue.pop_batch(8, "w", now=NOW)) == ["a", "b", "c", name, "b", "c", "a", name]
+    queue.organization(name).set_weight(2, now=NOW)
+    assert queue.organization(name).stats().weight == 2
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("name", ["", "x" * 257, "\ud800", 7])
+    def test_a_name_that_can_not_be_one(self, queue: FairQueue, name: Any) -> None:
+        for call in (lambda: queue.organization(name), lambda: queue.user("a").set_organization(name)):
+            with pytest.raises(TaskValidationError, match="organization must be"):
+                call()
+        with pytest.raises(TaskValidationError, match="each of the organizations must be"):
+            queue.organization_stats([name])
+
+    @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), "2", True, None])
+    def test_a_weight_that_can_not_be_one(self, queue: FairQueue, weight: Any) -> None:
+        with pytest.raises(TaskValidationError, match="weight must be a number from"):
+            queue.organization("g").set_weight(weight)
+
+    @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
+    def test_a_limit_that_can_not_be_one(self, queue: FairQueue, number: Any) -> None:
+        with pytest.raises(TaskValidationError, match="max_running must be an integer"):
+            queue.organization("g").set_max_running(number)
+
+    def test_a_page_that_can_not_be_one(self, queue: FairQueue) -> None:
+        with pytest.raises(ValueError, match="limit must be a whole number"):
+            queue.organizations(limit=0)
+        with pytest.raises(ValueError, match="cursor must be one"):
+            queue.organizations("")

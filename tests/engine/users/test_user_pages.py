@@ -1,0 +1,89 @@
+"""Pages of users, and the figures of many at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.errors import TaskValidationError
+from tests.counting import commands
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+def pages(queue: FairQueue, limit: int) -> list[str]:
+    found, cursor = [], None
+    while True:
+        page = queue.users(cursor, limit, busy_first=True)
+        assert len(page.items) <= limit
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+@pytest.fixture
+def mixed(queue: FairQueue) -> FairQueue:
+    """Three users with work or settings; of three idle ones "z" was busy last."""
+    for moment, user in enumerate(["y", "x", "z"]):
+        queue.push(task(user), now=NOW + moment)
+        lease = queue.pop("w", now=NOW + moment)
+        assert lease is not None
+        queue.finish(lease, now=NOW + moment)
+    queue.push(task("b"), now=NOW + 9)
+    queue.push(task("c"), now=NOW + 9)
+    queue.user("a").set_weight(2, now=NOW + 9)
+    return queue
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 100])
+def test_users_with_work_or_settings_come_first_then_who_was_busy_last(mixed: FairQueue, limit: int) -> None:
+    assert pages(mixed, limit) == ["a", "b", "c", "z", "x", "y"]
+
+
+def test_there_may_be_nobody(queue: FairQueue) -> None:
+    assert queue.users(busy_first=True).items == []
+    assert queue.users(busy_first=True).cursor is None
+    assert queue.users("0:5", busy_first=True).cursor is None
+
+
+def test_a_page_costs_the_same_whatever_the_queue_holds(queue: FairQueue, redis: Redis) -> None:
+    queue.push_batch([task(f"u{n}") for n in range(500)], now=NOW)
+    assert commands(redis, lambda: queue.users(limit=100, busy_first=True)) == 3
+
+
+def test_a_cursor_of_another_page_is_refused(queue: FairQueue) -> None:
+    with pytest.raises(ValueError, match="earlier page"):
+        queue.users("1:0", busy_first=True)
+
+
+def test_the_sizes_of_many_are_those_of_each(mixed: FairQueue, redis: Redis) -> None:
+    blocker = task("c", 6)
+    mixed.push_graph([blocker, task("c", depends_on=[blocker.task_id])], now=NOW + 9)
+    mixed.push_batch([task("c", 6), task("c", 1), task("c", execute_after=NOW + 60)], now=NOW + 9)
+    assert mixed.pop("w", ["c"], now=NOW + 9) is not None
+    users = ["c", "nobody", "b", "c"]
+    sizes = mixed.get_queue_sizes_batch(users)
+    assert sizes == {user: mixed.get_queue_sizes(user) for user in users}
+    of_c = sizes["c"]
+    assert (of_c.critical, of_c.normal, of_c.scheduled, of_c.deferred, of_c.running) == (1, 2, 1, 1, 1)
+    assert {name: size for name, size in of_c.by_priority.items() if size} == {
+        "CRITICAL": 1,
+        "NORMAL": 1,
+        "VERY_LOW": 1,
+    }
+    assert [sizes[user].total for user in ("c", "b", "nobody")] == [6, 1, 0]
+    assert commands(redis, lambda: mixed.get_queue_sizes_batch(["c", "b"])) == 2
+    assert mixed.get_queue_sizes_batch([]) == {}
+    with pytest.raises(TaskValidationError, match="each of the user ids must be a non-empty string"):
+        mixed.get_queue_sizes_batch(["c", ""])
+
+
+def test_the_figures_of_many_are_those_of_each(mixed: FairQueue) -> None:
+    assert mixed.user_stats(["c", "nobody", "a"]) == [mixed.user(user).stats() for user in ("c", "nobody", "a")]
+    assert mixed.user_stats([]) == []

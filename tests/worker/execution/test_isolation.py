@@ -1,0 +1,187 @@
+"""Nothing that a task leaves behind reaches another task: not in its thread, its event loop, or its database connection."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import timeit
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.worker.execution import isolation
+from tests.worker.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
+    from tests.worker.conftest import Push, StartWorker
+
+CARRIERS = ROOT / "tests" / "worker" / "project" / "carriers.py"
+LEAKS, WRONG = "tests:leaks", "tests:wrong"
+KINDS = ("synchronous", "asynchronous", "batch", "asynchronous batch")
+EVERYTHING = ("carry", "acarry", "carry_batch", "acarry_batch")
+"""Tasks of each kind that set and read all carriers."""
+VARIABLES = ("leave", "aleave", "leave_batch", "aleave_batch")
+"""Tasks of each kind that set and read a context variable."""
+
+AN_ASYNC_WORKER = """
+import asyncio, django
+django.setup()
+from django_fairque import AsyncWorker
+asyncio.run(AsyncWorker(["default"], burst=True).run())
+"""
+WAYS = ("forked", "spawned", "AsyncWorker")
+TASKS = int(os.environ.get("ISOLATION_TASKS", "2000"))
+"""Tasks of each kind that set and read all carriers. Set it to 100000 for a long run."""
+SECONDS = 300.0 + 0.1 * TASKS
+"""How long a worker may take for all tasks of a test; on two idle cores it takes a tenth of that."""
+
+
+class RunBurst(Protocol):
+    def __call__(self, way: str, **environment: str) -> None: ...
+
+
+@pytest.fixture
+def run_burst(server: Server, start_worker: StartWorker, tmp_path: Path) -> RunBurst:
+    """Run a worker until nothing is left to do. Its connections to the database persist."""
+
+    def run(way: str, **environment: str) -> None:
+        environment = {
+            "TEST_MORE_TASKS": str(CARRIERS),
+            "TEST_DATABASE": str(tmp_path / "db.sqlite3"),
+            "TEST_CONN_MAX_AGE": "600",
+            "FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS": "true",
+            **environment,
+        }
+        if way == "AsyncWorker":
+            project = {"DJANGO_SETTINGS_MODULE": "tests.worker.project.settings", "TEST_SERVER": server.url}
+            everything = {**os.environ, **project, **environment}
+            with (tmp_path / "log").open("wb") as log:
+                subprocess.run(
+                    [sys.executable, "-c", AN_ASYNC_WORKER],
+                    cwd=ROOT,
+                    env=everything,
+                    stdout=log,
+                    stderr=log,
+                    timeout=SECONDS,
+                    check=True,
+                )
+            return
+        method = {"forked": "forkserver", "spawned": "spawn"}[way]
+        worker = start_worker("--burst", "--start-method", method, "--max-memory", "0", **environment)
+        assert worker.wait(SECONDS) == 0, worker.log
+
+    return run
+
+
+def push_alternating(queue: FairQueue, names: tuple[str, ...], count: int) -> None:
+    """Push so many tasks of each of these names, by turns of acme and bob."""
+    slice_ = 2_000
+    for first in range(0, count, slice_):
+        pushed = [
+            Task.create(
+                user, 3, {"args": [[user, number]] if "batch" in name else [user, number], "kwargs": {}}, name=name
+            )
+            for number in range(first, min(first + slice_, count))
+            for user in [("acme", "bob")[number % 2]]
+            for name in names
+        ]
+        queue.push_batch(pushed)
+
+
+def found(redis: Redis, where: str) -> dict[str, int]:
+    entries: Any = redis.hgetall(where)
+    return {key.decode(): int(number) for key, number in entries.items()}
+
+
+def check(redis: Redis, queue: FairQueue, count: int) -> None:
+    assert found(redis, LEAKS) == {}
+    assert found(redis, WRONG) == {}
+    assert queue.get_stats().totals["finished"] == count
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_passes_from_task_to_task(redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str) -> None:
+    push_alternating(queue, EVERYTHING, TASKS)
+    run_burst(way)
+    check(redis, queue, len(EVERYTHING) * TASKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_no_context_variable_passes_in_a_hundred_thousand_tasks(
+    redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
+) -> None:
+    push_alternating(queue, VARIABLES, 100_000 // len(VARIABLES))
+    run_burst(way)
+    check(redis, queue, 100_000)
+    redis.flushall()  # checking the invariants of so many finished tasks would take as long as running them
+
+
+@pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
+def test_session_variables_stay_in_a_connection_that_is_kept(
+    redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
+) -> None:
+    push_alternating(queue, EVERYTHING, 100)
+    run_burst(way, FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS="false")
+    assert found(redis, LEAKS).keys() == {f"{kind}: session variable" for kind in KINDS}
+    assert found(redis, WRONG) == {}
+
+
+@pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
+def test_nothing_passes_while_connections_live_as_long_as_by_default(
+    redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
+) -> None:
+    push_alternating(queue, EVERYTHING, 100)
+    run_burst(way, FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS="false", TEST_CONN_MAX_AGE="0")
+    check(redis, queue, len(EVERYTHING) * 100)
+
+
+@pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
+@pytest.mark.parametrize("name", ["use_cache", "ause_cache"])
+def test_a_cache_keeps_its_connection_from_task_to_task(
+    server: Server, redis: Redis, push: Push, run_burst: RunBurst, way: str, name: str
+) -> None:
+    for number in range(200):
+        push(name, number)
+    before = connections(redis)
+    run_burst(way, TEST_CACHE=server.url)
+    # Eight slots, each with a thread of its own for the synchronous code of coroutines, and what the worker itself needs.
+    assert connections(redis) - before < 100
+
+
+def connections(redis: Redis) -> int:
+    """How many connections the server has accepted."""
+    stats: Any = redis.info("stats")
+    return int(stats["total_connections_received"])
+
+
+@pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
+@pytest.mark.parametrize("name", ["hold", "ahold"])
+def test_a_value_in_a_context_variable_ends_with_its_task(
+    queue: FairQueue, push: Push, run_burst: RunBurst, way: str, name: str
+) -> None:
+    pushed = [push(name, fails, max_retries=0) for _ in range(100) for fails in (False, True)]
+    run_burst(way, FAIRQUE_WORKER__CONCURRENCY="1")
+    tasks = [queue.get_task(each) for each in pushed]
+    numbers = [each.result for each in tasks if each.state is TaskState.FINISHED]
+    assert len(numbers) == 100
+    assert max(numbers) <= 2
+
+
+def test_a_context_costs_a_task_at_most_two_microseconds() -> None:
+    def mean(function: Callable[[], object]) -> float:
+        """The least of several measurements: other programs may have disturbed the others."""
+        return min(timeit.repeat(function, number=5_000, repeat=20)) / 5_000
+
+    contexts = isolation.TaskContexts()
+    assert mean(lambda: contexts.run(int)) - mean(int) < 2e-6

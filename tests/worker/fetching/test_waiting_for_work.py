@@ -1,0 +1,100 @@
+"""Waiting for work: who has nothing to do has asked for it before there is any."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from django_fairque.engine.model.records import TaskState
+from tests.worker.conftest import eventually, told
+from tests.worker.project.tasks import STARTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.worker.conftest import Push, StartWorker, WorkerProcess
+
+
+def has_stopped(process: psutil.Process) -> bool:
+    """All of its threads: each of them goes on for a moment."""
+    states = [
+        path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{process.pid}/task").glob("*/stat")
+    ]
+    return set(states) == {"T"}
+
+
+@contextmanager
+def frozen(worker: WorkerProcess) -> Iterator[None]:
+    """While nobody in it can do anything."""
+    processes = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+    os.killpg(worker.pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: all(map(has_stopped, processes)))
+        yield
+    finally:
+        os.killpg(worker.pid, signal.SIGCONT)
+
+
+def test_an_idle_worker_is_handed_a_task_with_its_push(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    """It need not be heard from again: its request lies on the server."""
+    worker = start_worker().wait_ready()
+
+    def is_handed_out() -> bool:
+        with frozen(worker):
+            task_id = push("add", 1, 1)
+            state = queue.get_task(task_id).state
+        eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
+        assert queue.get_task(task_id).delivery == 1
+        return state is TaskState.STARTED
+
+    eventually(is_handed_out)  # it may not have begun to wait, or not be known to the server yet
+
+
+def test_a_worker_that_runs_something_is_handed_nothing_before_it_asks(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    """What it runs could hold it up, and another worker could begin the task."""
+    worker = start_worker("--concurrency", "4").wait_ready()
+    push("nap", 60.0)
+    eventually(lambda: told(redis, STARTED))
+    with frozen(worker):
+        for _ in range(3):
+            assert queue.get_task(push("add", 1, 1)).state is TaskState.QUEUED
+
+
+def test_what_a_worker_asked_for_is_not_kept_for_it_when_it_dies(
+    queue: FairQueue, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker().wait_ready()
+    first = push("add", 1, 1)
+    eventually(lambda: queue.get_task(first).state is TaskState.FINISHED)
+    processes = [worker.children()[0], *psutil.Process(worker.pid).children(recursive=True)]
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+    assert psutil.wait_procs(processes, 5)[1] == []
+    assert queue.get_task(push("add", 1, 1)).state is TaskState.QUEUED
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_what_a_worker_is_handed_while_it_is_told_to_stop_is_not_lost(
+    queue: FairQueue, push: Push, start_worker: StartWorker, attempt: int
+) -> None:
+    """Its reply may lie in a socket that nobody reads any more."""
+    worker = start_worker().wait_ready()
+    first = push("add", attempt, 1)
+    eventually(lambda: queue.get_task(first).state is TaskState.FINISHED)
+    with frozen(worker):
+        task_id = push("add", 1, 1)
+        worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    task = queue.get_task(task_id)
+    assert (task.state, task.delivery) in {(TaskState.FINISHED, 1), (TaskState.QUEUED, 0)}

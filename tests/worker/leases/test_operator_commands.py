@@ -1,0 +1,135 @@
+"""What operators wish of workers: to be quiet, to work again, to stop. With real processes, and with the classes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.leasing.lease_ops import Wish
+from django_fairque.tasks import registry
+from django_fairque.tasks.definition import task
+from django_fairque.worker import AsyncWorker, Worker
+from django_fairque.worker.leases.operator_commands import Wishes
+from tests.worker.conftest import eventually, told
+from tests.worker.project.tasks import ENDED, STARTED
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
+    from tests.worker.conftest import Push, StartWorker
+
+LEASE = {"FAIRQUE_WORKER__LEASE_SECONDS": "1.5"}
+"""So that there are two heartbeats a second."""
+
+
+def statuses(queue: FairQueue) -> set[str]:
+    return {record.info["status"] for record in queue.workers()}
+
+
+def test_a_wish_is_heard_once() -> None:
+    wishes = Wishes()
+    assert wishes.heard("default", None) == ""
+    assert wishes.heard("default", Wish("quiet", 5.0)) == "quiet"
+    assert wishes.heard("default", Wish("quiet", 5.0)) == ""
+    assert wishes.heard("default", Wish("quiet", 6.0)) == "quiet"
+    assert wishes.heard("mail", None) == ""
+    assert wishes.heard("mail", Wish("stop", 1.0)) == "stop"
+
+
+def test_a_wish_for_a_worker_that_had_the_id_before_is_not_heard() -> None:
+    assert Wishes().heard("default", Wish("stop", 5.0)) == ""
+
+
+def test_a_quiet_worker_ends_what_runs_and_begins_nothing_until_it_is_to_work(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--concurrency", "1", **LEASE).wait_ready()
+    push("nap", 1.5)
+    eventually(lambda: told(redis, STARTED))
+    (record,) = eventually(queue.workers)
+    assert queue.tell_worker(record.worker, "quiet")
+    eventually(lambda: statuses(queue) == {"quiet"})
+    eventually(lambda: told(redis, ENDED))
+    later = push("nap", 0.0)
+    eventually(lambda: queue.workers()[0].seen_at > record.seen_at + 1.5)
+    assert queue.get_task(later).state.value == "queued"
+    assert len(worker.children()) == 1
+    assert queue.tell_worker(record.worker, "work")
+    eventually(lambda: len(told(redis, ENDED)) == 2)
+    eventually(lambda: statuses(queue) == {"working"})
+    assert "was told: quiet" in worker.log
+
+
+def test_a_wish_is_for_all_processes_of_a_worker_and_for_those_that_follow(
+    queue: FairQueue, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "2", **LEASE).wait_ready(2)
+    first = eventually(lambda: len(found := queue.workers()) == 2 and found)[0]
+    queue.tell_worker(first.worker, "quiet")
+    eventually(lambda: statuses(queue) == {"quiet"})
+    worker.children()[0].kill()
+    eventually(lambda: first.worker not in {each.worker for each in queue.workers()} or len(queue.workers()) == 2)
+    eventually(lambda: len(worker.children()) == 2 and len(queue.workers()) == 2)
+    assert statuses(queue) == {"quiet"}
+
+
+def test_a_worker_that_is_told_to_stop_ends_gracefully(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "2", "--concurrency", "1", **LEASE).wait_ready(2)
+    push("nap", 2.0)
+    eventually(lambda: told(redis, STARTED))
+    record = eventually(queue.workers)[0]
+    assert queue.tell_worker(record.worker, "stop")
+    assert worker.wait() == 0
+    assert len(told(redis, ENDED)) == 1
+    assert queue.workers() == []
+
+
+class TestClasses:
+    pytestmark = pytest.mark.django_db(transaction=True)
+
+    @pytest.fixture(autouse=True)
+    def ran(self, server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The project's settings, and what the task was called with."""
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "WORKER": {"LEASE_SECONDS": 1.5}}
+        monkeypatch.setattr(registry, "_tasks", {})
+        numbers: list[int] = []
+
+        @task(name="note")
+        def note(number: int) -> None:
+            numbers.append(number)
+
+        return numbers
+
+    def test_a_worker_follows_each_wish(self, queue: FairQueue, push: Push, ran: list[int]) -> None:
+        thread = threading.Thread(target=Worker(worker_id="w").run)
+        thread.start()
+        self._tell_each(queue, push, ran)
+        thread.join(20)
+        assert not thread.is_alive()
+
+    async def test_an_async_worker_follows_each_wish(self, queue: FairQueue, push: Push, ran: list[int]) -> None:
+        running = asyncio.ensure_future(AsyncWorker(worker_id="w").run())
+        await asyncio.to_thread(self._tell_each, queue, push, ran)
+        await asyncio.wait_for(running, 20)
+
+    @staticmethod
+    def _tell_each(queue: FairQueue, push: Push, ran: list[int]) -> None:
+        eventually(queue.workers)
+        assert queue.tell_worker("w", "quiet")
+        eventually(lambda: statuses(queue) == {"quiet"})
+        push("note", 1)
+        seen = queue.workers()[0].seen_at
+        eventually(lambda: queue.workers()[0].seen_at > seen)
+        assert ran == []
+        assert queue.tell_worker("w", "work")
+        eventually(lambda: ran == [1])
+        assert queue.tell_worker("w", "stop")
+        eventually(lambda: not queue.workers())

@@ -1,0 +1,204 @@
+"""The server goes and comes back."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.worker.leases.lease_renewal import Keeper
+from django_fairque.worker.leases.outage import Outages
+from django_fairque.worker.options import WorkerOptions
+from tests.worker.conftest import WorkerProcess, eventually, told
+from tests.worker.project.tasks import ENDED, STARTED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redis import Redis
+
+    from tests.conftest import MakeServer
+
+
+def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    worker = WorkerProcess(server, tmp_path)
+    try:
+        worker.wait_ready()
+        with server.client() as client:
+            queue = FairQueue(client)
+            task = Task.create("ann", 3, {"args": [1.0], "kwargs": {}}, name="nap_local")
+            queue.push(task)
+            eventually(lambda: queue.get_task(task.task_id).state is TaskState.STARTED)
+            server.kill()
+            eventually(lambda: worker.health().get("status") == "unhealthy")
+            server.start()
+            back = time.monotonic()
+            eventually(lambda: queue.get_task(task.task_id).state is TaskState.FINISHED)
+            another = Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add")
+            queue.push(another)
+            eventually(lambda: queue.get_task(another.task_id).state is TaskState.FINISHED)
+            assert time.monotonic() - back < 10  # it takes half a second
+            assert queue.history(task.task_id) == []
+            eventually(lambda: worker.health().get("status") == "healthy")
+            assert queue.check_invariants() == []
+        assert worker.log.count("the server can't be reached") <= 2  # once per process
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+
+
+def test_a_worker_may_be_there_before_its_server(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server()
+    server.kill()
+    worker = WorkerProcess(server, tmp_path, TEST_SCHEDULE="noop")
+    try:
+        eventually(lambda: worker.health().get("reasons"), 10)
+        assert worker.health()["status"] == "unhealthy"
+        assert "the server does not answer" in worker.health()["reasons"]
+        (line, *_) = worker.log.splitlines()
+        assert "ERROR" in line
+        assert "the server can't be reached" in line
+        assert line.endswith("; trying again until it works")
+        server.start()
+        eventually(lambda: worker.health().get("status") == "healthy")
+        with server.client() as client:
+            queue = FairQueue(client)
+            eventually(lambda: [each.name for each in queue.schedules.list()] == ["noop"])
+        assert "SCHEDULES" not in worker.log
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_waits_for_its_server_can_be_stopped(
+    make_server: MakeServer, tmp_path: Path, number: signal.Signals
+) -> None:
+    server = make_server()
+    server.kill()
+    worker = WorkerProcess(server, tmp_path)
+    try:
+        eventually(lambda: "can't be reached" in worker.log)
+        asked = time.monotonic()
+        worker.send(number)
+        assert worker.wait() in (0, 1)
+        assert time.monotonic() - asked < 10
+        assert "stopping: 0 running tasks" in worker.log
+        assert "has stopped" in worker.log
+        assert not worker.health_file.exists()
+    finally:
+        worker.close()
+
+
+def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    server = make_server()
+    worker = WorkerProcess(server, tmp_path, "--processes", "2")
+    try:
+        worker.wait_ready(2)
+        server.kill()
+        eventually(lambda: worker.health().get("status") == "unhealthy")
+        asked = time.monotonic()
+        assert worker.stop() == 1, "the server could not be told"
+        assert time.monotonic() - asked < 10  # it takes 4 s
+        assert "not everything could be given back" in worker.log
+        assert "worker process" not in worker.log, "its processes end by themselves"
+    finally:
+        worker.close()
+
+
+def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="1.5")
+    try:
+        worker.wait_ready()
+        with server.client() as client:
+            queue = FairQueue(client)
+            task = Task.create("ann", 3, {"args": [8.0], "kwargs": {}}, name="nap", timeout=60)
+            queue.push(task)
+            starts = eventually(lambda: told(client, STARTED))
+            server.kill()
+            eventually(lambda: "its leases could not be renewed in time" in worker.log)
+            server.start()
+            eventually(lambda: len(told(client, STARTED)) > len(starts))
+            assert told(client, ENDED) == []
+            assert {attempt.kind for attempt in queue.history(task.task_id)} <= {"released", "lease_ended"}
+            queue.cancel(task.task_id)
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize("shards", ["1", "3"])
+def test_a_burst_does_not_wait_for_a_server_that_never_answers(
+    make_server: MakeServer, tmp_path: Path, shards: str
+) -> None:
+    server = make_server()
+    server.kill()
+    began = time.monotonic()
+    worker = WorkerProcess(server, tmp_path, "--burst", TEST_SHARDS=shards, FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.7")
+    try:
+        assert worker.wait() == 1
+        assert time.monotonic() - began < 15  # it takes 5 s, most of them for Python and the attempt to give back
+        said = [line for line in worker.log.splitlines() if "giving up" in line]
+        assert len(said) == 1
+        assert "the server can't be reached" in said[0]
+        assert said[0].endswith("; giving up: it has not answered once in 0.7 s (REQUEST_TIMEOUT)")
+        assert "until it works" not in worker.log
+        assert "given back" not in worker.log, "there was nothing to be given back"
+        assert not worker.health_file.exists()
+    finally:
+        worker.close()
+
+
+def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    with server.client() as client:
+        FairQueue(client).push(Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add"))
+    server.kill()
+    worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="15")
+    try:
+        eventually(lambda: "trying again for 15 s" in worker.log)
+        server.start()
+        assert worker.wait() == 0
+        with server.client() as client:
+            assert FairQueue(client).get_stats().states["finished"] == 1
+    finally:
+        worker.close()
+
+
+def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeServer, tmp_path: Path) -> None:
+    """What runs is to be settled, so it waits longer than for one that was never there."""
+    server = make_server("--appendonly", "yes", "--appendfsync", "always")
+    with server.client() as client:
+        queue = FairQueue(client)
+        task = Task.create("ann", 3, {"args": [3.0], "kwargs": {}}, name="nap_local")
+        queue.push(task)
+        worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.1")
+        try:
+            # It runs there, so its process has an answer: that the server has handed it out does not say so.
+            eventually(lambda: any(int(each["running"]) for each in worker.health().get("processes", ())))
+            server.kill()
+            eventually(lambda: worker.log.count("trying again until it works") == 2)  # the task has ended meanwhile
+            server.start()
+            assert worker.wait() == 0
+            assert "giving up" not in worker.log
+            assert queue.get_task(task.task_id).state is TaskState.FINISHED
+        finally:
+            worker.close()
+
+
+@pytest.mark.parametrize(("shards", "seconds"), [(1, 0.0), (4, 12.0)])
+def test_only_where_a_shard_may_hang_is_silence_waited_for(redis: Redis, shards: int, seconds: float) -> None:
+    """Several queues of one shard each are on one server: if it hangs, nothing is served."""
+    queues = [FairQueue(redis, name, QueueConfig(shards=shards)) for name in ("one", "two")]
+    outages = Outages([place for queue in queues for place in queue.shards])
+    keeper = Keeper(queues, WorkerOptions("w", queues=("one", "two")), outages, list, str)
+    assert keeper.longest_silence(10.0) == seconds

@@ -1,0 +1,147 @@
+"""A server that has lost data is noticed by those who work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import AsyncWorker, Worker, get_queue, signals, task
+from django_fairque.conf import close_queues
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.tasks import registry
+from tests.worker.conftest import WorkerProcess, eventually, told
+from tests.worker.project.tasks import ENDED, STARTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+    from django_fairque.engine.statistics.alerts import Alert
+    from tests.conftest import MakeServer
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Alert]]:
+    found: list[Alert] = []
+
+    def receiver(sender: str, alert: Alert, **_: Any) -> None:
+        assert sender == alert.queue
+        found.append(alert)
+
+    signals.data_lost.connect(receiver)
+    yield found
+    signals.data_lost.disconnect(receiver)
+
+
+def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server()
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")
+    try:
+        worker.wait_ready()
+        with server.client() as client:
+            queue = FairQueue(client)
+            push(queue, "nap", 15.0)
+            eventually(lambda: told(client, STARTED))
+            beats = [heartbeat(queue) for _ in range(2)]
+            assert beats[0].epoch == beats[1].epoch
+            server.restart()
+            eventually(lambda: "has lost the queue's data: it came back empty" in worker.log)
+            eventually(lambda: "1 running tasks are given up" in worker.log)
+            push(queue, "nap", 0.0)  # they have begun anew
+            eventually(lambda: told(client, ENDED))
+            assert queue.check_invariants() == []
+        assert worker.log.count("has lost the queue's data") == 1
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+
+
+def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
+    """As after a failover to a replica that was behind: the task had ended, and the server has it running again."""
+    server = make_server()
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")
+    try:
+        worker.wait_ready()
+        with server.client() as client:
+            queue = FairQueue(client)
+            push(queue, "nap", 1.0)
+            eventually(lambda: told(client, STARTED))
+            client.save()
+            eventually(lambda: queue.get_stats().states["finished"])
+            server.kill()
+            server.start()
+            assert queue.get_stats().states["started"] == 1
+            eventually(lambda: queue.get_stats().states["finished"])
+            assert len(told(client, STARTED)) == 2
+            assert queue.check_invariants() == []
+        assert "another server answers" in worker.log
+    finally:
+        worker.close()
+
+
+def push(queue: FairQueue, name: str, *args: object) -> None:
+    from django_fairque.engine.model.task import Task
+
+    queue.push(Task.create("ann", 3, {"args": args, "kwargs": {}}, name=name, timeout=60))
+
+
+def heartbeat(queue: FairQueue) -> Any:
+    return queue.heartbeat("somebody", {}, ttl=1)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+@pytest.mark.parametrize("loss", ["emptied", "went_back"])
+def test_it_is_announced(
+    make_server: MakeServer,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    heard: list[Alert],
+    kind: Any,
+    loss: str,
+) -> None:
+    server = make_server()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "WORKER": {"LEASE_SECONDS": 1.2}}
+    monkeypatch.setattr(registry, "_tasks", {})
+
+    @task(name="good")
+    def good() -> None: ...
+
+    worker = kind(concurrency=1)
+    thread = threading.Thread(target=worker.run if kind is Worker else lambda: run(worker))
+    thread.start()
+    try:
+        for _ in range(3):
+            good.enqueue()
+        eventually(lambda: get_queue().get_stats().states["finished"] == 3)
+        seen = heartbeat(get_queue())
+        assert seen.token == 3
+        time.sleep(0.5)  # a heartbeat of the worker has seen as much: they are 0.4 s apart
+        with server.client() as client:
+            if loss == "emptied":
+                client.flushall()
+            else:
+                client.hset("fq:{default:0}:stats", "token", 1)
+        (alert,) = eventually(lambda: heard)
+        assert (alert.kind, alert.queue, alert.task_id, alert.leases) == (
+            loss,
+            "default",
+            "",
+            0 if loss == "emptied" else 2,
+        )
+        assert str(alert).startswith("the server has lost")
+    finally:
+        worker.stop()
+        thread.join(20)
+        close_queues()
+
+
+def run(worker: AsyncWorker) -> None:
+    import asyncio
+
+    asyncio.run(worker.run())

@@ -1,0 +1,156 @@
+"""Alerts reach people from a worker's child, and schedules fire, while the supervisor runs no user code."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core import mail
+
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.alerts import Alert
+from django_fairque.signals import sla_at_risk
+from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.reporting.signal_thread import MOST_LINES, Herald, tell
+from tests.worker.conftest import Push, StartWorker, eventually, told
+from tests.worker.project.tasks import STARTED
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+ALERT = Alert("at_risk", 100.0, "default", "t1", "acme", "app.report", Priority.HIGH, deadline=130.0)
+
+
+def test_a_broken_promise_reaches_signals_and_the_handler_in_a_child(
+    queue: FairQueue, redis: Redis, start_worker: StartWorker
+) -> None:
+    late = queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop", sla=0.000001)).task_id
+    worker = start_worker(FAIRQUE_WORKER__ALERT_HANDLER="tests.worker.project.tasks.handle_alert").wait_ready()
+    child = worker.children()[0].pid
+    expected = {f"{how} violated noop {late} {child}" for how in ("signal", "handler")}
+
+    def heard() -> set[str]:
+        lines: Any = redis.lrange("tests:alerts", 0, -1)
+        return {line.decode() for line in lines}
+
+    eventually(lambda: heard() >= expected)
+    assert f"task {late} (noop, NORMAL) of user 'ann' started" in worker.log
+    assert "this receiver is broken" in worker.log
+
+
+def test_receivers_hear_of_a_task_that_is_ended_with_its_process(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    task_id = push("deaf", 60.0, timeout=0.2, max_retries=1)
+    start_worker(TEST_HEAR_ENDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2", FAIRQUE_QUEUE__RETRY_BASE_SECONDS="0.01")
+    expected = [
+        f"{signal} default {task_id} True" for signal in ("task_failed", "task_retried", "task_failed", "task_dead")
+    ]
+
+    def heard() -> list[str]:
+        lines: Any = redis.lrange("tests:alerts", 0, -1)
+        return [line.decode() for line in lines]
+
+    eventually(lambda: len(heard()) == len(expected))
+    assert [
+        line.partition(" django_fairque.tasks.errors.TaskTimeoutError: it ran for")[0] for line in heard()
+    ] == expected
+
+
+def test_a_schedule_fires_by_itself(queue: FairQueue, start_worker: StartWorker) -> None:
+    template = Task.create("ann", 3, {"args": [1, 2], "kwargs": {}}, name="add")
+    queue.schedules.add("often", task=template, every=1)
+    start_worker("--processes", "1")
+    eventually(lambda: queue.get_stats().totals.get("finished", 0) >= 2)
+    last = queue.schedules.get("often").last
+    assert last is not None
+    assert queue.get_task(last.task_id).user_id == "ann"
+
+
+def test_mail(settings: Any) -> None:
+    settings.EMAIL_SUBJECT_PREFIX = "[shop] "
+    tell([ALERT] * (MOST_LINES + 5), None, ["ops@example.com", "two@example.com"])
+    (sent,) = mail.outbox
+    assert sent.subject == "[shop] 55 alerts of queue default"
+    assert sent.to == ["ops@example.com", "two@example.com"]
+    assert sent.body.splitlines()[0] == "task t1 (app.report, HIGH) of user 'acme' has 30 s left to start as promised"
+    assert sent.body.splitlines()[-1] == "and 5 more"
+
+
+@pytest.mark.parametrize("handler", ["tests.worker.nothing", "tests.worker.reporting.test_alerts.broken"])
+def test_what_fails_is_logged_and_the_rest_goes_on(
+    handler: str, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.EMAIL_BACKEND = "nowhere.Backend"
+    heard: list[Alert] = []
+
+    def receiver(alert: Alert, **_: Any) -> None:
+        heard.append(alert)
+
+    def broken_receiver(**_: Any) -> None:
+        raise RuntimeError("deaf")
+
+    sla_at_risk.connect(broken_receiver, sender="app.report")
+    sla_at_risk.connect(receiver, sender="app.report")
+    logger = logging.getLogger("django_fairque.worker")
+    logger.addHandler(caplog.handler)
+    try:
+        herald = Herald(WorkerOptions("w", alert_handler=handler, alert_email=("a@example.com",)), lambda *_: None)
+        herald.announce([ALERT])
+        herald.announce([ALERT])
+        herald.end(10)
+    finally:
+        logger.removeHandler(caplog.handler)
+        sla_at_risk.disconnect(receiver, sender="app.report")
+        sla_at_risk.disconnect(broken_receiver, sender="app.report")
+    assert heard == [ALERT, ALERT]
+    for words in ("alert handler", "e-mail to a@example.com failed", "receiver"):
+        assert words in caplog.text
+
+
+def test_what_comes_after_the_end_is_told() -> None:
+    """Whoever fetched an alert has taken it from the server: it is told now, or never."""
+    heard: list[Alert] = []
+
+    def receiver(alert: Alert, **_: Any) -> None:
+        heard.append(alert)
+
+    sla_at_risk.connect(receiver, sender="app.report")
+    try:
+        herald = Herald(WorkerOptions("w"), lambda *_: None)
+        for _ in range(3):
+            herald.announce([ALERT])
+            herald.end(10)
+    finally:
+        sla_at_risk.disconnect(receiver, sender="app.report")
+    assert heard == [ALERT] * 3
+
+
+def test_who_is_stopping_leaves_alerts_to_the_next(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    """Its children are leaving: nobody would tell of them."""
+    worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="60")
+    worker.wait_ready()
+    push("deaf", 60.0)
+    eventually(lambda: told(redis, STARTED))
+    worker.send(signal.SIGTERM)
+    eventually(lambda: "stopping: 1 running tasks" in worker.log)
+    late = push("noop", expires_at=time.time() - 1)
+    for _ in range(2):  # sweeps of the worker: whoever fetches alerts does it after the first
+        push("noop", execute_after=time.time() + 0.01)
+        eventually(lambda: not queue.get_stats().states[TaskState.SCHEDULED])
+    worker.send(signal.SIGTERM)
+    assert worker.wait(5) == 0
+    assert [(alert.kind, alert.task_id) for alert in queue.take_alerts()] == [("died", late)]
+
+
+def broken(alert: Alert) -> None:
+    raise RuntimeError(str(alert))

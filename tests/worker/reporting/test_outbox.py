@@ -1,0 +1,94 @@
+"""The outbox between processes that die: nothing that was committed is lost, nothing happens twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+
+from tests.worker.conftest import ROOT, eventually
+from tests.worker.project.tasks import STARTED
+from tests.worker.reporting.dying import DELIVERED, STEPS, UNCOMMITTED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redis import Redis
+
+    from tests.servers import Server
+    from tests.worker.conftest import StartWorker
+
+
+@pytest.fixture
+def database(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of processes that share a database with an outbox: the tests' own, or a file of this test."""
+    if connection.vendor == "sqlite":
+        place = {"TEST_DATABASE": str(tmp_path / "db.sqlite3")}
+    else:
+        request.getfixturevalue("transactional_db")
+        engine, name = connection.settings_dict["ENGINE"], connection.settings_dict["NAME"]
+        place = {"TEST_DATABASE_ENGINE": str(engine), "TEST_DATABASE": str(name)}
+    environment = {**place, "FAIRQUE_OUTBOX": "true"}
+    if connection.vendor == "sqlite":
+        assert run(environment, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
+        with sqlite3.connect(place["TEST_DATABASE"]) as file:
+            file.execute("PRAGMA journal_mode=WAL")
+        file.close()
+    return environment
+
+
+def run(environment: dict[str, str], *arguments: str, server: Server | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
+            "PYTHONPATH": str(ROOT),
+            "TEST_SERVER": server.url if server else "unix:///nowhere.sock",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def begun(redis: Redis) -> list[str]:
+    """Each time that a task began."""
+    lines: Any = redis.lrange(STARTED, 0, -1)
+    return sorted(line.decode().split(" ")[2] for line in lines)
+
+
+@pytest.mark.parametrize("step", [*STEPS, "before the commit", "after all"])
+def test_a_process_dies_at(
+    step: str, server: Server, redis: Redis, database: dict[str, str], start_worker: StartWorker
+) -> None:
+    done = run(database, "-m", "tests.worker.reporting.dying", step, server=server)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    if step in DELIVERED:  # these rows are relayed again when their tasks have run
+        assert start_worker("--burst", **{**database, "FAIRQUE_OUTBOX": "false"}).wait() == 0
+        assert begun(redis) == ["0", "1", "2"]
+    assert start_worker("--burst", **database).wait() == 0
+    assert begun(redis) == ([] if step in UNCOMMITTED else ["0", "1", "2"])
+
+
+def test_a_running_worker_relays_what_others_left(
+    server: Server, redis: Redis, database: dict[str, str], start_worker: StartWorker
+) -> None:
+    start_worker(**database).wait_ready()
+    run(database, "-m", "tests.worker.reporting.dying", "before the rows are read", server=server)
+    eventually(lambda: begun(redis) == ["0", "1", "2"])
+
+
+def test_a_worker_without_the_table_runs_and_says_so(start_worker: StartWorker, tmp_path: Path) -> None:
+    place = {"TEST_DATABASE_ENGINE": "django.db.backends.sqlite3", "TEST_DATABASE": str(tmp_path / "empty.sqlite3")}
+    worker = start_worker(FAIRQUE_OUTBOX="true", **place).wait_ready()
+    eventually(lambda: "the outbox of database 'default' can't be relayed for now" in worker.log)
+    assert worker.stop() == 0

@@ -1,0 +1,62 @@
+"""Outcomes that a process had not reported when it was killed: its supervisor reports them, the tasks do not run again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.task import Task
+from tests.worker.conftest import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.worker.conftest import StartWorker
+
+SLOTS = 4
+TASKS = 3000
+LATEST = 0.01
+"""Seconds before its process is killed within which a task that has ended may have to run again."""
+
+
+def _push(queue: FairQueue, name: str, path: Path) -> None:
+    payload = {"args": [str(path)], "kwargs": {}}
+    tasks = [Task.create(f"user-{i % 3}", 3, payload, name=name, max_retries=0) for i in range(TASKS)]
+    queue.push_batch(tasks)
+
+
+def _lines(path: Path) -> list[tuple[str, float]]:
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        task_id, moment = line.split()
+        found.append((task_id, float(moment)))
+    return found
+
+
+def _wait_for(path: Path, lines: int) -> None:
+    eventually(lambda: len(_lines(path)) > lines)
+
+
+@pytest.mark.parametrize("name", ["append", "fail_and_append"])
+def test_only_the_last_few_tasks_of_a_killed_process_run_again(
+    queue: FairQueue, start_worker: StartWorker, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "ended"
+    _push(queue, name, path)
+    worker = start_worker("--concurrency", str(SLOTS)).wait_ready()
+    for share in (1, 2):
+        _wait_for(path, share * TASKS // 4)
+        (child,) = worker.children()
+        child.kill()
+        killed = time.monotonic()
+        child.wait()
+        ended = _lines(path)
+        _wait_for(path, len(ended) + 50)
+        again = {task_id for task_id, _ in _lines(path)[len(ended) :]} & {task_id for task_id, _ in ended}
+        assert len(again) <= 2 * SLOTS
+        assert again <= {task_id for task_id, moment in ended if moment > killed - LATEST}
+    eventually(lambda: len({task_id for task_id, _ in _lines(path)}) == TASKS, 60)
+    assert worker.stop() == 0

@@ -1,0 +1,87 @@
+"""Signals beyond SIGTERM and SIGINT, and signals that come early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.records import TaskState
+from tests.worker.conftest import ROOT, eventually
+from tests.worker.project.tasks import STARTED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
+    from tests.worker.conftest import Push, StartWorker
+
+AT_ONCE = (signal.SIGQUIT, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU)
+
+
+@pytest.mark.parametrize("number", AT_ONCE)
+def test_a_signal_that_ends_a_process_gives_back_what_runs(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, number: signal.Signals
+) -> None:
+    worker = start_worker("--concurrency", "2").wait_ready()
+    task_id = push("nap", 60)
+    eventually(lambda: redis.llen(STARTED))
+    worker.send(number)
+    assert worker.wait() == 0
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+    assert [attempt.kind for attempt in queue.history(task_id)] == ["released"]
+
+
+def test_a_quit_from_the_terminal_counts_as_no_crash(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    """Ctrl-\\ reaches all processes of the group."""
+    worker = start_worker("--concurrency", "2").wait_ready()
+    task_id = push("nap", 60)
+    eventually(lambda: redis.llen(STARTED))
+    os.killpg(worker.pid, signal.SIGQUIT)
+    assert worker.wait() == 0
+    assert [attempt.kind for attempt in queue.history(task_id)] == ["released"]
+
+
+def test_stacks_are_shown_on_request(redis: Redis, push: Push, start_worker: StartWorker) -> None:
+    worker = start_worker("--concurrency", "2").wait_ready()
+    push("deaf", 3)
+    eventually(lambda: redis.llen(STARTED))
+    worker.send(signal.SIGUSR1)
+    eventually(lambda: "in deaf" in worker.log)
+    assert "supervisor.py" in worker.log
+    (child,) = worker.children()
+    assert child.is_running()
+    assert worker.stop() == 0
+
+
+def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "slow_project.py").write_text(
+        "import os, time\nfrom pathlib import Path\nPath(os.environ['LOADING']).touch()\ntime.sleep(60)\n"
+    )
+    (tmp_path / "slow_settings.py").write_text(
+        "from tests.worker.project.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'slow_project']\n"
+    )
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "slow_settings",
+        "PYTHONPATH": f"{tmp_path}:{ROOT}",
+        "TEST_SERVER": server.url,
+        "LOADING": str(tmp_path / "loading"),
+    }
+    worker = subprocess.Popen([sys.executable, "-m", "django", "fairque_worker"], env=environment, cwd=tmp_path)
+    try:
+        eventually((tmp_path / "loading").exists)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    finally:
+        worker.kill()
+        worker.wait()

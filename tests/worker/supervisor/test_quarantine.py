@@ -1,0 +1,204 @@
+"""A task that was running when its process died runs alone the next time: another death has one cause, and no other victim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from django_fairque.engine.model.records import FailureType, TaskState
+from tests.worker.conftest import both_ways, eventually, is_alive, told
+from tests.worker.project.tasks import ENDED, STARTED
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.worker.conftest import Push, StartWorker
+
+
+def starts(redis: Redis) -> Counter[str]:
+    return Counter(task_id for task_id, _ in told(redis, STARTED))
+
+
+@both_ways
+def test_only_the_killer_is_poisoned_and_each_innocent_starts_once_more(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "1", "--concurrency", "4")
+    innocents = [push("nap", 3.0, user=user) for user in ("ann", "bob", "cy")]
+    eventually(lambda: len(told(redis, STARTED)) == 3, 60)
+    killer = push("dies", user="mallory", max_retries=0)
+    eventually(lambda: queue.get_task(killer).state is TaskState.FAILED, 60)
+    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in innocents), 60)
+    (entry,) = queue.dlq.list().items
+    assert (entry.original_task.task_id, entry.failure_type) == (killer, FailureType.POISONED)
+    counts = starts(redis)
+    assert {each: counts[each] for each in innocents} == dict.fromkeys(innocents, 2)
+    assert counts[killer] == 5
+    assert worker.stop() == 0
+
+
+def test_suspects_run_one_at_a_time_in_processes_of_their_own(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "1", "--concurrency", "4").wait_ready()
+    ids = [push("nap", 0.3, user=user) for user in ("ann", "bob", "cy")]
+    eventually(lambda: len(told(redis, STARTED)) == 3)
+    worker.children()[0].kill()
+    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids), 60)
+    began, ended = told(redis, STARTED)[3:], told(redis, ENDED)
+    assert len({pid for _, pid in began}) == 3
+    # Each began after the one before it had ended: what they told is in the same order in both lists.
+    assert began == ended
+    assert queue.get_stats().states["started"] == 0
+    for task_id in ids:
+        assert [attempt.kind for attempt in queue.history(task_id)] == ["crashed"]
+
+
+def test_other_tasks_go_on_while_a_suspect_runs(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__LEASE_SECONDS="3").wait_ready()
+    suspect = push("nap", 60.0, user="mallory", timeout=90)
+    eventually(lambda: len(told(redis, STARTED)) == 1)
+    worker.children()[0].kill()
+    eventually(lambda: len(told(redis, STARTED)) == 2)
+    others = [push("add", n, 1, user="ann") for n in range(20)]
+    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in others))
+    assert queue.get_task(suspect).state is TaskState.STARTED
+    assert queue.cancel(suspect)
+    alone = psutil.Process(told(redis, STARTED)[1][1])
+    eventually(lambda: not is_alive(alone))
+
+
+def test_a_suspect_that_outlived_its_process_is_none_any_more(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
+    task_id = push("nap_then_fail", 0.5, max_retries=1)
+    eventually(lambda: len(told(redis, STARTED)) == 1)
+    worker.children()[0].kill()
+    eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED)
+    pids = [pid for _, pid in told(redis, STARTED)]
+    assert len(pids) == 3
+    eventually(worker.children)
+    assert pids[2] == worker.children()[0].pid  # the retry ran with all others
+    assert worker.log.count("runs alone") == 1
+
+
+@pytest.mark.parametrize("name", ["nap_async", "nap_together"])
+def test_coroutines_and_batch_tasks_run_alone_too(
+    queue: FairQueue, push: Push, start_worker: StartWorker, name: str
+) -> None:
+    waiting = [push(name, 3.0) for _ in range(2)]
+    worker = start_worker("--processes", "1", "--concurrency", "4").wait_ready()
+    eventually(lambda: all(queue.get_task(each).state is TaskState.STARTED for each in waiting))
+    eventually(lambda: any(int(each["running"]) for each in worker.health()["processes"]))
+    worker.children()[0].kill()
+    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in waiting), 60)
+
+
+def test_a_burst_waits_for_its_suspects(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
+    task_id = push("dies", user="mallory", max_retries=0)
+    innocent = push("nap", 0.2, user="ann")
+    worker = start_worker("--processes", "1", "--concurrency", "4", "--burst", FAIRQUE_QUEUE__MAX_DELIVERIES="2")
+    assert worker.wait(60) == 0
+    assert queue.get_task(innocent).state is TaskState.FINISHED
+    assert queue.get_task(task_id).state is TaskState.FAILED
+
+
+def test_a_worker_that_stops_gives_its_suspect_back_when_the_time_is_over(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="0.5").wait_ready()
+    task_id = push("nap", 60.0, timeout=90)
+    eventually(lambda: len(told(redis, STARTED)) == 1)
+    worker.children()[0].kill()
+    eventually(lambda: len(told(redis, STARTED)) == 2)
+    assert worker.stop() == 0
+    assert queue.get_task(task_id).state is TaskState.QUEUED
+    assert [attempt.kind for attempt in queue.history(task_id)] == ["crashed", "released"]
+
+
+def test_a_suspect_has_its_hard_limit(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
+    worker = start_worker(
+        "--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.3"
+    ).wait_ready()
+    task_id = push("deaf", 30.0, timeout=1, max_retries=0)
+    eventually(lambda: len(told(redis, STARTED)) == 1)
+    worker.children()[0].kill()
+    eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED)
+    assert queue.dlq.list().items[0].failure_type is FailureType.FAILED
+    assert "time limit" in queue.dlq.list().items[0].reason
+
+
+class TestHardLimits:
+    def test_a_task_that_blocks_restarts_its_neighbors_once(
+        self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+    ) -> None:
+        worker = start_worker(
+            "--processes", "1", "--concurrency", "4", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2"
+        ).wait_ready()
+        innocents = [push("nap", 4.0, user=user) for user in ("ann", "bob")]
+        eventually(lambda: len(told(redis, STARTED)) == 2)
+        blocking = [push("deaf", 30.0, user="mallory", timeout=0.5, max_retries=1)]
+        eventually(lambda: "ran for" in worker.log)
+        blocking += [push("deaf", 30.0, user="mallory", timeout=0.5, max_retries=0) for _ in range(2)]
+        eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in innocents), 60)
+        eventually(lambda: all(queue.get_task(each).state is TaskState.FAILED for each in blocking), 60)
+        counts = starts(redis)
+        assert {each: counts[each] for each in innocents} == dict.fromkeys(innocents, 2)
+        assert {queue.get_task(each).given_back for each in innocents} == {1}
+        assert [counts[each] for each in blocking] == [2, 1, 1]
+        assert all(letter.failure_type is FailureType.FAILED for letter in queue.dlq.list().items)
+
+
+class TestIsolated:
+    def test_each_run_has_a_process_of_its_own(
+        self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+    ) -> None:
+        worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
+        ids = [push("isolated_nap", 0.3, user=user) for user in ("ann", "bob", "cy")]
+        eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids), 60)
+        pids = {pid for _, pid in told(redis, STARTED)}
+        assert len(pids) == 3
+        assert worker.children()[0].pid not in pids
+        assert worker.stop() == 0
+
+    def test_it_goes_on_when_the_process_that_fetched_it_dies(
+        self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+    ) -> None:
+        worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
+        task_id = push("isolated_nap", 2.0)
+        eventually(lambda: told(redis, STARTED))
+        worker.children()[0].kill()
+        eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
+        assert len(told(redis, STARTED)) == 1
+        assert queue.history(task_id) == []
+
+    def test_it_takes_a_slot(self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
+        start_worker("--processes", "1", "--concurrency", "1").wait_ready()
+        first = push("isolated_nap", 1.0, user="ann")
+        eventually(lambda: told(redis, STARTED))
+        second = push("nap", 0.01, user="bob")
+        eventually(lambda: queue.get_task(second).state is TaskState.FINISHED)
+        assert [task_id for task_id, _ in told(redis, ENDED)] == [first, second]
+
+    @pytest.mark.parametrize("name", ["hungry", "greedy"])
+    def test_more_memory_than_allowed_ends_only_that_task(
+        self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, name: str
+    ) -> None:
+        worker = start_worker("--processes", "1", "--concurrency", "4").wait_ready()
+        innocent = push("nap", 3.0, user="ann")
+        eventually(lambda: len(told(redis, STARTED)) == 1)
+        task_id = push(name, user="mallory", max_retries=0)
+        eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED, 60)
+        (letter,) = queue.dlq.list().items
+        assert (letter.original_task.task_id, letter.failure_type) == (task_id, FailureType.FAILED)
+        assert ("TaskMemoryError" if name == "hungry" else "MemoryError") in letter.reason
+        eventually(lambda: queue.get_task(innocent).state is TaskState.FINISHED)
+        assert starts(redis)[innocent] == 1
+        assert len(worker.children()) == 1

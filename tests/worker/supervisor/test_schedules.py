@@ -1,0 +1,100 @@
+"""Schedules run at their run times, whatever the pause between two sweeps is."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque import AsyncWorker, get_queue, task
+from django_fairque.conf import close_queues
+from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.tasks import registry
+from tests.worker.conftest import eventually
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.conftest import MakeServer
+    from tests.worker.conftest import Push, StartWorker
+
+COUNT = 8
+"""Run times that are waited for, in seconds as well."""
+
+
+def fired(queue: FairQueue) -> dict[float, float]:
+    """The run times for which schedules have pushed tasks, and by how many seconds each task was late."""
+    tasks = [each for each in queue.tasks("finished", limit=1000).items if each.task_id.startswith("schedule:")]
+    times = {int(each.task_id.rpartition(":")[2]) / 1e6: each.created_at for each in tasks}
+    return {run_time: created - run_time for run_time, created in times.items()}
+
+
+def started_at(queue: FairQueue, name: str) -> float | None:
+    return queue.get_task(name).started_at
+
+
+def check_it_runs_every_second(queue: FairQueue) -> None:
+    eventually(lambda: fired(queue), 2 * LONGEST_SWEEP_INTERVAL + 10)  # a new schedule is noticed by a sweep
+    eventually(lambda: min(fired(queue).values()) < 1, 30)  # run times that passed before it was noticed are late
+    last = max(fired(queue))
+    eventually(lambda: max(fired(queue)) >= last + COUNT)
+    late = [seconds for run_time, seconds in fired(queue).items() if run_time > last]
+    assert len(late) >= COUNT
+    assert statistics.median(late) < 0.5, late
+
+
+@pytest.mark.parametrize("setting", ["SWEEP_INTERVAL", "QUEUE_CLEANUP_INTERVAL"])
+def test_a_schedule_of_every_second_runs_every_second(
+    queue: FairQueue, start_worker: StartWorker, setting: str
+) -> None:
+    worker = start_worker(**{f"FAIRQUE_QUEUE__{setting}": "3600"}).wait_ready()
+    queue.schedules.add("often", task=Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop"), every=1)
+    check_it_runs_every_second(queue)
+    assert f"sweep_interval is reduced from 3600 to {LONGEST_SWEEP_INTERVAL:g} seconds" in worker.log
+
+
+@pytest.mark.django_db(transaction=True)
+def test_so_it_does_in_a_worker_for_coroutines(
+    make_server: MakeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": make_server().url}, "QUEUE": {"SWEEP_INTERVAL": 3600}}
+    monkeypatch.setattr(registry, "_tasks", {})
+
+    @task(name="noop")
+    def noop() -> None: ...
+
+    worker = AsyncWorker(concurrency=1)
+    thread = threading.Thread(target=lambda: asyncio.run(worker.run()))
+    thread.start()
+    try:
+        get_queue().schedules.add("often", task=noop.s(), every=1)
+        check_it_runs_every_second(get_queue())
+    finally:
+        worker.stop()
+        thread.join(20)
+        close_queues()
+
+
+def test_delayed_tasks_do_not_wait_for_a_sweep(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
+    late = []
+    for _ in range(4):
+        due = time.time() + 0.3
+        name = push("noop", execute_after=due)
+        late.append(eventually(partial(started_at, queue, name)) - due)
+    assert max(late) < LONGEST_SWEEP_INTERVAL / 2
+
+
+def test_an_ended_lease_waits_for_at_most_one_sweep(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    name = push("noop")
+    assert queue.pop("another", lease=1.0) is not None
+    start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
+    eventually(lambda: queue.get_task(name).state is TaskState.FINISHED, 1.5 * LONGEST_SWEEP_INTERVAL + 5)
