@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import django_fairque
-
-from .promises import CLASSES, MODULES, names
+from tests.public_names import CLASSES, MODULES, names
 
 
 def fields(kind: Any) -> set[str]:

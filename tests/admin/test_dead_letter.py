@@ -16,9 +16,8 @@ from django.urls import reverse
 from django_fairque.admin.pages import dead_letter
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.records import TaskState
-
-from .burying import bury
-from .reading import led_to
+from tests.admin.dead_letters import bury
+from tests.admin.page_reader import led_to
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -16,8 +16,7 @@ from django_fairque.admin.pages import dead_letters as bulk
 from django_fairque.engine.dead_letters import queries as dlq_looking
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-
-from .burying import bury
+from tests.admin.dead_letters import bury
 
 if TYPE_CHECKING:
     from django.test import Client

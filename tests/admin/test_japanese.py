@@ -17,9 +17,8 @@ from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.server_checks import findings
 from django_fairque.monitoring.translations import sentence
-
-from .burying import bury
-from .reading import said
+from tests.admin.dead_letters import bury
+from tests.admin.page_reader import said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

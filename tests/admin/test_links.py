@@ -16,9 +16,8 @@ from django.urls import resolve, reverse
 from django_fairque.admin.site import PAGES
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
-
-from .burying import bury
-from .reading import said
+from tests.admin.dead_letters import bury
+from tests.admin.page_reader import said
 
 if TYPE_CHECKING:
     from django.test import Client

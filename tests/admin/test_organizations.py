@@ -12,10 +12,9 @@ from django.urls import reverse
 from django_fairque.admin.pages.organizations import PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from tests.admin.page_reader import messages_of
+from tests.admin.page_reader import said as words_of
 from tests.benchmarks.admin import cost
-
-from .reading import messages_of
-from .reading import said as words_of
 
 if TYPE_CHECKING:
     from django.http import HttpResponse

@@ -11,9 +11,8 @@ from django.urls import reverse
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from tests.admin.page_reader import led_to, said
 from tests.counting import counted
-
-from .reading import led_to, said
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -13,8 +13,7 @@ from django.urls import get_resolver, reverse
 
 from django_fairque.admin.pages.base import FRAGMENT_HEADER
 from django_fairque.admin.site import PAGES
-
-from .reading import led_to, messages_of
+from tests.admin.page_reader import led_to, messages_of
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -14,9 +14,8 @@ from django.urls import reverse
 from django_fairque.admin.pages import base as purging
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from tests.admin.page_reader import said
 from tests.counting import counted
-
-from .reading import said
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -13,8 +13,7 @@ from django.utils import timezone
 from django_fairque.engine.model.task import Task
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.redaction import HIDDEN
-
-from .burying import bury
+from tests.admin.dead_letters import bury
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -13,8 +13,7 @@ from django_fairque.admin.pages.schedules import PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks.schedules import sync_schedules
-
-from .reading import led_to, messages_of
+from tests.admin.page_reader import led_to, messages_of
 
 if TYPE_CHECKING:
     from django.http import HttpResponse

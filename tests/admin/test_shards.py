@@ -11,8 +11,7 @@ from django.urls import reverse
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.task import Task
-
-from .reading import said
+from tests.admin.page_reader import said
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -14,9 +14,8 @@ from django.urls import reverse
 from django_fairque.admin.pages import tasks as module
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from tests.admin.page_reader import led_to, messages_of
 from tests.counting import counted
-
-from .reading import led_to, messages_of
 
 if TYPE_CHECKING:
     from django.test import Client

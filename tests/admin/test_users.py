@@ -12,8 +12,7 @@ from django.urls import reverse
 from django_fairque.admin.pages import base as purging
 from django_fairque.admin.pages.users import PER_PAGE
 from django_fairque.engine.model.task import Task
-
-from .reading import led_to, messages_of, said
+from tests.admin.page_reader import led_to, messages_of, said
 
 if TYPE_CHECKING:
     from django.http import HttpResponse

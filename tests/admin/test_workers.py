@@ -13,8 +13,7 @@ from django.urls import reverse
 from django_fairque.admin.pages.workers import PER_PAGE
 from django_fairque.worker.leases.worker_record import worker_info
 from django_fairque.worker.options import WorkerOptions
-
-from .reading import messages_of
+from tests.admin.page_reader import messages_of
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -12,11 +12,10 @@ from django.conf import settings as django_settings
 from django.test import override_settings
 
 from django_fairque.conf import get_queue
+from tests.browser.browser_errors import Watch
 from tests.chromium import MISSING, chromium, executable
 from tests.testproject.conftest import database, start_demo  # noqa: F401 - fixtures
 from tests.worker.conftest import start_method, start_worker  # noqa: F401
-
-from .watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -35,7 +34,7 @@ KEPT = HERE / "failures"
 WAIT = 20_000
 """Milliseconds after which something that should be seen at once counts as missing."""
 MIDDLEWARE = [
-    "tests.browser.security.StrictPolicy",
+    "tests.browser.content_security_policy.StrictPolicy",
     *django_settings.MIDDLEWARE,
     "django.middleware.locale.LocaleMiddleware",
 ]

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import Page, expect
 
 from django_fairque.engine.model.task import Task
-from tests.admin.burying import bury
+from tests.admin.dead_letters import bury
+from tests.browser.page_actions import choose
 from tests.worker.conftest import eventually
-
-from .clicking import choose
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import Page, expect
 
-from .clicking import choose
+from tests.browser.page_actions import choose
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
+    from tests.browser.browser_errors import Watch
     from tests.conftest import MakeServer
-
-    from .watching import Watch
 
 PERIOD = 5000
 """Milliseconds between two refreshes."""

@@ -8,8 +8,7 @@ from library.tasks import complexity_of, imports_of, parse_document, report_on
 from playwright.sync_api import Page, expect
 
 from django_fairque.engine.model.task import Task
-
-from .clicking import choose
+from tests.browser.page_actions import choose
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue

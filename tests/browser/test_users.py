@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import Page, expect
 
 from django_fairque.engine.model.task import Task
-
-from .clicking import choose
+from tests.browser.page_actions import choose
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
+    from tests.browser.browser_errors import Watch
     from tests.testproject.conftest import StartDemo
-
-    from .watching import Watch
 
 
 def test_a_noisy_user_is_paused_and_loses_its_turn(index: Page, queue: FairQueue) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from django_fairque.tasks import signing
+from tests.campaign.run import run
 
 from . import report
 from .project.settings import SECRET_KEY
-from .running import run
 from .schedule import PER_SLICE, SLICE, draw
 from .world import MEANS, World
 

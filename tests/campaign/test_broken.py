@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import broken
+from tests.campaign import broken_engines as broken
 
 if TYPE_CHECKING:
     from pathlib import Path

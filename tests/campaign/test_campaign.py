@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.all_tasks import all_tasks
+from tests.campaign import broken_engines as broken
+from tests.campaign import report
+from tests.campaign.run import run
 from tests.worker.conftest import eventually
 
-from . import broken, report
-from .running import run
 from .schedule import ALWAYS, PER_SLICE, SLICE, draw
 from .world import World
 

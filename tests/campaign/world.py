@@ -149,7 +149,7 @@ class World:
         self._producers.append(
             subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.campaign.producing"),
+                    *(sys.executable, "-m", "tests.campaign.producer"),
                     *(f"producer{index}", str(self.seed), str(self.rate / PRODUCERS)),
                 ],
                 cwd=ROOT,

@@ -13,7 +13,7 @@ from django.core.checks import run_checks
 from django_fairque.conf import reset_config
 from django_fairque.engine.statistics.server_checks import findings, server_infos
 from django_fairque.tasks import registry
-from tests import house
+from tests import source_rules as house
 from tests.servers import BINARY_VARIABLE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.apps import apps
 from django.core.checks.registry import registry
 
-from tests import house
+from tests import source_rules as house
 
 ROOT = Path(house.__file__).parent.parent
 

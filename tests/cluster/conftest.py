@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import RedisConfig
-from tests.cluster.six import Six
+from tests.cluster.six_nodes import Six
 from tests.servers import Server
 from tests.topologies import make_cluster
 from tests.worker.conftest import WorkerProcess

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from tests.cluster.six_nodes import Six
     from tests.worker.conftest import WorkerProcess
-
-    from .six import Six
 
     RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
 

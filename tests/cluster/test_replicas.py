@@ -18,7 +18,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:
-    from tests.cluster.six import Six
+    from tests.cluster.six_nodes import Six
 
 SHARDS = 6
 SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5, shards=SHARDS)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
-from tests import house
+from tests import source_rules as house
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import Options

@@ -11,7 +11,7 @@ import yaml
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
-from tests import house
+from tests import source_rules as house
 
 if TYPE_CHECKING:
     from tests.conf.conftest import Configure

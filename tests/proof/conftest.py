@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.model.options import QueueConfig
+from tests.proof.server_states import States
 from tests.servers import Server
-
-from .states import States
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,21 @@ import pytest
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from tests.engine.oracle import Oracle
-
-from .effort import SEED, logger, times
-from .exploring import DELIVERIES, DUMP, LEASE, OUTLINE, RESTORE, TASKS, TICK, Moves, State, after, answered, command_of
+from tests.proof.budget import SEED, logger, times
+from tests.proof.state_exploration import (
+    DELIVERIES,
+    DUMP,
+    LEASE,
+    OUTLINE,
+    RESTORE,
+    TASKS,
+    TICK,
+    Moves,
+    State,
+    after,
+    answered,
+    command_of,
+)
 
 if TYPE_CHECKING:
     from redis import Redis

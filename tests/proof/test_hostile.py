@@ -21,9 +21,8 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Run, prepare
 from django_fairque.tasks.services import Services
 from django_fairque.worker import Worker
-
-from .effort import SEED, times
-from .walk import PREFIX, Walk
+from tests.proof.budget import SEED, times
+from tests.proof.random_history import PREFIX, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.model.options import QueueConfig
+    from tests.proof.server_states import States
     from tests.servers import Server
-
-    from .states import States
 
 DECODED, SENT = 160_000, 40_000
 """Leases that are decoded, and damaged fields that scripts meet."""

@@ -13,26 +13,24 @@ from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
-
-from .breaking import START, Breaking
-from .effort import SEED, logger, times
-from .sites import FailingClient, all_places
-from .stories import NOT_REACHED, STORIES, Scene
-from .walk import EXPECTED, NOW, Walk
+from tests.proof.budget import SEED, logger, times
+from tests.proof.call_sites import FailingClient, all_places
+from tests.proof.failing_calls import START, Breaking
+from tests.proof.random_history import EXPECTED, NOW, Walk
+from tests.proof.scenarios import NOT_REACHED, SCENARIOS, Scene
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.model.options import QueueConfig
-
-    from .states import States
-    from .stories import Story
+    from tests.proof.scenarios import Scenario
+    from tests.proof.server_states import States
 
 STATES = 60
 BETWEEN_SHARDS = {"ack_messages", "dependency_ended", "set_shard_count", "watch"}
-"""Scripts of queues with several shards, which these walks don't have; stories have them."""
+"""Scripts of queues with several shards, which these walks don't have; scenarios have them."""
 MOST_UNREACHED = 75
-"""Of some 200 calls: those that a slice of a build does not come to. Stories come to all."""
+"""Of some 200 calls: those that a slice of a build does not come to. Scenarios come to all."""
 EACH = 6
 """Operations that are broken in each state."""
 
@@ -86,15 +84,15 @@ def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States,
     assert len(never) <= MOST_UNREACHED, sorted(never)
     figures: dict[str, object] = {"operations": done.total(), "injections": breaking.broken.total()}
     figures["states"] = breaking.distinct
-    figures["left to stories"] = sorted(never)
+    figures["left to scenarios"] = sorted(never)
     logger.info("%s", figures)
 
 
-def told(story: Story, redis: Redis, config: QueueConfig) -> Scene:
-    """What the story needs is there."""
+def told(scenario: Scenario, redis: Redis, config: QueueConfig) -> Scene:
+    """What the scenario needs is there."""
     redis.flushdb()
-    scene = Scene(redis, config.model_copy(update={"shards": story.shards}))
-    scene.prepare(story)
+    scene = Scene(redis, config.model_copy(update={"shards": scenario.shards}))
+    scene.prepare(scenario)
     return scene
 
 
@@ -106,35 +104,35 @@ def end_of(scene: Scene, queue: FairQueue) -> object:
         return error
 
 
-def test_every_place_where_a_call_is_written_has_a_story_that_comes_to_it(redis: Redis, config: QueueConfig) -> None:
+def test_every_place_where_a_call_is_written_has_a_scenario_that_comes_to_it(redis: Redis, config: QueueConfig) -> None:
     client = FailingClient(redis)
     reached: set[str] = set()
-    for story in STORIES:
-        scene = told(story, redis, config)
+    for scenario in SCENARIOS:
+        scene = told(scenario, redis, config)
         client.begin()
         end_of(scene, FairQueue(client, config=scene.config))
         reached |= {place for _, place in client.seen}
     never = all_places() - reached
-    assert never == NOT_REACHED, f"write a story (stories.py) that comes to {sorted(never)}"
-    logger.info("%s", {"stories": len(STORIES), "places": len(all_places())})
+    assert never == NOT_REACHED, f"write a scenario (scenarios.py) that comes to {sorted(never)}"
+    logger.info("%s", {"scenarios": len(SCENARIOS), "places": len(all_places())})
 
 
-@pytest.mark.parametrize("story", STORIES, ids=str)
-def test_a_story_that_ends_anywhere_loses_nothing(
-    redis: Redis, states: States, config: QueueConfig, story: Story
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_scenario_that_ends_anywhere_loses_nothing(
+    redis: Redis, states: States, config: QueueConfig, scenario: Scenario
 ) -> None:
-    scene = told(story, redis, config)
+    scene = told(scenario, redis, config)
     breaking = Breaking(redis, states, scene.config)
     states.keep(START)
     breaking.everywhere(
         lambda queue: end_of(scene, queue),
         scene.act,
         scene.now,
-        completes=story.completes,
-        is_exact=story.is_exact,
+        completes=scenario.completes,
+        is_exact=scenario.is_exact,
         order=scene.order,
     )
-    logger.info("%s", {"story": str(story), "injections": breaking.broken.total(), "states": breaking.distinct})
+    logger.info("%s", {"scenario": str(scenario), "injections": breaking.broken.total(), "states": breaking.distinct})
 
 
 def test_another_number_of_shards_asked_for_again_after_an_error_holds(redis: Redis, config: QueueConfig) -> None:

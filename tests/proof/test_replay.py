@@ -15,17 +15,15 @@ import redis.exceptions
 from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Settled
 from django_fairque.engine.queue.queue import FairQueue
-
-from .effort import SEED, times
-from .walk import Walk
+from tests.proof.budget import SEED, times
+from tests.proof.random_history import Walk
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.model.options import QueueConfig
+    from tests.proof.server_states import States
     from tests.servers import Server
-
-    from .states import States
 
 CALLS = 20_000
 LOST = 0.1

@@ -10,11 +10,10 @@ import pytest
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import Call
 from django_fairque.engine.transport.transport import Transport
+from tests.proof.budget import SEED, times
+from tests.proof.random_history import Walk
+from tests.proof.server_states import States
 from tests.servers import Server
-
-from .effort import SEED, times
-from .states import States
-from .walk import Walk
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -15,7 +15,7 @@ from tests.cluster.conftest import SHARDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cluster.six import Six
+    from tests.cluster.six_nodes import Six
 
 
 VICTIM = 3

@@ -12,7 +12,7 @@ from tests.engine.conftest import task
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.cluster.six import Six
+    from tests.cluster.six_nodes import Six
 
 from .away import CONFIG, DEADLINE, USERS, VICTIM, Away
 

@@ -13,7 +13,7 @@ from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from tests.cluster.six import Six
+    from tests.cluster.six_nodes import Six
 
 from .away import Away, in_time
 

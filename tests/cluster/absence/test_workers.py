@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from tests.cluster.six import Six
+    from tests.cluster.six_nodes import Six
     from tests.worker.conftest import WorkerProcess
 
     RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]

@@ -17,9 +17,8 @@ from django.urls import resolve, reverse
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.task import Task
-
-from .burying import bury
-from .corpus import CORPUS
+from tests.admin.dead_letters import bury
+from tests.admin.hostile_names import CORPUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,8 +20,7 @@ from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.scripting.operations import Call
 from django_fairque.engine.scripting.scripts import load
 from tests.engine.oracle import ENDED, Known, Oracle
-
-from .walk import NOW, PREFIX
+from tests.proof.random_history import NOW, PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

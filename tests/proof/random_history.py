@@ -11,9 +11,8 @@ from django_fairque.engine.model.errors import FairQueueError, StaleLeaseError, 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import EventCount
 from django_fairque.engine.model.task import Task
-
-from .ahead import fetched_ahead
-from .states import LIVE
+from tests.proof.blocked_fetch import fetched_ahead
+from tests.proof.server_states import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,17 +9,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.all_tasks import all_tasks
-
-from . import checker, faults, journal, quiet, report, server_faults
-from .world import MANY_DELIVERIES
+from tests.campaign import checker, faults, journal, report, server_faults
+from tests.campaign import isolated_faults as quiet
+from tests.campaign.world import MANY_DELIVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_fairque.engine.model.records import Attempt
-
-    from .schedule import Schedule
-    from .world import World
+    from tests.campaign.schedule import Schedule
+    from tests.campaign.world import World
 
 IDLE = 0.02
 """Seconds before a fault that met nobody is tried again."""

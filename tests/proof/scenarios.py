@@ -1,23 +1,25 @@
-"""All stories. Together they come to every place where a script calls the server; a test holds them to that."""
+"""All scenarios. Together they come to every place where a script calls the server; a test holds them to that."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import stories_between, stories_of_one, stories_of_organizations, stories_of_wrongs
-from .sites import all_places, line_of
-from .telling import Scene, Story
+from tests.proof import scenarios_of_damage, scenarios_of_one_shard, scenarios_of_organizations, scenarios_of_two_shards
+from tests.proof.call_sites import all_places, line_of
+from tests.proof.scenario import Scenario, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-__all__ = ["NOT_REACHED", "STORIES", "Scene", "Story"]
+__all__ = ["NOT_REACHED", "SCENARIOS", "Scenario", "Scene"]
 
 RAISED_AGAIN = "-- raises the error again"
 NOT_REACHED = frozenset(place for place in all_places() if RAISED_AGAIN in line_of(place))
-"""Places that no story comes to: a call that is repeated only to raise an unexpected error. One that nothing can reach is better
-removed."""
+"""Places that no scenario comes to: a call that is repeated only to raise an unexpected error.
+
+Remove a call that nothing can reach.
+"""
 
 
 HELPERS = ("carry",)
@@ -32,15 +34,15 @@ def _told_in(module: ModuleType) -> Iterator[Callable[[Scene], Any]]:
 
 
 NEEDS_ITS_CALLER = ("a_graph_over", "an_end_that_is_to_be", "another_", "an_id_that", "a_new_queue")
-"""Stories of calls that nobody completes but their caller."""
+"""Scenarios of calls that nobody completes but their caller."""
 DUE_EARLIER = "a_clock_set_back"
 """What was moved and is moved again by the repetition, ends earlier: leases are given back, pauses before retries are over."""
-STORIES = (
-    *(Story(prepare) for prepare in _told_in(stories_of_one)),
-    *(Story(prepare) for prepare in _told_in(stories_of_organizations)),
-    *(Story(prepare, is_exact=prepare.__name__ != DUE_EARLIER) for prepare in _told_in(stories_of_wrongs)),
+SCENARIOS = (
+    *(Scenario(prepare) for prepare in _told_in(scenarios_of_one_shard)),
+    *(Scenario(prepare) for prepare in _told_in(scenarios_of_organizations)),
+    *(Scenario(prepare, is_exact=prepare.__name__ != DUE_EARLIER) for prepare in _told_in(scenarios_of_damage)),
     *(
-        Story(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))
-        for prepare in _told_in(stories_between)
+        Scenario(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))
+        for prepare in _told_in(scenarios_of_two_shards)
     ),
 )

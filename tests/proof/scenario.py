@@ -1,4 +1,4 @@
-"""A story: a state made on purpose, and the operation that is ended at each of its calls there."""
+"""A scenario: a state made on purpose, and the operation that is ended at each of its calls there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
-
-from .walk import LEASE, NOW
+from tests.proof.random_history import LEASE, NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +24,7 @@ P = "fq:{default:0}:"
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """``prepare`` makes the state and returns the operation.
 
     ``completes``: others bring it to its end without a repetition. ``is_exact``: repeated, it ends as it would have to the
@@ -51,8 +50,8 @@ class Scene:
         self.now = NOW
         self.order: list[tuple[str, str]] = []
 
-    def prepare(self, story: Story) -> None:
-        self.act: Act = story.prepare(self)
+    def prepare(self, scenario: Scenario) -> None:
+        self.act: Act = scenario.prepare(self)
 
     def task(self, task_id: str | None, user: str = "a", priority: int = 3, **options: Any) -> Task:
         options.setdefault("max_retries", 1)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.queue.queue import FairQueue
-
-from .draining import drain, settle_down
-from .sites import FailingClient
-from .states import LIVE, tasks
+from tests.proof.call_sites import FailingClient
+from tests.proof.final_state import drain, settle_down
+from tests.proof.server_states import LIVE, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.model.options import QueueConfig
-
-    from .states import States
+    from tests.proof.server_states import States
 
     Act = Callable[[FairQueue], Any]
     Projected = tuple[bytes | None, ...]
@@ -38,7 +36,7 @@ class Breaking:
         self.queue = FairQueue(self.client, config=config)
         self.broken: Counter[tuple[str, str]] = Counter()
         self.distinct = 0
-        self.queue.get_stats()  # the first call asks on how many shards the queue lies: that is a story of its own
+        self.queue.get_stats()  # the first call asks on how many shards the queue lies: that is a scenario of its own
 
     def everywhere(
         self,

@@ -1,16 +1,15 @@
-"""Stories of organizations: what joins and leaves them, what is fetched of them, and what is mended."""
+"""Scenarios of organizations: what joins and leaves them, what is fetched of them, and what is mended."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .stories_of_wrongs import damaged
-from .walk import LEASE
+from tests.proof.random_history import LEASE
+from tests.proof.scenarios_of_damage import damaged
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .telling import Act, Scene
+    from tests.proof.scenario import Act, Scene
 
 MARK = b"\xff"
 

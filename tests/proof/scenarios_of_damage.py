@@ -1,4 +1,4 @@
-"""Stories of what is wrong: data that was damaged and is mended, and a server's clock that is set."""
+"""Scenarios of what is wrong: data that was damaged and is mended, and a server's clock that is set."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.outcome import Outcome
-
-from .telling import P
-from .walk import LEASE
+from tests.proof.random_history import LEASE
+from tests.proof.scenario import P
 
 if TYPE_CHECKING:
-    from .telling import Act, Scene
+    from tests.proof.scenario import Act, Scene
 
 
 def damaged(scene: Scene, *commands: tuple[Any, ...]) -> Act:

@@ -8,8 +8,7 @@ from django_fairque import Task, task
 from django_fairque.tasks.execution import Run, execute, prepare
 from django_fairque.tasks.services import Services
 from django_fairque.tasks.unknown import MAX_NAMES, UnknownTasks
-
-from .helpers import raising, run_next, run_of
+from tests.tasks.helpers import raising, run_next, run_of
 
 if TYPE_CHECKING:
     import pytest

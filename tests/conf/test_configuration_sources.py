@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from .conftest import Configure
+    from tests.conf.conftest import Configure
 
 ELSEWHERE = {"HOST": "nowhere"}
 

@@ -45,7 +45,7 @@ def make(name: str, directory: Path) -> Path:
     if text.count(change.old) != 1:
         raise RuntimeError(
             f"{change.file} has {change.old.strip()!r} {text.count(change.old)} times, expected once: "
-            f"say in tests/campaign/broken.py how to break it now"
+            f"say in tests/campaign/broken_engines.py how to break it now"
         )
     path.write_text(text.replace(change.old, change.new))
     return copy

@@ -16,14 +16,13 @@ from django_fairque.engine.model.errors import ServerRefusedError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from tests.cluster.conftest import SHARDS
+from tests.cluster.six_nodes import slot_of
+from tests.cluster.test_workers import is_done, users_of
 from tests.engine.conftest import task
 from tests.topologies import join
 from tests.worker.conftest import eventually
 from tests.worker.test_sentinel import Producer
-
-from .conftest import SHARDS
-from .six import slot_of
-from .test_workers import is_done, users_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Stories of a queue on two shards: what goes from one to the other arrives at least once and is applied once.
+"""Scenarios of a queue on two shards: what goes from one to the other arrives at least once and is applied once.
 
 Each of them ends as it would have, whoever works on: nobody needs to repeat the call that was ended.
 """
@@ -12,7 +12,7 @@ from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.queue.queue import FairQueue
 
 if TYPE_CHECKING:
-    from .telling import Act, Scene
+    from tests.proof.scenario import Act, Scene
 
 HERE, THERE = "fq:{default:0}:", "fq:{default:1}:"
 POLICIES = ("wait", "cancel", "run")

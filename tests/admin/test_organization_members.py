@@ -8,8 +8,7 @@ import pytest
 from django.urls import reverse
 
 from django_fairque.engine.model.task import Task
-
-from .reading import led_to
+from tests.admin.page_reader import led_to
 
 if TYPE_CHECKING:
     from django.test import Client

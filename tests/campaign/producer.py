@@ -1,6 +1,6 @@
 """A producer: pushes tasks until SIGTERM, and writes down what it asked for and what it was told.
 
-``python -m tests.campaign.producing NAME SEED TASKS_PER_SECOND``. Before a call its journal gets ``invoke``, after it
+``python -m tests.campaign.producer NAME SEED TASKS_PER_SECOND``. Before a call its journal gets ``invoke``, after it
 ``ok``, ``fail`` (a definite no: nothing may have been done) or ``info`` (nobody knows).
 """
 
@@ -18,8 +18,7 @@ import django
 
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError, ServerRefusedError
 from django_fairque.engine.model.task import Task
-
-from .journal import Journal, intent
+from tests.campaign.journal import Journal, intent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

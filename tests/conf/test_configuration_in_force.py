@@ -15,7 +15,7 @@ from django_fairque.conf import get_config, reset_config, set_overrides
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from .conftest import Configure
+    from tests.conf.conftest import Configure
 
 
 def test_it_is_read_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:

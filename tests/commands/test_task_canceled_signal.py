@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Push, Run
+    from tests.commands.conftest import Push, Run
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The floors of the house stay apart, its rooms stay small, and nothing is swept under the carpet."""
+"""Packages import only from the packages below them, files stay below 800 lines, and no exception is swallowed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import house
+from tests import source_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / house.PACKAGE
+PACKAGE = ROOT / source_rules.PACKAGE
 
 RULES = [
-    house.misplaced_imports,
-    house.long_files,
-    house.swallowed_exceptions,
-    house.unsorted_exports,
-    house.forbidden_lua,
+    source_rules.misplaced_imports,
+    source_rules.long_files,
+    source_rules.swallowed_exceptions,
+    source_rules.unsorted_exports,
+    source_rules.forbidden_lua,
 ]
 
 
@@ -42,11 +42,11 @@ def test_the_package_can_be_imported_before_django_is_set_up() -> None:
 
 
 class TestTheRulesThemselves:
-    """Each on a small made-up tree, or a rule that never finds anything would look like a house in order."""
+    """Each on a small made-up tree, or a rule that never finds anything would look like a source without mistakes."""
 
     @pytest.fixture
     def package(self, tmp_path: Path) -> Path:
-        return tmp_path / house.PACKAGE
+        return tmp_path / source_rules.PACKAGE
 
     @staticmethod
     def write(package: Path, name: str, text: str) -> None:
@@ -77,8 +77,8 @@ class TestTheRulesThemselves:
     )
     def test_an_import_that_goes_up_is_found(self, package: Path, file: str, text: str) -> None:
         self.write(package, file, text)
-        (complaint,) = house.misplaced_imports(package)
-        assert complaint.startswith(f"{house.PACKAGE}/{file}:{text.count(chr(10)) + 1}: ")
+        (complaint,) = source_rules.misplaced_imports(package)
+        assert complaint.startswith(f"{source_rules.PACKAGE}/{file}:{text.count(chr(10)) + 1}: ")
 
     @pytest.mark.parametrize(
         ("file", "text"),
@@ -98,34 +98,34 @@ class TestTheRulesThemselves:
     )
     def test_an_import_that_goes_down_is_fine(self, package: Path, file: str, text: str) -> None:
         self.write(package, file, text)
-        assert house.misplaced_imports(package) == []
+        assert source_rules.misplaced_imports(package) == []
 
     def test_a_long_file_is_found(self, package: Path) -> None:
-        self.write(package, "engine/fits.py", "x = 1\n" * house.MAX_LINES)
-        self.write(package, "engine/lua/long.lua", "local x = 1\n" * (house.MAX_LINES + 1))
-        (complaint,) = house.long_files(package)
+        self.write(package, "engine/fits.py", "x = 1\n" * source_rules.MAX_LINES)
+        self.write(package, "engine/lua/long.lua", "local x = 1\n" * (source_rules.MAX_LINES + 1))
+        (complaint,) = source_rules.long_files(package)
         assert "long.lua" in complaint
 
     @pytest.mark.parametrize("handler", ["except Exception:", "except:", "except (KeyError, BaseException) as error:"])
     @pytest.mark.parametrize("body", ["pass", "...", "continue"])
     def test_a_swallowed_exception_is_found(self, package: Path, handler: str, body: str) -> None:
         self.write(package, "engine/a.py", f"for x in y:\n    try:\n        f()\n    {handler}\n        {body}\n")
-        (complaint,) = house.swallowed_exceptions(package)
+        (complaint,) = source_rules.swallowed_exceptions(package)
         assert "a.py:4:" in complaint
 
     @pytest.mark.parametrize("handler", ["except KeyError:\n        pass", "except Exception:\n        log(1)"])
     def test_an_exception_that_is_named_or_handled_is_fine(self, package: Path, handler: str) -> None:
         self.write(package, "engine/a.py", f"if x:\n    try:\n        f()\n    {handler}\n")
-        assert house.swallowed_exceptions(package) == []
+        assert source_rules.swallowed_exceptions(package) == []
 
     @pytest.mark.parametrize("names", [["b", "a"], ["a", "B"], ["A", "LIMIT"], ["a", "a"]])
     def test_unsorted_exports_are_found(self, package: Path, names: list[str]) -> None:
         self.write(package, "engine/__init__.py", f"__all__ = {names}")
-        assert len(house.unsorted_exports(package)) == 1
+        assert len(source_rules.unsorted_exports(package)) == 1
 
     def test_sorted_exports_are_fine(self, package: Path) -> None:
         self.write(package, "engine/__init__.py", "__all__ = ['LIMIT', 'DLQEntry', 'Discard', 'task']")
-        assert house.unsorted_exports(package) == []
+        assert source_rules.unsorted_exports(package) == []
 
     @pytest.mark.parametrize(
         "line",
@@ -140,11 +140,11 @@ class TestTheRulesThemselves:
     )
     def test_forbidden_lua_is_found(self, package: Path, line: str) -> None:
         self.write(package, "engine/lua/commands/pop.lua", f"--[[ two\nlines ]]\n{line}")
-        (complaint,) = house.forbidden_lua(package)
+        (complaint,) = source_rules.forbidden_lua(package)
         assert "pop.lua:3:" in complaint
 
     def test_other_lua_is_fine(self, package: Path) -> None:
         comments = "#!lua\n-- no cjson, no redis.pcall\n--[==[ nor\nredis.call('KEYS') ]==]\n"
         lua = f"{comments}redis.call('ZSCORE', KEYS[1], 'keys')"
         self.write(package, "engine/lua/commands/pop.lua", lua)
-        assert house.forbidden_lua(package) == []
+        assert source_rules.forbidden_lua(package) == []

@@ -9,8 +9,7 @@ import pytest
 from django_fairque import FailureType, Task, task
 from django_fairque.tasks.execution import Run, execute, prepare
 from django_fairque.tasks.services import Services
-
-from .helpers import raising, run_next
+from tests.tasks.helpers import raising, run_next
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -11,10 +11,9 @@ from django_fairque.conf.clients import aclose_client
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from tests.cluster.conftest import SHARDS
+from tests.cluster.six_nodes import slot_of
 from tests.engine.conftest import task
-
-from .conftest import SHARDS
-from .six import slot_of
 
 if TYPE_CHECKING:
     from tests.servers import Server

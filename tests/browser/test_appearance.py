@@ -15,16 +15,14 @@ from playwright.sync_api import ViewportSize
 
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.task import Task
-from tests.admin.burying import bury
-
-from .walking import kind, questions, walk
+from tests.admin.dead_letters import bury
+from tests.browser.page_walk import kind, questions, walk
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .watching import Watch
+    from tests.browser.browser_errors import Watch
 
 WIDE, NARROW = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
 SCREENS: dict[str, tuple[ViewportSize, Literal["light", "dark"]]] = {

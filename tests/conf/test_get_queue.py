@@ -22,9 +22,8 @@ from django_fairque.engine.queue.queue import FairQueue
 if TYPE_CHECKING:
     from redis import Redis
 
+    from tests.conf.conftest import Configure
     from tests.servers import Server
-
-    from .conftest import Configure
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Stories of a queue on one shard: what users, workers and maintenance ask for."""
+"""Scenarios of a queue on one shard: what users, workers and maintenance ask for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import EventCount
 from django_fairque.engine.pushing.push import push_args
-
-from .ahead import fetched_ahead
-from .telling import P
-from .walk import LEASE
+from tests.proof.blocked_fetch import fetched_ahead
+from tests.proof.random_history import LEASE
+from tests.proof.scenario import P
 
 if TYPE_CHECKING:
-    from .telling import Act, Scene
+    from tests.proof.scenario import Act, Scene
 
 
 def tasks_of_every_kind(scene: Scene) -> Act:

@@ -13,10 +13,9 @@ from django_fairque.engine.model.errors import RedisConnectionError, ServerRefus
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from tests.cluster.conftest import SHARDS
 from tests.topologies import free_port, make_cluster, wait_for
 from tests.worker.conftest import WorkerProcess, eventually
-
-from .conftest import SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

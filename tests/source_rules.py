@@ -18,9 +18,9 @@ PACKAGE = "django_fairque"
 MAX_LINES = 800
 COUNTED_SUFFIXES = {".py", ".lua", ".html", ".css", ".js", ".md"}
 
-# The part of the package directly under its root -> its floor. A part may import from itself and from lower floors;
-# parts on one floor don't know each other.
-FLOORS = {
+# The part of the package directly under its root -> its layer. A part may import from itself and from lower layers;
+# parts on one layer don't know each other.
+LAYERS = {
     "engine": 0,
     "early_signals": 0,
     "embedded": 1,
@@ -64,8 +64,8 @@ def misplaced_imports(package: Path) -> list[str]:
     found = []
     for file in sorted(package.rglob("*.py")):
         part = _part(file, package)
-        if part not in FLOORS:
-            found.append(f"{_name(file, package)}:1: {part!r} has no floor: give it one in FLOORS")
+        if part not in LAYERS:
+            found.append(f"{_name(file, package)}:1: {part!r} has no layer: give it one in LAYERS")
             continue
         tree = ast.parse(file.read_text())
         for imported in _imports(tree, file, package):
@@ -139,8 +139,8 @@ def _complaint(part: str, imported: Import) -> str | None:
     if imported.module.split(".")[0] != PACKAGE:
         return None
     target = imported.module.split(".")[1] if "." in imported.module else "__init__"
-    if target != part and FLOORS.get(target, 99) >= FLOORS[part]:
-        return f"{part} (floor {FLOORS[part]}) imports {imported.module} (floor {FLOORS.get(target, 'unknown')})"
+    if target != part and LAYERS.get(target, 99) >= LAYERS[part]:
+        return f"{part} (layer {LAYERS[part]}) imports {imported.module} (layer {LAYERS.get(target, 'unknown')})"
     return None
 
 
@@ -155,7 +155,7 @@ def _imports(tree: ast.Module, file: Path, package: Path) -> Iterator[Import]:
             # `from package import part` names a part, `from package.part import name` is in one already.
             names = [f"{base}.{alias.name}" for alias in node.names] if base == PACKAGE else [base]
             for module in names:
-                known = base != PACKAGE or module.split(".")[1] in FLOORS
+                known = base != PACKAGE or module.split(".")[1] in LAYERS
                 yield Import(module if known else base, node.lineno, id(node) not in later)
 
 

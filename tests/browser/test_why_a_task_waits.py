@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from django_fairque.engine.model.task import Task
-
-from .clicking import choose
+from tests.browser.page_actions import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable

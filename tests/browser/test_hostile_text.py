@@ -10,10 +10,9 @@ from django.contrib.admin.utils import quote
 from django.urls import reverse
 
 from django_fairque.admin.pages import dead_letters, dependencies, overview, schedules, tasks, users, workers
-from tests.admin.corpus import CORPUS
-from tests.admin.test_hostile import fill
-
-from .walking import walk
+from tests.admin.hostile_names import CORPUS
+from tests.admin.test_hostile_text import fill
+from tests.browser.page_walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .watching import Watch
+    from tests.browser.browser_errors import Watch
 
 LISTS = (
     *((dead_letters, "MOST_SHOWN"), (dependencies, "ROWS"), (overview, "TOLD"), (schedules, "PER_PAGE")),

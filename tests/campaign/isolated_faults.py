@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.model.task import Task
-
-from .world import DELIVERIES
+from tests.campaign.world import DELIVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.campaign.world import World
     from tests.worker.conftest import WorkerProcess
-
-    from .world import World
 
 CALM = 10.0
 """Seconds of ordinary work before, to compare with."""

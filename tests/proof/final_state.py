@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.users import users
-
-from .walk import USERS
+from tests.proof.random_history import USERS
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
