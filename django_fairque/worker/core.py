@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
 from django_fairque.engine.model.lease import LeaseKey
-from django_fairque.worker.execution.memory import limit_data, resident_mb
-from django_fairque.worker.execution.revoked_leases import Revoked
-from django_fairque.worker.execution.task_services import batch_of, imported, services
-from django_fairque.worker.execution.thread_slots import Crew, Desk
-from django_fairque.worker.execution.time_limits import Clock
-from django_fairque.worker.fetching.fetch_planner import Lane
-from django_fairque.worker.fetching.fetch_thread import Puller
-from django_fairque.worker.fetching.shard_places import places_of
-from django_fairque.worker.fetching.slot_budget import Budget
-from django_fairque.worker.fetching.wakeup import Bell
+from django_fairque.worker.execution.memory import limit_allocation, resident_mb
+from django_fairque.worker.execution.revoked_leases import RevokedLeases
+from django_fairque.worker.execution.task_services import batch_limits, import_handler, make_services
+from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
+from django_fairque.worker.execution.time_limits import TimeLimitThread
+from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+from django_fairque.worker.fetching.fetch_thread import FetchThread
+from django_fairque.worker.fetching.shard_places import shard_places_of
+from django_fairque.worker.fetching.slot_budget import SlotBudget
+from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
-from django_fairque.worker.reporting.log import Reporter, logger
-from django_fairque.worker.reporting.outbox_thread import Courier
-from django_fairque.worker.reporting.signal_thread import Herald
-from django_fairque.worker.reporting.task_endings import finder
+from django_fairque.worker.reporting.log import OutcomeReporter, logger
+from django_fairque.worker.reporting.outbox_thread import OutboxThread
+from django_fairque.worker.reporting.signal_thread import SignalThread
+from django_fairque.worker.reporting.task_endings import task_finder
 from django_fairque.worker.supervisor.separate_tasks import separate_task
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.loop_monitor import BlockedLoop
-    from django_fairque.worker.execution.status_board import Board
-    from django_fairque.worker.fetching.shard_places import Place, Turn
+    from django_fairque.worker.execution.status_board import StatusBoard
+    from django_fairque.worker.fetching.shard_places import ShardPlace, ShardTurn
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
     from .options import WorkerOptions
 
-LOOK_AT_MEMORY = 1.0
+MEMORY_CHECK_SECONDS = 1.0
 """Seconds between looks at the memory limit."""
 
 
@@ -61,19 +61,19 @@ class Core:
         self,
         options: WorkerOptions,
         queues: Sequence[FairQueue],
-        board: Board,
+        status_board: StatusBoard,
         on_retire: Callable[[str], object] = lambda _: None,
         on_unfit: Callable[[], object] = lambda: None,
-        patience: float = math.inf,
+        startup_timeout: float = math.inf,
         on_blocked: Callable[[BlockedLoop | None], object] = lambda _: None,
         on_separate: Callable[[SeparateTask], object] | None = None,
         on_unknown: Callable[[list[str]], object] = lambda _: None,
     ) -> None:
         self.options = options
-        self.board = board
+        self.status_board = status_board
         self.is_stopping = False
-        self.is_quiet = False
-        self.budget = Budget(options.concurrency, max_tasks=options.max_tasks, burst=options.burst)
+        self.is_draining = False
+        self.budget = SlotBudget(options.concurrency, max_tasks=options.max_tasks, burst=options.burst)
         self._on_retire = on_retire
         self._on_unfit = on_unfit
         self._on_blocked = on_blocked
@@ -85,155 +85,165 @@ class Core:
         self.blocked_by: str | None = None
         """The task that blocks it, empty when none does any more; None as long as none has."""
         self._on_separate = None if options.one_task else on_separate
-        self._has_its_task = False
+        self._has_started_its_task = False
         """The one task that it is for was begun (`run_one`)."""
-        self._reporter = Reporter()
-        self._memory_due = 0.0
-        handler = imported(options.handler)
-        places = [place for queue in queues for place in places_of(queue, options)]
-        self.outages = Outages([place.queue for place in places], patience)
-        desks = [self._desk(index, place, handler) for index, place in enumerate(places)]
-        self.herald = Herald(options, finder(queues))
-        self._courier = Courier()
-        self._crew = Crew(
-            desks, options.concurrency, board, self._loop_changed, close_connections=options.close_database_connections
+        self._reporter = OutcomeReporter()
+        self._memory_check_due = 0.0
+        handler = import_handler(options.handler)
+        places = [place for queue in queues for place in shard_places_of(queue, options)]
+        self.outages = Outages([place.queue for place in places], startup_timeout)
+        queue_contexts = [self._queue_context(index, place, handler) for index, place in enumerate(places)]
+        self.signal_thread = SignalThread(options, task_finder(queues))
+        self._outbox_thread = OutboxThread()
+        self._slot_pool = SlotPool(
+            queue_contexts,
+            options.concurrency,
+            status_board,
+            self._loop_changed,
+            close_connections=options.close_database_connections,
         )
-        self._clock = Clock([slot.guard for slot in self._crew.slots], self._tick)
-        self._pullers = [
-            Puller(
+        self._time_limits = TimeLimitThread([slot.guard for slot in self._slot_pool.slots], self._tick)
+        self._fetch_threads = [
+            FetchThread(
                 place.queue,
-                desk.lane,
-                desk.bell,
-                desk.second,
-                self._crew,
+                context.planner,
+                context.wakeup,
+                context.second_wakeup,
+                self._slot_pool,
                 options,
-                board=board,
-                clock=self._clock,
-                outage=self.outages.of(place.queue.label),
+                status_board=status_board,
+                time_limits=self._time_limits,
+                outage=self.outages.for_shard(place.queue.label),
                 reporter=self._reporter,
-                herald=self.herald,
+                signal_thread=self.signal_thread,
                 on_change=self._changed,
             )
-            for place, desk in zip(places, desks, strict=True)
+            for place, context in zip(places, queue_contexts, strict=True)
         ]
 
-    def _desk(self, index: int, place: Place[FairQueue], handler: Callable[[Any], Any] | None) -> Desk:
-        revoked = Revoked()
-        around = services(place.queue, self.options, revoked, handler, place.queue.set_progress)
-        return Desk(self._lane(index, place.turn), around, revoked, Bell(), Bell())
+    def _queue_context(
+        self, index: int, place: ShardPlace[FairQueue], handler: Callable[[Any], Any] | None
+    ) -> QueueContext:
+        revoked = RevokedLeases()
+        around = make_services(place.queue, self.options, revoked, handler, place.queue.set_progress)
+        return QueueContext(self._fetch_planner(index, place.turn), around, revoked, Wakeup(), Wakeup())
 
-    def _lane(self, index: int, turn: Turn) -> Lane:
-        return Lane(
+    def _fetch_planner(self, index: int, turn: ShardTurn) -> FetchPlanner:
+        return FetchPlanner(
             index,
             self.budget,
-            poll=self.options.poll_interval,
-            batch_of=batch_of,
+            poll_interval=self.options.poll_interval,
+            batch_limits=batch_limits,
             selective=self.options.is_selective,
-            place=turn,
+            turn=turn,
             fetches=not self.options.one_task,
             divert=self._divert if self._on_separate is not None else None,
-            fence=self.board.fence(index),
+            fence=self.status_board.fence(index),
         )
 
-    def _divert(self, lane: Lane, lease: Lease) -> bool:
+    def _divert(self, planner: FetchPlanner, lease: Lease) -> bool:
         """Pass on what must run in a process of its own."""
-        task = separate_task(lease, lane.index)
+        task = separate_task(lease, planner.index)
         if task is None or self._on_separate is None:
             return False
-        lane.separate[task.token] = not task.why
+        planner.separate[task.token] = not task.why
         self._on_separate(task)
         return True
 
     def start(self) -> None:
-        self._crew.start()
-        self._look_at_memory()  # before there can be a task
-        self._clock.start()
-        self.herald.worker(signals.worker_started)
+        self._slot_pool.start()
+        self._check_memory()  # before there can be a task
+        self._time_limits.start()
+        self.signal_thread.send_worker_signal(signals.worker_started)
         if not self.options.one_task:
-            self._courier.start(at_once=self.options.burst)
-        for puller in self._pullers:
-            puller.start()
+            self._outbox_thread.start(at_once=self.options.burst)
+        for thread in self._fetch_threads:
+            thread.start()
 
     def stop(self) -> None:
         """Fetch nothing more, give back what has not begun, let run what runs. From any thread."""
         self.is_stopping = True
-        for puller in self._pullers:
-            puller.lane.stopping = True
-            puller.bell.ring()
+        for thread in self._fetch_threads:
+            thread.planner.is_stopping = True
+            thread.wakeup.notify()
 
-    def be_quiet(self, *, is_quiet: bool) -> None:
+    def set_draining(self, *, is_draining: bool) -> None:
         """Fetch nothing and give back what has not begun, or fetch again. From any thread."""
-        self.is_quiet = is_quiet
-        self._follow_quiet()
+        self.is_draining = is_draining
+        self._apply_draining()
 
-    def _follow_quiet(self) -> None:
-        for puller in self._pullers:
-            puller.lane.be_quiet(is_quiet=self.is_quiet or self._blocked_at is not None)
-            puller.bell.ring()
+    def _apply_draining(self) -> None:
+        for thread in self._fetch_threads:
+            thread.planner.set_draining(is_draining=self.is_draining or self._blocked_at is not None)
+            thread.wakeup.notify()
 
-    def revoke(self, lane: int, leases: Sequence[LeaseKey]) -> None:
+    def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
         """Stop the tasks of these leases if they run here: they were canceled."""
-        self._crew.revoke(lane, leases)
+        self._slot_pool.revoke(shard_index, leases)
 
-    def suspect(self, lane: int) -> None:
+    def reconcile(self, shard_index: int) -> None:
         """Another server answers there: give back what it has recorded for this worker and this worker does not hold."""
-        puller = self._pullers[lane]
-        puller.lane.is_suspect = True
-        puller.bell.ring()
+        thread = self._fetch_threads[shard_index]
+        thread.planner.is_out_of_sync = True
+        thread.wakeup.notify()
 
     def run_one(self, task: SeparateTask) -> None:
         """Take over the lease that another process has fetched, run its task, then stop; also if it is no longer current."""
         if task.max_memory:
-            limit_data(task.max_memory)
-        if self._pullers[task.lane].take_over(LeaseKey(task.task_id, task.token)):
-            self._has_its_task = True
+            limit_allocation(task.max_memory)
+        if self._fetch_threads[task.shard_index].take_over(LeaseKey(task.task_id, task.token)):
+            self._has_started_its_task = True
             self._changed()  # it may have ended already
         else:
             self.stop()
 
-    def separate_ended(self, lane: int, token: int) -> None:
+    def separate_ended(self, shard_index: int, token: int) -> None:
         """A task that was passed on has ended, or was given back."""
-        self._pullers[lane].separate_ended(token)
+        self._fetch_threads[shard_index].separate_ended(token)
 
     def join(self, give_up: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything is settled, or ``give_up`` says so; then end the threads that are idle."""
-        while any(puller.is_alive() for puller in self._pullers) and not give_up():
-            for puller in self._pullers:
-                puller.join(0.1)
-        self._clock.end()
-        self.board.end_ticking()
-        self._courier.end(5.0)
-        self._crew.end()
+        while any(thread.is_alive() for thread in self._fetch_threads) and not give_up():
+            for thread in self._fetch_threads:
+                thread.join(0.1)
+        self._time_limits.end()
+        self.status_board.end_ticking()
+        self._outbox_thread.end(5.0)
+        self._slot_pool.end()
         self._reporter.flush()
 
-    def say_goodbye(self) -> None:
+    def report_stopped(self) -> None:
         """Tell what is still to be told, and that it has stopped: when nobody brings news any more."""
-        self.herald.worker(signals.worker_stopped)
-        self.herald.end(5.0)
+        self.signal_thread.send_worker_signal(signals.worker_stopped)
+        self.signal_thread.end(5.0)
 
     def _changed(self) -> None:
         """A puller has made a call."""
         if self.is_stopping:
             return
-        if self.budget.is_spent:
+        if self.budget.has_reached_max_tasks:
             self._retire(f"it has run {self.budget.finished} tasks")
-        elif (self.budget.burst and self.budget.is_drained) or (self._has_its_task and self.budget.is_idle):
+        elif (self.budget.burst and self.budget.is_everything_empty) or (
+            self._has_started_its_task and self.budget.is_idle
+        ):
             self.stop()
-        elif len(self._pullers) > 1:
-            for puller in self._pullers:
-                if puller.lane.is_hungry or self.budget.burst:
-                    puller.bell.ring()
+        elif len(self._fetch_threads) > 1:
+            for thread in self._fetch_threads:
+                if thread.planner.wants_tasks or self.budget.burst:
+                    thread.wakeup.notify()
 
     def _tick(self) -> None:
         """Called by the clock, 2 to 20 times a second."""
-        self.board.tick()
-        self._crew.wake_another()
-        self._crew.loop.check()
-        unknown = sorted({name for desk in self._crew.desks for name in desk.services.unknown.names()})
+        self.status_board.record_tick()
+        self._slot_pool.wake_another()
+        self._slot_pool.loop.check()
+        unknown = sorted(
+            {name for context in self._slot_pool.queue_contexts for name in context.services.unknown.names()}
+        )
         if unknown != (self.unknown_tasks or []):
             self.unknown_tasks = unknown
             self._on_unknown(unknown)
-        self._look_at_memory()
+        self._check_memory()
 
     def _loop_changed(self, blocked: BlockedLoop | None) -> None:
         """A task blocks the event loop, or none does any more. While one does, fetch nothing and keep nothing that has not
@@ -252,15 +262,15 @@ class Core:
             logger.warning(
                 "event loop of process %s goes on after %.1f s; fetching tasks again", self.options.worker_id, seconds
             )
-        self._follow_quiet()
+        self._apply_draining()
         self._on_blocked(blocked)
 
-    def _look_at_memory(self) -> None:
+    def _check_memory(self) -> None:
         limit, now = self.options.max_memory_mb, monotonic()
-        if limit and not self.is_stopping and now >= self._memory_due:
-            self._memory_due = now + LOOK_AT_MEMORY
+        if limit and not self.is_stopping and now >= self._memory_check_due:
+            self._memory_check_due = now + MEMORY_CHECK_SECONDS
             used = resident_mb()
-            if used > limit and self.budget.has_begun:
+            if used > limit and self.budget.has_had_tasks:
                 self._retire(f"it uses {used:.0f} MB, more than {limit}")
             elif used > limit:
                 self._refuse(used)

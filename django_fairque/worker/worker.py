@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
-from django_fairque.worker.execution.status_board import Board
-from django_fairque.worker.leases.lease_renewal import Keeper, Member
-from django_fairque.worker.leases.operator_commands import BE_QUIET, STOP
-from django_fairque.worker.leases.worker_record import status_of, worker_info
+from django_fairque.worker.execution.status_board import StatusBoard
+from django_fairque.worker.leases.lease_renewal import LeaseRenewal, RenewedWorker
+from django_fairque.worker.leases.operator_commands import DRAIN_COMMAND, STOP_COMMAND
+from django_fairque.worker.leases.worker_record import worker_info, worker_status
 from django_fairque.worker.reporting.log import logger
-from django_fairque.worker.supervisor.separate_tasks import warn_of_isolated
+from django_fairque.worker.supervisor.separate_tasks import warn_about_isolated_tasks
 
 from .core import Core
 from .options import WorkerOptions, each_once, names
@@ -58,20 +58,28 @@ class Worker:
         self._core = Core(
             self.options,
             self.queues,
-            Board.private(self.options.concurrency, sum(len(queue.shards) for queue in self.queues)),
-            on_blocked=lambda _: self._keeper.renew_now(self.options.worker_id),
-            on_unknown=lambda _: self._keeper.renew_now(self.options.worker_id),
+            StatusBoard.private(self.options.concurrency, sum(len(queue.shards) for queue in self.queues)),
+            on_blocked=lambda _: self._lease_renewal.renew_now(self.options.worker_id),
+            on_unknown=lambda _: self._lease_renewal.renew_now(self.options.worker_id),
         )
-        self._keeper = Keeper(self.queues, self.options, self._core.outages, self._core.herald.announce, self._follow)
+        self._lease_renewal = LeaseRenewal(
+            self.queues, self.options, self._core.outages, self._core.signal_thread.announce, self._execute_command
+        )
         self._deadline: float | None = None
 
     def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
         logger.debug("worker %s serves users %s", self.options.worker_id, names(self.options.users))
-        warn_of_isolated()
-        self._keeper.start()
-        self._keeper.add(
-            Member(self.options.worker_id, self._info, self._core.revoke, self._core.board.running, self._core.suspect)
+        warn_about_isolated_tasks()
+        self._lease_renewal.start()
+        self._lease_renewal.add(
+            RenewedWorker(
+                self.options.worker_id,
+                self._info,
+                self._core.revoke,
+                self._core.status_board.running,
+                self._core.reconcile,
+            )
         )
         self._core.start()
         try:
@@ -84,13 +92,13 @@ class Worker:
         """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""
         self._core.stop()
 
-    def _follow(self, wish: str) -> None:
+    def _execute_command(self, command: str) -> None:
         """Do as an operator wishes."""
-        logger.info("worker %s was told: %s", self.options.worker_id, wish)
-        if wish == STOP:
+        logger.info("worker %s was told: %s", self.options.worker_id, command)
+        if command == STOP_COMMAND:
             self.stop()
         else:
-            self._core.be_quiet(is_quiet=wish == BE_QUIET)
+            self._core.set_draining(is_draining=command == DRAIN_COMMAND)
 
     def _is_late(self) -> bool:
         if not self._core.is_stopping:
@@ -102,19 +110,19 @@ class Worker:
         return late
 
     def _leave(self) -> None:
-        self._keeper.remove(self.options.worker_id)
-        self._keeper.settle_down(1.0)
+        self._lease_renewal.remove(self.options.worker_id)
+        self._lease_renewal.finish(1.0)
         for queue in self.queues:
             _give_back_all(queue, self.options.worker_id)
-        self._core.say_goodbye()
+        self._core.report_stopped()
 
     def _info(self) -> dict[str, str]:
         core = self._core
-        status = status_of(is_quiet=core.is_quiet, is_stopping=core.is_stopping)
+        status = worker_status(is_draining=core.is_draining, is_stopping=core.is_stopping)
         return worker_info(
             self.options,
             done=core.budget.finished,
-            running=len(core.board.running()),
+            running=len(core.status_board.running()),
             status=status,
             unknown_tasks=core.unknown_tasks,
             blocked_by=core.blocked_by,

@@ -21,7 +21,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
-from tests.worker.conftest import eventually, told
+from tests.worker.conftest import eventually, recorded
 
 from .conftest import SHARDS
 
@@ -81,7 +81,7 @@ def test_ten_users_on_one_shard_and_one_on_another_get_the_same(
     queue.push_batch(tasks)
     with run_worker(url, "--burst", "--concurrency", "2", TEST_FAIR_BY="tasks") as worker:
         assert worker.wait(60) == 0
-    half = Counter(owner[task_id] for task_id, _ in told(redis, "tests:started")[: len(tasks) // 2])
+    half = Counter(owner[task_id] for task_id, _ in recorded(redis, "tests:started")[: len(tasks) // 2])
     shares = [half[user] for user in users]
     index = sum(shares) ** 2 / (len(users) * sum(share * share for share in shares))
     print(f"Jain's index {index:.4f}: {shares}")  # noqa: T201
@@ -97,7 +97,7 @@ def test_what_is_killed_loses_nothing(
     environment = {"FAIRQUE_WORKER__LEASE_SECONDS": "3"}
     with run_worker(url, "--concurrency", "6", **environment) as worker:
         worker.wait_ready()
-        eventually(lambda: len(told(redis, "tests:started")) >= 6)
+        eventually(lambda: len(recorded(redis, "tests:started")) >= 6)
         if of_it == "a child":
             worker.children()[0].send_signal(signal.SIGKILL)
             eventually(partial(is_done, queue), 60)
@@ -109,7 +109,7 @@ def test_what_is_killed_loses_nothing(
                 eventually(partial(is_done, queue), 60)
                 assert other.stop() == 0
     assert {queue.get_task(task_id).state for task_id in ids} == {TaskState.FINISHED}
-    assert {task_id for task_id, _ in told(redis, "tests:ended")} == set(ids)
+    assert {task_id for task_id, _ in recorded(redis, "tests:ended")} == set(ids)
 
 
 async def test_coroutines_do_it_too(queue: FairQueue, url: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import eventually, told
+from tests.worker.conftest import eventually, recorded
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -53,7 +53,7 @@ def test_a_rollout_and_a_step_back_under_load_lose_nothing(
 
     eventually(lambda: left() == 0, 60)
     assert {queue.get_task(task_id).state for task_id in ids} == {TaskState.FINISHED}
-    ended = Counter(task_id for task_id, _ in told(redis, "tests:ended"))
+    ended = Counter(task_id for task_id, _ in recorded(redis, "tests:ended"))
     assert set(ended.values()) == {1}
     assert len(ended) == 6 * AMOUNT
     assert libraries(redis) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tests.worker.conftest import eventually, told
+from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 from .cases import Felt, case
@@ -27,11 +27,11 @@ LOAD = 1.1
 def a_stream_of_new_users(world: World) -> Felt:
     waiting = world.push_many("ann", "nap", 300, LENGTH)
     world.start_worker("--processes", "1", "--concurrency", str(SLOTS), ready=1)
-    eventually(lambda: bool(told(world.redis, STARTED)))
+    eventually(lambda: bool(recorded(world.redis, STARTED)))
     users: dict[str, str] = {}
     came: dict[str, int] = {}
     deadline = time.monotonic() + 20
-    while (begun := len(told(world.redis, STARTED))) < STARTS and time.monotonic() < deadline:
+    while (begun := len(recorded(world.redis, STARTED))) < STARTS and time.monotonic() < deadline:
         # By what has started, not by the clock: so it is 1.1 times the capacity on a slow machine too.
         new = [f"new{number}" for number in range(len(users), int(begun * LOAD) + SLOTS)]
         for user in new:
@@ -39,7 +39,7 @@ def a_stream_of_new_users(world: World) -> Felt:
             users[task_id] = user
             came[task_id] = begun
         time.sleep(LENGTH / 10)
-    starts = [task_id for task_id, _ in told(world.redis, STARTED)][:STARTS]
+    starts = [task_id for task_id, _ in recorded(world.redis, STARTED)][:STARTS]
     mine = set(waiting)
     turns = [at for at, task_id in enumerate(starts) if task_id in mine]
     first_come = came[next(iter(came))]

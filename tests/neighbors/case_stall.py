@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import eventually, is_alive, told
+from tests.worker.conftest import eventually, is_alive, recorded
 from tests.worker.project.tasks import STARTED
 
 from .cases import Felt, case, percentile
@@ -36,7 +36,7 @@ def _return_seconds(world: World, pid: int, slots: int) -> float:
 
     def is_back() -> bool:
         leased: Any = world.redis.smembers(key)
-        started = {task_id for task_id, by in told(world.redis, STARTED) if by == pid}
+        started = {task_id for task_id, by in recorded(world.redis, STARTED) if by == pid}
         return len({each.decode() for each in leased} - started) < slots
 
     eventually(is_back)
@@ -49,9 +49,9 @@ def regular_expression(world: World) -> Felt:
     others = [each for n in range(19) for each in world.push_many(f"user{n}", "nap", 8, 0.01)]
     blocking = world.push("mallory", "backtrack", 40, priority=6)
     eventually(lambda: blocking in world.starts())
-    (blocked,) = {pid for task_id, pid in told(world.redis, STARTED) if task_id == blocking}
+    (blocked,) = {pid for task_id, pid in recorded(world.redis, STARTED) if task_id == blocking}
     seconds = _return_seconds(world, blocked, 4)
-    on_it = {task_id for task_id, pid in told(world.redis, STARTED) if pid == blocked}
+    on_it = {task_id for task_id, pid in recorded(world.redis, STARTED) if pid == blocked}
     free = [each for each in others if each not in on_it]
     world.wait_for(free, TaskState.FINISHED)
     psutil.Process(blocked).kill()

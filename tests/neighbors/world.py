@@ -12,7 +12,7 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
-from tests.worker.conftest import WorkerProcess, eventually, told
+from tests.worker.conftest import WorkerProcess, eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class World:
     def starts(self) -> dict[str, int]:
         """How often each task that records its start has started."""
         counts: dict[str, int] = {}
-        for task_id, _ in told(self.redis, STARTED):
+        for task_id, _ in recorded(self.redis, STARTED):
             counts[task_id] = counts.get(task_id, 0) + 1
         return counts
 

@@ -186,7 +186,7 @@ def push(queue: FairQueue) -> Push:
     return push
 
 
-def told(redis: Redis, where: str) -> list[tuple[str, int]]:
+def recorded(redis: Redis, where: str) -> list[tuple[str, int]]:
     """``(task id, process id)`` of each time a task said that it began, or ended."""
     entries: Any = redis.lrange(where, 0, -1)
     lines = [line.decode().split(" ") for line in entries]

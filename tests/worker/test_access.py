@@ -129,7 +129,7 @@ async def test_so_it_is_for_coroutines(server: Server, settings: Settings, autho
         await aclose_queues()
 
 
-def test_nobody_is_verified_only_when_it_is_said(
+def test_verification_is_off_only_when_configured(
     server: Server, redis: Redis, settings: Settings, authority: Authority
 ) -> None:
     with Front(server, authority.issue(expired=True)) as front:

@@ -18,9 +18,9 @@ from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.fetching.async_fetcher import Desk
-from django_fairque.worker.fetching.fetch_planner import Call
-from django_fairque.worker.fetching.fetch_thread import Puller
+from django_fairque.worker.fetching.async_fetcher import AsyncFetcher
+from django_fairque.worker.fetching.fetch_planner import FetchCall
+from django_fairque.worker.fetching.fetch_thread import FetchThread
 
 from .conftest import eventually
 
@@ -197,7 +197,7 @@ async def test_an_async_worker_tells_of_what_it_was_fetching_when_it_was_stopped
 ) -> None:
     """Whoever fetched an alert has taken it from the server, and nobody else hears of it."""
     fetched, is_leaving = asyncio.Event(), asyncio.Event()
-    take, leave = AsyncFairQueue.take_alerts, Desk.leave
+    take, leave = AsyncFairQueue.take_alerts, AsyncFetcher.leave
 
     async def take_slowly(queue: AsyncFairQueue, most: int) -> Any:
         alerts = await take(queue, most)
@@ -206,17 +206,17 @@ async def test_an_async_worker_tells_of_what_it_was_fetching_when_it_was_stopped
             await is_leaving.wait()
         return alerts
 
-    async def note_leaving(desk: Desk) -> None:
+    async def note_leaving(fetcher: AsyncFetcher) -> None:
         is_leaving.set()
-        await leave(desk)
+        await leave(fetcher)
 
-    heard: list[str] = []
+    received: list[str] = []
 
     def receiver(task: Task, **_: Any) -> None:
-        heard.append(task.task_id)
+        received.append(task.task_id)
 
     monkeypatch.setattr(AsyncFairQueue, "take_alerts", take_slowly)
-    monkeypatch.setattr(Desk, "leave", note_leaving)
+    monkeypatch.setattr(AsyncFetcher, "leave", note_leaving)
     task_dead.connect(receiver, sender="plain")
     try:
         late = push("plain", 1, expires_at=time.time() - 1)
@@ -227,7 +227,7 @@ async def test_an_async_worker_tells_of_what_it_was_fetching_when_it_was_stopped
         await asyncio.wait_for(running, 20)
     finally:
         task_dead.disconnect(receiver, sender="plain")
-    assert heard == [late]
+    assert received == [late]
 
 
 def test_a_worker_that_was_stopped_is_handed_nothing(
@@ -246,10 +246,10 @@ def test_a_worker_that_was_stopped_is_handed_nothing(
     assert queue.history(task_id) == []
     lease = queue.pop("another")
     assert lease is not None
-    (puller,) = worker._core._pullers
-    puller.lane.ahead = Call(fetch=1, is_ahead=True)
-    assert not puller.hear(Settled([], [lease], 0.0, None), woken=True), "it came as all else had ended"
-    assert not puller.lane.buffer
+    (fetch_thread,) = worker._core._fetch_threads
+    fetch_thread.planner.fetch_ahead = FetchCall(fetch=1, is_fetch_ahead=True)
+    assert not fetch_thread.wait_ended(Settled([], [lease], 0.0, None), woken=True), "it came as all else had ended"
+    assert not fetch_thread.planner.buffer
     queue.release(lease)
 
 
@@ -367,20 +367,20 @@ def test_many_short_tasks_keep_two_calls_on_their_way(
     queue: FairQueue, tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     makers: set[str] = set()
-    make = Puller.make
+    make = FetchThread.make_call
 
-    def noted(puller: Puller, call: Call) -> None:
+    def noted(fetch_thread: FetchThread, call: FetchCall) -> None:
         makers.add(threading.current_thread().name)
-        make(puller, call)
+        make(fetch_thread, call)
 
-    monkeypatch.setattr(Puller, "make", noted)
+    monkeypatch.setattr(FetchThread, "make_call", noted)
     rounds = 0
     while rounds < 20 and len(makers) < 2:  # one begins when there are many to report, which is a matter of the machine
         push_many(queue, 4000)
         Worker(burst=True).run()
         rounds += 1
     assert sorted(tasks["plain"]) == sorted([*range(4000)] * rounds)
-    assert makers == {"fairque-puller-default", "fairque-second-default"}
+    assert makers == {"fairque-fetch-default", "fairque-second-fetch-default"}
     assert queue.get_stats().states["finished"] == 4000 * rounds
     assert queue.workers() == []
     assert queue.check_invariants() == []
@@ -484,7 +484,7 @@ def test_a_failure_of_the_worker_itself_is_not_counted(
 
     task_id = push(name, 1, max_retries=0)
     for function in (
-        "execution.db_connections.tidy",
+        "execution.db_connections.clean_up_connections",
         "fetching.async_fetcher.aexecute" if is_async else "execution.isolation.TaskContexts.new",
     ):
         monkeypatch.setattr(f"django_fairque.worker.{function}", fail)

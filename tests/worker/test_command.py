@@ -14,7 +14,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.health import Health
 from django_fairque.monitoring.health import worker_health
 
-from .conftest import both_ways, eventually, is_alive, told
+from .conftest import both_ways, eventually, is_alive, recorded
 from .project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def test_a_process_is_replaced_when_the_last_of_its_tasks_has_ended(
 ) -> None:
     start_worker("--max-tasks", "2", "--concurrency", "4").wait_ready()
     long = push("nap", 2.0)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     short, another = push("whoami"), push("whoami")
     pid = eventually(lambda: queue.get_task(short).result)
     assert queue.get_task(another).state is TaskState.QUEUED
@@ -154,15 +154,15 @@ def test_a_process_is_replaced_when_it_uses_too_much_memory(
 
 
 @both_ways
-def test_a_limit_that_no_process_can_keep_to_is_told_and_does_not_busy_the_machine(
+def test_a_limit_that_no_process_can_keep_is_logged_and_does_not_load_the_machine(
     queue: FairQueue, push: Push, start_worker: StartWorker
 ) -> None:
     task_id = push("noop")
     worker = start_worker("--max-memory", "10")
-    said = "MB before the first one, more than --max-memory (MAX_MEMORY_MB) allows, 10; set that well above"
-    eventually(lambda: worker.log.count(said) >= 3)
+    message = "MB before the first one, more than --max-memory (MAX_MEMORY_MB) allows, 10; set that well above"
+    eventually(lambda: worker.log.count(message) >= 3)
     time.sleep(1.0)  # the pauses are 0.5 s, 1 s and 2 s
-    assert worker.log.count(said) == 3
+    assert worker.log.count(message) == 3
     assert "makes room for a new one" not in worker.log
     assert worker.stop() == 0
     assert queue.get_task(task_id).state is TaskState.QUEUED

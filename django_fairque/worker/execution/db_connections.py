@@ -17,11 +17,11 @@ from django.db.backends.signals import connection_created
 logger = logging.getLogger("django_fairque.worker")
 
 
-class _Here(threading.local):
+class _ThreadConnectionState(threading.local):
     opened = False
 
 
-_here = _Here()
+_thread_connection_state = _ThreadConnectionState()
 
 
 class ThreadConnections:
@@ -36,27 +36,27 @@ class ThreadConnections:
         """Whether there may be any. For the event loop, which can't look into that thread."""
         self._close = close
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         """Call this in that thread."""
-        tidy(close=self._close)
-        self.are_open = _here.opened
+        clean_up_connections(close=self._close)
+        self.are_open = _thread_connection_state.opened
 
 
 thread_connections: ContextVar[ThreadConnections | None] = ContextVar("fairque_thread_connections", default=None)
 """Set in the contexts of coroutines, which `sync_to_async` takes along to the thread."""
 
 
-def _opened(**_: Any) -> None:
-    _here.opened = True
+def _on_connection_created(**_: Any) -> None:
+    _thread_connection_state.opened = True
     of_coroutines = thread_connections.get()
     if of_coroutines is not None:
         of_coroutines.are_open = True
 
 
-connection_created.connect(_opened, dispatch_uid="django_fairque.worker")
+connection_created.connect(_on_connection_created, dispatch_uid="django_fairque.worker")
 
 
-def leave() -> None:
+def close_connections() -> None:
     """This thread ends, and its connections with it."""
     for connection in connections.all(initialized_only=True):
         connection.close()
@@ -64,13 +64,13 @@ def leave() -> None:
             connection.connection.close()
 
 
-def tidy(*, close: bool = False) -> None:
+def clean_up_connections(*, close: bool = False) -> None:
     """Close the connections that this thread should not go on using, or all of them; 0.1 µs when it has none."""
-    if _here.opened:
-        _tidy(close=close)
+    if _thread_connection_state.opened:
+        _clean_up_connections(close=close)
 
 
-def _tidy(*, close: bool) -> None:
+def _clean_up_connections(*, close: bool) -> None:
     reset_queries()
     if not close:
         close_old_connections()
@@ -82,7 +82,7 @@ def _tidy(*, close: bool) -> None:
             _discard(connection)
         else:
             is_one_open = is_one_open or connection.connection is not None
-    _here.opened = is_one_open
+    _thread_connection_state.opened = is_one_open
 
 
 def _discard(connection: Any) -> None:

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.worker.execution.loop_monitor import BlockedLoop
 
-MAX_DISTURBANCES = 3
+MAX_COROUTINE_RESTARTS = 3
 """How often a coroutine is started again because another task canceled what it waited for."""
-FAULT_DELAY = 5.0
+WORKER_FAULT_RETRY_SECONDS = 5.0
 """Seconds after which a task is tried again when the worker itself failed: not at once, as it may fail each time."""
-PROTECTED = ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor")
+PROTECTED_LOOP_METHODS = ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor")
 """Methods of the loop that end it, or something that all coroutines on it share."""
 
 
@@ -63,15 +63,15 @@ class Interrupted(Exception):  # noqa: N818 - says what was done to it
         self.kind = kind
 
 
-def after_fault(leases: Sequence[Lease]) -> list[Outcome]:
+def outcomes_after_fault(leases: Sequence[Lease]) -> list[Outcome]:
     """The outcomes of tasks during which the worker itself failed, from an ``except`` block. They are not the tasks' fault, so
     neither a delivery nor a retry is counted."""
     logger.exception(
         "%s: the worker itself failed while it ran this task; it is tried again in %g s, and this is not counted",
-        *(describe_leases(leases), FAULT_DELAY),
+        *(describe_leases(leases), WORKER_FAULT_RETRY_SECONDS),
     )
     reason = "the worker failed while it ran this task; its log has the reason"
-    return [Outcome.retry(lease, reason, delay=FAULT_DELAY, took=0.0) for lease in leases]
+    return [Outcome.retry(lease, reason, delay=WORKER_FAULT_RETRY_SECONDS, took=0.0) for lease in leases]
 
 
 class EventLoopLostError(Exception):
@@ -119,12 +119,12 @@ class Stoppable(Stop):
         timeout: float,
         on_timeout: type[BaseException],
         leases: Sequence[Lease] = (),
-        lane: int = 0,
+        shard_index: int = 0,
         on_extended: Callable[[float], object] = lambda _: None,
     ) -> None:
         super().__init__()
         self.leases = leases
-        self.lane = lane
+        self.shard_index = shard_index
         self.was_disturbed = False
         """The coroutine of another task tried to cancel it, and may have canceled asyncio tasks that it waits for."""
         self._begin = begin
@@ -141,7 +141,7 @@ class Stoppable(Stop):
         self._task = task = asyncio.current_task()
         if isinstance(task, ProtectedTask):
             task.owner = self
-        await isolation.tidy()  # before the limit begins: that thread may be busy with another's query
+        await isolation.clean_up_coroutine()  # before the limit begins: that thread may be busy with another's query
         loop = asyncio.get_running_loop()
         # A timer that was canceled keeps its context for a while: not this one, with all that the task has left there.
         self._timer = loop.call_later(self._timeout, self.stop, self._on_timeout, context=Context())
@@ -149,7 +149,7 @@ class Stoppable(Stop):
             return await self._begin()
         finally:
             self._timer.cancel()
-            await isolation.tidy()
+            await isolation.clean_up_coroutine()
             # References back to this object would keep what the task has left in its context until the next garbage collection.
             stopped.reset(token)
             if isinstance(task, ProtectedTask):
@@ -366,12 +366,12 @@ def _frames_of(error: BaseException) -> Iterable[Any]:
 
 def _protect(loop: asyncio.AbstractEventLoop) -> None:
     """Let nothing that runs on the loop end it."""
-    for name in PROTECTED:
+    for name in PROTECTED_LOOP_METHODS:
         setattr(loop, name, partial(_refuse, name))
 
 
 def _unprotect(loop: asyncio.AbstractEventLoop) -> None:
-    for name in PROTECTED:
+    for name in PROTECTED_LOOP_METHODS:
         delattr(loop, name)
 
 

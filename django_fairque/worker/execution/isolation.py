@@ -28,7 +28,7 @@ class TaskContexts:
 
     def __init__(self) -> None:
         self._initial = Context()
-        self._caches = _variables_of_caches()
+        self._caches = _cache_variables()
 
     def new(self) -> Context:
         return self._initial.copy()
@@ -65,46 +65,46 @@ class CoroutineContexts(TaskContexts):
         SyncToAsync.context_to_thread_executor[thread] = self._executor
         self._initial.run(SyncToAsync.thread_sensitive_context.set, thread)
         self._initial.run(database.thread_connections.set, self._connections)
-        self._initial.run(_contexts.set, self)
+        self._initial.run(_coroutine_contexts.set, self)
 
-    async def tidy(self) -> None:
+    async def clean_up(self) -> None:
         """As `database.tidy`, in that thread."""
         self.keep_caches(copy_context())
         if self._connections.are_open:
-            await sync_to_async(self._connections.tidy)()
+            await sync_to_async(self._connections.clean_up)()
 
     def end(self) -> None:
         """Close the connections and end the thread as soon as it is idle."""
         if self._connections.are_open:
-            self._executor.submit(database.leave)
+            self._executor.submit(database.close_connections)
         self._executor.shutdown(wait=False)
 
 
-_contexts: ContextVar[CoroutineContexts | None] = ContextVar("fairque_contexts", default=None)
+_coroutine_contexts: ContextVar[CoroutineContexts | None] = ContextVar("fairque_contexts", default=None)
 
 
-async def tidy() -> None:
+async def clean_up_coroutine() -> None:
     """Call this in a task's coroutine, before the task begins and after its end."""
-    contexts = _contexts.get()
+    contexts = _coroutine_contexts.get()
     if contexts is not None:
-        await contexts.tidy()
+        await contexts.clean_up()
 
 
-class _OfThread(threading.local):
+class _ThreadContexts(threading.local):
     contexts: TaskContexts | None = None
 
 
-_of_thread = _OfThread()
+_thread_contexts = _ThreadContexts()
 
 
 def run_in_new_context(body: Callable[[], T]) -> T:
     """Call ``body`` in a new context for a task of this thread."""
-    if _of_thread.contexts is None:
-        _of_thread.contexts = TaskContexts()
-    return _of_thread.contexts.run(body)
+    if _thread_contexts.contexts is None:
+        _thread_contexts.contexts = TaskContexts()
+    return _thread_contexts.contexts.run(body)
 
 
-def _variables_of_caches() -> tuple[ContextVar[Any], ...]:
+def _cache_variables() -> tuple[ContextVar[Any], ...]:
     """The context variables in which Django keeps the caches of a thread. Setting one shows which they are."""
     scratch = Context()
     nothing: Any = None

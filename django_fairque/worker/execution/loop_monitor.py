@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
 
-ASK_SECONDS = 0.4
+LOOP_REQUEST_SECONDS = 0.4
 """Seconds between two requests that the loop is to answer. Only while it has coroutines."""
-BLOCKED_SECONDS = 0.9
+LOOP_BLOCKED_SECONDS = 0.9
 """Seconds without an answer after which the loop counts as blocked. Checked twice a second, this takes less than 2 seconds."""
-MAX_STACK = 4_000
+MAX_STACK_CHARACTERS = 4_000
 """Characters of a stack that are logged (the end of it, where the blocking call is)."""
 
 
-class Watched(Protocol):
+class MonitoredCoroutine(Protocol):
     """A coroutine of a loop that is monitored."""
 
     leases: Sequence[Lease]
-    lane: int
+    shard_index: int
 
 
-class Host(Protocol):
+class LoopHost(Protocol):
     """The owner of a loop that is monitored."""
 
     @property
@@ -47,12 +47,12 @@ class Host(Protocol):
     def is_used(self) -> bool:
         """Whether something runs on the loop, or is to begin."""
 
-    def coroutines(self) -> Sequence[Watched]: ...
+    def coroutines(self) -> Sequence[MonitoredCoroutine]: ...
 
     def give_back_waiting(self) -> None:
         """Give back what has not begun: the loop is blocked. Called by the thread that checks."""
 
-    def resumed(self, seconds: float, culprit: Watched | None) -> None:
+    def resumed(self, seconds: float, culprit: MonitoredCoroutine | None) -> None:
         """The loop goes on after so long. Called by the loop's thread, before anything else runs there."""
 
 
@@ -73,17 +73,17 @@ class BlockedLoop:
 class LoopMonitor:
     """Asks a loop to answer, again and again. `check` is called by one thread, which is not the loop's."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, host: Host) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, host: LoopHost) -> None:
         self.blocked: BlockedLoop | None = None
         """What `check` has found last."""
         self._loop = loop
         self._host = host
         self._lock = threading.Lock()
-        self._asked_at: float | None = None
+        self._requested_at: float | None = None
         """When the request was made (`time.monotonic()`) that the loop has not answered yet."""
         self._next_request = 0.0
         self._is_blocked = False
-        self._culprit: Watched | None = None
+        self._culprit: MonitoredCoroutine | None = None
 
     @property
     def is_blocked(self) -> bool:
@@ -92,32 +92,32 @@ class LoopMonitor:
 
     def check(self, now: float) -> bool:
         """Whether `blocked` has changed: the loop is blocked, by another task than before, or goes on."""
-        asked_at = self._asked_at
-        if asked_at is None:
-            self._ask(now)
-        elif now - asked_at >= BLOCKED_SECONDS:
-            return self._examine(asked_at, now)
+        requested_at = self._requested_at
+        if requested_at is None:
+            self._request_answer(now)
+        elif now - requested_at >= LOOP_BLOCKED_SECONDS:
+            return self._examine(requested_at, now)
         before = self.blocked
         if before is not None and not self._is_blocked:
             self.blocked = None
             return True
         return False
 
-    def _ask(self, now: float) -> None:
+    def _request_answer(self, now: float) -> None:
         if now >= self._next_request and self._host.is_used:
-            self._asked_at, self._next_request = now, now + ASK_SECONDS
+            self._requested_at, self._next_request = now, now + LOOP_REQUEST_SECONDS
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
         """On the loop: it goes on."""
         with self._lock:
-            asked_at, self._asked_at = self._asked_at, None
+            requested_at, self._requested_at = self._requested_at, None
             was_blocked, self._is_blocked = self._is_blocked, False
-        if was_blocked and asked_at is not None:
-            self._host.resumed(monotonic() - asked_at, self._culprit)
+        if was_blocked and requested_at is not None:
+            self._host.resumed(monotonic() - requested_at, self._culprit)
 
-    def _examine(self, asked_at: float, now: float) -> bool:
+    def _examine(self, requested_at: float, now: float) -> bool:
         frame = sys._current_frames().get(self._host.thread_id)  # noqa: SLF001 - the documented way to another thread's stack
         frames = list(_frames(frame))
         context = context_in(reversed(frames))
@@ -129,7 +129,7 @@ class LoopMonitor:
         owner: Any = getattr(task, "owner", None) if context is None else context.get(stopped)
         culprit = next((each for each in coroutines if each is owner), None)
         with self._lock:
-            if self._asked_at != asked_at:
+            if self._requested_at != requested_at:
                 return False  # it has just answered
             self._is_blocked, self._culprit = True, culprit
         self._host.give_back_waiting()
@@ -140,7 +140,7 @@ class LoopMonitor:
         self.blocked = BlockedLoop(
             describe_leases(leases) if leases else "",
             _stack(frames),
-            now - asked_at,
+            now - requested_at,
             lease,
             frozenset(_key(each) for each in coroutines if each is not culprit),
         )
@@ -151,7 +151,7 @@ def _stack(frames: Sequence[FrameType]) -> str:
     """What runs there, without the frames of the loop itself."""
     lines = traceback.format_stack(frames[0])
     depth = next((index for index, frame in enumerate(frames) if _is_of_a_handle(frame)), len(lines))
-    return "".join(lines[-depth:] if depth else lines)[-MAX_STACK:].rstrip()
+    return "".join(lines[-depth:] if depth else lines)[-MAX_STACK_CHARACTERS:].rstrip()
 
 
 def _is_of_a_handle(frame: FrameType) -> bool:
@@ -179,5 +179,5 @@ def _frames(frame: FrameType | None) -> Iterable[FrameType]:
         frame = frame.f_back
 
 
-def _key(coroutine: Watched) -> tuple[int, int]:
-    return coroutine.lane, coroutine.leases[0].token
+def _key(coroutine: MonitoredCoroutine) -> tuple[int, int]:
+    return coroutine.shard_index, coroutine.leases[0].token

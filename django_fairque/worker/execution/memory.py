@@ -7,8 +7,8 @@ import resource
 import sys
 from pathlib import Path
 
-MB = 2**20
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+BYTES_PER_MB = 2**20
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_mb(pid: int | None = None) -> float:
@@ -18,10 +18,10 @@ def resident_mb(pid: int | None = None) -> float:
     except OSError:
         highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return highest / (2**20 if sys.platform == "darwin" else 2**10)
-    return pages * _PAGE / 2**20
+    return pages * _PAGE_BYTES / 2**20
 
 
-def limit_data(size: int) -> None:
+def limit_allocation(size: int) -> None:
     """Let this process allocate at most twice ``size`` bytes from here on: one large allocation is a `MemoryError` then, before
     anybody could see what the process uses. Linux only.
     """

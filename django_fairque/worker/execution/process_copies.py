@@ -26,7 +26,7 @@ F_SETSIG = 10
 """Which signal is sent for a file with `O_ASYNC`; Python's `fcntl` has no name for it."""
 
 
-class _State:
+class _CopyState:
     generation = 0
     """Grows in each copy."""
     ends: tuple[int, int] | None = None
@@ -37,13 +37,13 @@ class _State:
 
 def generation() -> int:
     """How many forks this process is away from the first one."""
-    return _State.generation
+    return _CopyState.generation
 
 
 def end_if_copied(made_in: int) -> None:
     """End this process if it is a copy of the one in which the caller was made (`generation`): a task has forked, and its
     function has returned in the copy too."""
-    if made_in != _State.generation:
+    if made_in != _CopyState.generation:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
@@ -53,30 +53,30 @@ def end_if_copied(made_in: int) -> None:
 def end_with_this_process() -> None:
     """Let copies of this process, and their copies, end when it ends."""
     if sys.platform == "linux":
-        _State.ends = os.pipe()
+        _CopyState.ends = os.pipe()
 
 
 def _before() -> None:
     with suppress(Exception):
-        _State.loop = asyncio.get_running_loop()
+        _CopyState.loop = asyncio.get_running_loop()
 
 
 def _after_in_parent() -> None:
-    _State.loop = None
+    _CopyState.loop = None
 
 
 def _after_in_child() -> None:
-    _State.generation += 1
-    loop, _State.loop = _State.loop, None
+    _CopyState.generation += 1
+    loop, _CopyState.loop = _CopyState.loop, None
     if loop is not None:
         _end_loop(loop)
-    if _State.ends is not None:
-        read, write = _State.ends
+    if _CopyState.ends is not None:
+        read, write = _CopyState.ends
         with suppress(OSError):
             if write >= 0:
                 os.close(write)
-            _State.ends = read, -1
-            _die_with_writer(read)
+            _CopyState.ends = read, -1
+            _end_with_writer(read)
 
 
 def _end_loop(loop: AbstractEventLoop) -> None:
@@ -88,7 +88,7 @@ def _end_loop(loop: AbstractEventLoop) -> None:
         loop.call_soon(os._exit, 0)
 
 
-def _die_with_writer(read: int) -> None:
+def _end_with_writer(read: int) -> None:
     own = os.open(f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK)  # its settings are not those of other processes
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)

@@ -10,14 +10,14 @@ from django_fairque.engine.model.outcome import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST = 10_000
+MAX_REVOKED_LEASES = 10_000
 
 
-class Revoked(set[LeaseKey]):
+class RevokedLeases(set[LeaseKey]):
     """Those of one lane. One thread adds to them, any may ask."""
 
-    def hear(self, leases: Iterable[LeaseKey]) -> None:
-        if len(self) > MOST:  # of runs that had ended before: nobody asks for them any more
+    def add_leases(self, leases: Iterable[LeaseKey]) -> None:
+        if len(self) > MAX_REVOKED_LEASES:  # of runs that had ended before: nobody asks for them any more
             self.clear()
         self.update(leases)
 

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 SLOT_BYTES = 32_768
 """Room for a batch of 900 tasks with generated ids; of those beyond it nothing is known when the child dies."""
-BEGUN_PER_SLOT = 4096
+STARTED_TOKENS_PER_SLOT = 4096
 """Tokens of tasks that each slot has begun last. Must exceed the number of tasks that one slot can end before their outcomes
 are reported, which the size of a fetch bounds (`budget.LARGEST_FETCH`); a power of two."""
-OUTCOMES_BYTES = 32_768
+OUTCOME_LOG_HALF_BYTES = 32_768
 """Of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of 32 KB.
 The task of a larger one runs again."""
-MAX_REPORTED = 1000
+MAX_REPORTED_OUTCOMES = 1000
 """Outcomes of a lane that are reported for a dead process, the latest ones: more than two calls take at once."""
-LANE_BITS = 16
+SHARD_INDEX_BITS = 16
 """A token of that ring is shifted left by this, and its lane is in these bits."""
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
@@ -56,10 +56,10 @@ _LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
-class Running:
+class OccupiedSlot:
     """One occupied slot. ``tasks`` are ``(token, retry count, id)``; several for a batch."""
 
-    lane: int
+    shard_index: int
     started: float
     timeout: float
     tasks: tuple[tuple[int, int, str], ...]
@@ -76,20 +76,20 @@ class Running:
 class Fence:
     """The fence of one lane, as the child sees it. Two numbers, both 0 for a worker without a supervisor."""
 
-    __slots__ = ("_lane", "_lowered", "_raised")
+    __slots__ = ("_lowered", "_raised", "_shard_index")
 
-    def __init__(self, raised: Sequence[int] = (0,), lowered: Sequence[int] = (0,), lane: int = 0) -> None:
-        self._raised, self._lowered, self._lane = raised, lowered, lane
+    def __init__(self, raised: Sequence[int] = (0,), lowered: Sequence[int] = (0,), shard_index: int = 0) -> None:
+        self._raised, self._lowered, self._shard_index = raised, lowered, shard_index
 
     @property
     def number(self) -> int:
         """Grows each time the supervisor raises the fence."""
-        return self._raised[self._lane]
+        return self._raised[self._shard_index]
 
     @property
     def is_lowered(self) -> bool:
         """Whether the leases behind it have been given back, so that new ones may be fetched."""
-        return self._lowered[self._lane] == self._raised[self._lane]
+        return self._lowered[self._shard_index] == self._raised[self._shard_index]
 
 
 class OutcomeLog:
@@ -104,29 +104,29 @@ class OutcomeLog:
 
     __slots__ = ("_at", "_current", "_half", "_halves", "_lengths")
 
-    BYTES = 2 * (8 + OUTCOMES_BYTES)
+    BYTES = 2 * (8 + OUTCOME_LOG_HALF_BYTES)
 
     def __init__(self, memory: memoryview) -> None:
         self._lengths = memory[:16].cast("q")
-        self._halves = memory[16 : 16 + OUTCOMES_BYTES], memory[16 + OUTCOMES_BYTES :]
+        self._halves = memory[16 : 16 + OUTCOME_LOG_HALF_BYTES], memory[16 + OUTCOME_LOG_HALF_BYTES :]
         self._current = self._at = 0
         self._half = self._halves[0]
 
-    def add(self, lane: int, outcome: Outcome) -> None:
+    def add(self, shard_index: int, outcome: Outcome) -> None:
         """Called by the slot for each task: 1.2 µs."""
         lease = outcome.lease
         retries = lease.retry_count if outcome.backs_off else 0
         entry = marshal.dumps(
             (
-                *(lane, monotonic(), lease.task_id, lease.token, retries, outcome.kind, outcome.body),
+                *(shard_index, monotonic(), lease.task_id, lease.token, retries, outcome.kind, outcome.body),
                 *(outcome.trace, outcome.took, outcome.delay, outcome.backs_off),
             ),
             2,  # this version takes half the time of later ones
         )
         at = self._at
         end = at + 4 + len(entry)
-        if end > OUTCOMES_BYTES:
-            if end - at > OUTCOMES_BYTES:
+        if end > OUTCOME_LOG_HALF_BYTES:
+            if end - at > OUTCOME_LOG_HALF_BYTES:
                 return
             self._current = 1 - self._current
             self._half = self._halves[self._current]
@@ -135,51 +135,51 @@ class OutcomeLog:
         self._half[at:end] = _LENGTH.pack(len(entry)) + entry
         self._lengths[self._current] = self._at = end
 
-    def read(self, lane: int, worker_id: str) -> Iterator[tuple[float, Outcome]]:
+    def read(self, shard_index: int, worker_id: str) -> Iterator[tuple[float, Outcome]]:
         """The outcomes of the lane, and when each task ended. When the process is dead."""
         for length, half in zip(self._lengths, self._halves, strict=True):
             at = 0
             while at < length:
                 (size,) = _LENGTH.unpack_from(half, at)
                 at += 4 + size
-                of_lane, ended, task_id, token, retries, *others = marshal.loads(half[at - size : at])  # noqa: S302 - our own
-                if of_lane == lane:
+                of_shard, ended, task_id, token, retries, *others = marshal.loads(half[at - size : at])  # noqa: S302 - our own
+                if of_shard == shard_index:
                     yield ended, Outcome(partial_lease(token, task_id, worker_id, retries), *others)
 
 
-class Board:
+class StatusBoard:
     """The shared block. Made by the supervisor with `shared`, given to the child's process, used by both."""
 
-    def __init__(self, memory: Any, slots: int, lanes: int) -> None:
+    def __init__(self, memory: Any, slots: int, shard_count: int) -> None:
         self._memory = memory
         self.slots = slots
-        self.lanes = lanes
+        self.shard_count = shard_count
         self._attach()
 
     @classmethod
-    def shared(cls, context: SpawnContext, slots: int, lanes: int) -> Board:
-        return cls(context.RawArray("B", cls.size(slots, lanes)), slots, lanes)
+    def shared(cls, context: SpawnContext, slots: int, shard_count: int) -> StatusBoard:
+        return cls(context.RawArray("B", cls.size(slots, shard_count)), slots, shard_count)
 
     @classmethod
-    def in_file(cls, file: int, slots: int, lanes: int) -> Board:
+    def in_file(cls, file: int, slots: int, shard_count: int) -> StatusBoard:
         """For processes that have the same file (of `size`) open, which is closed here: the memory stays."""
         try:
-            return cls(mmap.mmap(file, cls.size(slots, lanes)), slots, lanes)
+            return cls(mmap.mmap(file, cls.size(slots, shard_count)), slots, shard_count)
         finally:
             os.close(file)
 
     @classmethod
-    def private(cls, slots: int, lanes: int) -> Board:
+    def private(cls, slots: int, shard_count: int) -> StatusBoard:
         """For a worker without a supervisor."""
-        return cls(bytearray(cls.size(slots, lanes)), slots, lanes)
+        return cls(bytearray(cls.size(slots, shard_count)), slots, shard_count)
 
     @staticmethod
-    def size(slots: int, lanes: int) -> int:
+    def size(slots: int, shard_count: int) -> int:
         """Bytes."""
-        return 16 + 24 * lanes + (8 + SLOT_BYTES + 8 * BEGUN_PER_SLOT + OutcomeLog.BYTES) * slots
+        return 16 + 24 * shard_count + (8 + SLOT_BYTES + 8 * STARTED_TOKENS_PER_SLOT + OutcomeLog.BYTES) * slots
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Board, (self._memory, self.slots, self.lanes)
+        return StatusBoard, (self._memory, self.slots, self.shard_count)
 
     def _attach(self) -> None:
         view, at = memoryview(self._memory).cast("B"), 0
@@ -191,12 +191,12 @@ class Board:
 
         self._done = take(8).cast("q")
         self._ticked = take(8).cast("d")
-        self._polled = take(8 * self.lanes).cast("d")
-        self.fences = take(8 * self.lanes).cast("q")
+        self._polled = take(8 * self.shard_count).cast("d")
+        self.fences = take(8 * self.shard_count).cast("q")
         """Per lane the fence's number, which grows each time the supervisor raises it."""
-        self._lowered = take(8 * self.lanes).cast("q")
-        self._turns = take(8 * self.slots).cast("q")
-        self._begun = [take(8 * BEGUN_PER_SLOT).cast("q") for _ in range(self.slots)]
+        self._lowered = take(8 * self.shard_count).cast("q")
+        self._versions = take(8 * self.slots).cast("q")
+        self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(self.slots)]
         self._records = [take(SLOT_BYTES) for _ in range(self.slots)]
         self._outcomes = [OutcomeLog(take(OutcomeLog.BYTES)) for _ in range(self.slots)]
         self._next = [0] * self.slots
@@ -205,17 +205,17 @@ class Board:
 
     # --- the child's side ---
 
-    def begin(self, slot: int, lane: int, lease: Lease, started: float, timeout: float) -> None:
+    def begin(self, slot: int, shard_index: int, lease: Lease, started: float, timeout: float) -> None:
         """One task has begun. Called for every task: 0.5 µs."""
         name = lease.task_id.encode()
         record = self._records[slot]
-        _ONE.pack_into(record, 0, started, timeout, lane, 1, lease.token, lease.retry_count & 0xFFFF, len(name))
+        _ONE.pack_into(record, 0, started, timeout, shard_index, 1, lease.token, lease.retry_count & 0xFFFF, len(name))
         record[_ONE.size : _ONE.size + len(name)] = name
-        self._begun[slot][self._next[slot]] = lease.token << LANE_BITS | lane
-        self._next[slot] = (self._next[slot] + 1) % BEGUN_PER_SLOT
-        self._turns[slot] += 1
+        self._started_tokens[slot][self._next[slot]] = lease.token << SHARD_INDEX_BITS | shard_index
+        self._next[slot] = (self._next[slot] + 1) % STARTED_TOKENS_PER_SLOT
+        self._versions[slot] += 1
 
-    def begin_batch(self, slot: int, lane: int, leases: Sequence[Lease], started: float, timeout: float) -> None:
+    def begin_batch(self, slot: int, shard_index: int, leases: Sequence[Lease], started: float, timeout: float) -> None:
         record, at, count = self._records[slot], _RECORD.size, 0
         for lease in leases:
             name = lease.task_id.encode()
@@ -225,31 +225,31 @@ class Board:
             _ENTRY.pack_into(record, at, lease.token, lease.retry_count & 0xFFFF, len(name))
             record[at + _ENTRY.size : end] = name
             at, count = end, count + 1
-        _RECORD.pack_into(record, 0, started, timeout, lane, count)
-        begun = self._begun[slot]
+        _RECORD.pack_into(record, 0, started, timeout, shard_index, count)
+        begun = self._started_tokens[slot]
         for lease in leases:
-            begun[self._next[slot]] = lease.token << LANE_BITS | lane
-            self._next[slot] = (self._next[slot] + 1) % BEGUN_PER_SLOT
-        self._turns[slot] += 1
+            begun[self._next[slot]] = lease.token << SHARD_INDEX_BITS | shard_index
+            self._next[slot] = (self._next[slot] + 1) % STARTED_TOKENS_PER_SLOT
+        self._versions[slot] += 1
 
     def end(self, slot: int) -> None:
-        self._turns[slot] += 1
+        self._versions[slot] += 1
 
-    def log(self, slot: int, lane: int, outcome: Outcome) -> None:
+    def log_outcome(self, slot: int, shard_index: int, outcome: Outcome) -> None:
         """A task of the slot has ended with this outcome, which is not reported yet."""
-        self._outcomes[slot].add(lane, outcome)
+        self._outcomes[slot].add(shard_index, outcome)
 
     def extend(self, slot: int, seconds: float) -> None:
         """Move the time limit of the slot's task. By its thread, or one that it waits for."""
         (timeout,) = _TIMEOUT.unpack_from(self._records[slot], 8)
         _TIMEOUT.pack_into(self._records[slot], 8, timeout + seconds)
-        self._turns[slot] += 2
+        self._versions[slot] += 2
 
-    def polled(self, lane: int) -> None:
+    def record_poll(self, shard_index: int) -> None:
         """The loop of this queue came round: it has the server's answer, or no question to ask."""
-        self._polled[lane] = monotonic()
+        self._polled[shard_index] = monotonic()
 
-    def tick(self) -> None:
+    def record_tick(self) -> None:
         """The process responds: written 2 to 20 times a second."""
         self._ticked[0] = math.inf if self._is_ending else monotonic()
 
@@ -258,10 +258,10 @@ class Board:
         self._is_ending = True
         self._ticked[0] = math.inf
 
-    def fence(self, lane: int) -> Fence:
-        return Fence(self.fences, self._lowered, lane)
+    def fence(self, shard_index: int) -> Fence:
+        return Fence(self.fences, self._lowered, shard_index)
 
-    def count(self, tasks: int) -> None:
+    def add_done(self, tasks: int) -> None:
         self._done[0] += tasks
 
     # --- the supervisor's side ---
@@ -272,58 +272,65 @@ class Board:
         return self._done[0]
 
     @property
-    def ticked(self) -> float:
+    def last_tick_at(self) -> float:
         """When the process last showed that it responds; 0 before it has begun, infinite when it ends."""
         return self._ticked[0]
 
-    def polled_at(self, lane: int) -> float:
+    def last_poll_at(self, shard_index: int) -> float:
         """When the loop of this queue last came round; 0 before that."""
-        return self._polled[lane]
+        return self._polled[shard_index]
 
-    def raise_fence(self, lane: int) -> int:
+    def raise_fence(self, shard_index: int) -> int:
         """No lease that the child has received until now starts from here on, except those that have begun."""
-        self.fences[lane] += 1
-        return self.fences[lane]
+        self.fences[shard_index] += 1
+        return self.fences[shard_index]
 
-    def lower_fence(self, lane: int, number: int) -> None:
+    def lower_fence(self, shard_index: int, number: int) -> None:
         """What was behind the fence of this number has been given back: the child may fetch again."""
-        self._lowered[lane] = number
+        self._lowered[shard_index] = number
 
-    def begun(self, lane: int) -> set[int]:
+    def started_tokens(self, shard_index: int) -> set[int]:
         """Tokens of the tasks that have begun last, among them all whose outcomes are not reported."""
-        mask = (1 << LANE_BITS) - 1
-        return {entry >> LANE_BITS for ring in self._begun for entry in ring.tolist() if entry and entry & mask == lane}
+        mask = (1 << SHARD_INDEX_BITS) - 1
+        return {
+            entry >> SHARD_INDEX_BITS
+            for ring in self._started_tokens
+            for entry in ring.tolist()
+            if entry and entry & mask == shard_index
+        }
 
-    def logged(self, lane: int, worker_id: str) -> list[Outcome]:
+    def logged_outcomes(self, shard_index: int, worker_id: str) -> list[Outcome]:
         """Outcomes of the tasks that have ended last, among them all that are not reported. When the process is dead."""
-        found = sorted((entry for log in self._outcomes for entry in log.read(lane, worker_id)), key=itemgetter(0))
-        return [outcome for _, outcome in found[-MAX_REPORTED:]]
+        found = sorted(
+            (entry for log in self._outcomes for entry in log.read(shard_index, worker_id)), key=itemgetter(0)
+        )
+        return [outcome for _, outcome in found[-MAX_REPORTED_OUTCOMES:]]
 
-    def last_poll(self, but: Sequence[int] = ()) -> float:
+    def oldest_poll_at(self, without: Sequence[int] = ()) -> float:
         """When the queue that is furthest behind came round, of all but these lanes; 0 before all have."""
-        return min((at for lane, at in enumerate(self._polled) if lane not in but), default=math.inf)
+        return min((at for shard_index, at in enumerate(self._polled) if shard_index not in without), default=math.inf)
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[OccupiedSlot]:
         found = (self._read(slot) for slot in range(self.slots))
         return [running for running in found if running is not None]
 
-    def _read(self, slot: int) -> Running | None:
+    def _read(self, slot: int) -> OccupiedSlot | None:
         for _ in range(100):  # of records that change this fast none is worth knowing
-            turn = self._turns[slot]
-            if not turn & 1:
+            version = self._versions[slot]
+            if not version & 1:
                 return None
             record = bytes(self._records[slot])
-            if turn == self._turns[slot]:
+            if version == self._versions[slot]:
                 return _decode(record)
         return None
 
 
-def _decode(record: bytes) -> Running:
-    started, timeout, lane, count = _RECORD.unpack_from(record)
+def _decode(record: bytes) -> OccupiedSlot:
+    started, timeout, shard_index, count = _RECORD.unpack_from(record)
     at, tasks = _RECORD.size, []
     for _ in range(count):
         token, retries, size = _ENTRY.unpack_from(record, at)
         at += _ENTRY.size
         tasks.append((token, retries, record[at : at + size].decode()))
         at += size
-    return Running(lane, started, timeout, tuple(tasks))
+    return OccupiedSlot(shard_index, started, timeout, tuple(tasks))

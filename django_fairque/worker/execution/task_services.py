@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.tasks.execution import Run
-    from django_fairque.worker.execution.revoked_leases import Revoked
+    from django_fairque.worker.execution.revoked_leases import RevokedLeases
     from django_fairque.worker.options import WorkerOptions
 
 
-def services(
+def make_services(
     queue: FairQueue | AsyncFairQueue,
     options: WorkerOptions,
-    revoked: Revoked,
+    revoked: RevokedLeases,
     handler: Callable[[Any], Any] | None,
     send_progress: Callable[..., object],
 ) -> Services:
@@ -83,7 +83,7 @@ def all_failed(runs: Sequence[Run], error: BaseException, started: float) -> lis
     return [failed(run, error, took) for run in runs]
 
 
-def batch_of(name: str) -> tuple[int, float] | None:
+def batch_limits(name: str) -> tuple[int, float] | None:
     """``(size, seconds to wait)`` of a batch of the tasks of that name, None if each runs by itself."""
     definition = registry.find(name) if name else None
     if definition is None or not definition.options.batch:
@@ -96,7 +96,7 @@ def batch_sizes() -> dict[str, int]:
     return registry.batch_sizes()
 
 
-def imported(path: str | None) -> Callable[[Any], Any] | None:
+def import_handler(path: str | None) -> Callable[[Any], Any] | None:
     """The handler of bare payloads that the configuration names."""
     if path is None:
         return None

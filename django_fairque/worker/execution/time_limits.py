@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.tasks.stopping import TaskRevoked
-from django_fairque.worker.fetching.wakeup import Bell
+from django_fairque.worker.fetching.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 
-TICK = 0.05
+TIME_LIMIT_TICK_SECONDS = 0.05
 """Seconds between looks at the time limits while something runs: limits are kept to this precision."""
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -86,7 +86,7 @@ class Guard:
 
 
 def guarded(
-    guard: Guard, started: float, timeout: float, body: Callable[[], T], instead: Callable[[BaseException], T]
+    guard: Guard, started: float, timeout: float, body: Callable[[], T], on_interrupted: Callable[[BaseException], T]
 ) -> T:
     """Run ``body`` so that it may be interrupted; ``instead`` answers for it if the interruption met our own code."""
     outcome: T | None = None
@@ -98,11 +98,11 @@ def guarded(
             guard.disarm()
     except INTERRUPTIONS as error:
         guard.disarm()
-        return instead(error) if outcome is None else outcome
+        return on_interrupted(error) if outcome is None else outcome
     return outcome
 
 
-class Clock(threading.Thread):
+class TimeLimitThread(threading.Thread):
     """Interrupts the guarded tasks whose time is over; sleeps while none runs.
 
     Args:
@@ -110,10 +110,10 @@ class Clock(threading.Thread):
     """
 
     def __init__(self, guards: Sequence[Guard], on_tick: Callable[[], None]) -> None:
-        super().__init__(name="fairque-clock", daemon=True)
+        super().__init__(name="fairque-time-limits", daemon=True)
         self._guards = guards
         self._on_tick = on_tick
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._idle = False
         self._ended = False
 
@@ -128,13 +128,15 @@ class Clock(threading.Thread):
                     next_limit = min(next_limit, deadline)
             self._on_tick()
             self._idle = next_limit == math.inf
-            self._bell.wait(10 * TICK if self._idle else min(TICK, next_limit - now))
+            self._wakeup.wait(
+                10 * TIME_LIMIT_TICK_SECONDS if self._idle else min(TIME_LIMIT_TICK_SECONDS, next_limit - now)
+            )
 
     def begin(self) -> None:
         """Tasks are about to run."""
         if self._idle:
-            self._bell.ring()
+            self._wakeup.notify()
 
     def end(self) -> None:
         self._ended = True
-        self._bell.ring()
+        self._wakeup.notify()

@@ -16,34 +16,39 @@ from django_fairque.tasks.execution import aexecute, arun_batch, run_batch
 from django_fairque.tasks.stopping import TaskRevoked
 from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.execution import process_copies as copies
-from django_fairque.worker.execution.event_loop import MAX_DISTURBANCES, Stoppable, after_fault, protected
+from django_fairque.worker.execution.event_loop import (
+    MAX_COROUTINE_RESTARTS,
+    Stoppable,
+    outcomes_after_fault,
+    protected,
+)
 from django_fairque.worker.execution.isolation import run_in_new_context
-from django_fairque.worker.execution.revoked_leases import Revoked
+from django_fairque.worker.execution.revoked_leases import RevokedLeases
 from django_fairque.worker.execution.task_services import (
     all_failed,
-    batch_of,
+    batch_limits,
     batch_sizes,
-    imported,
+    import_handler,
+    make_services,
     prepare_all,
     run_one,
-    services,
     timeout_of,
 )
 from django_fairque.worker.execution.time_limits import Guard, guarded
-from django_fairque.worker.fetching.fetch_planner import Lane
-from django_fairque.worker.fetching.fetch_thread import NEVER_RECEIVED, PATIENCE
+from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+from django_fairque.worker.fetching.fetch_thread import NEVER_RECEIVED_REASON, SETTLE_RETRY_SECONDS
 from django_fairque.worker.leases.lease_renewal import (
-    MOST_ALERTS,
-    MOST_FIRED,
-    RECORD_TTL,
+    ALERTS_PER_FETCH,
+    SCHEDULES_PER_SWEEP,
+    WORKER_RECORD_TTL_SECONDS,
     after_firing,
     has_due_schedule,
     pause_after,
 )
-from django_fairque.worker.leases.operator_commands import Wishes
+from django_fairque.worker.leases.operator_commands import OperatorCommands
 from django_fairque.worker.leases.outage import Outage
-from django_fairque.worker.leases.server_epochs import Epochs
-from django_fairque.worker.reporting.log import Reporter, logger
+from django_fairque.worker.leases.server_epochs import ServerEpochs
+from django_fairque.worker.reporting.log import OutcomeReporter, logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,90 +60,92 @@ if TYPE_CHECKING:
     from django_fairque.tasks.services import Services
     from django_fairque.worker.async_worker import AsyncWorker
     from django_fairque.worker.execution.isolation import CoroutineContexts
-    from django_fairque.worker.fetching.fetch_planner import Call, Work
-    from django_fairque.worker.fetching.shard_places import Place
+    from django_fairque.worker.fetching.fetch_planner import FetchCall, Work
+    from django_fairque.worker.fetching.shard_places import ShardPlace
 
 
-class Desk:
+class AsyncFetcher:
     """One queue of the worker."""
 
     def __init__(
-        self, worker: AsyncWorker, index: int, place: Place[AsyncFairQueue], threads: ThreadPoolExecutor
+        self, worker: AsyncWorker, index: int, place: ShardPlace[AsyncFairQueue], threads: ThreadPoolExecutor
     ) -> None:
         options, queue = worker.options, place.queue
         self.queue = queue
-        self.lane = Lane(
+        self.planner = FetchPlanner(
             index,
             worker.budget,
-            poll=options.poll_interval,
-            batch_of=batch_of,
+            poll_interval=options.poll_interval,
+            batch_limits=batch_limits,
             selective=options.is_selective,
-            place=place.turn,
+            turn=place.turn,
         )
-        self.called = asyncio.Event()
+        self.wakeup = asyncio.Event()
         self.running: dict[asyncio.Task[None], Work] = {}
         self.coroutines: set[Stoppable] = set()
         """Those of `running`."""
         self._worker = worker
         self._options = options
-        self._patient = queue.repeating_for(PATIENCE)
-        self._patient.give_up_when(lambda: self.lane.is_unheard)
+        self._retrying_queue = queue.repeating_for(SETTLE_RETRY_SECONDS)
+        self._retrying_queue.give_up_when(lambda: self.planner.needs_no_reply)
         self._threads = threads
         self._outage = Outage()
-        self._wishes = Wishes()
-        self._epochs = Epochs()
-        self._reporter = Reporter()
-        self._revoked = Revoked()
+        self._operator_commands = OperatorCommands()
+        self._server_epochs = ServerEpochs()
+        self._reporter = OutcomeReporter()
+        self._revoked = RevokedLeases()
         self._stops: dict[LeaseKey, Callable[[type[BaseException]], object]] = {}
         """How to interrupt what runs. Not of batches: their other tasks are still wanted."""
-        self.watcher: asyncio.Task[None] | None = None
+        self.wait_task: asyncio.Task[None] | None = None
         """Waits for news, and ends with them."""
-        self._taking: asyncio.Task[None] | None = None
+        self._alerts_task: asyncio.Task[None] | None = None
         """Alerts that are just fetched. Nobody else gets them, so that goes on when the worker ends."""
-        self._services = self._made_services()
+        self._services = self._make_services()
         self.unknown = self._services.unknown
 
-    def _made_services(self) -> Services:
+    def _make_services(self) -> Services:
         loop = asyncio.get_running_loop()
 
         def send_progress(*report: Any) -> None:
             asyncio.run_coroutine_threadsafe(self.queue.set_progress(*report), loop).result()
 
-        return services(self.queue, self._options, self._revoked, imported(self._options.handler), send_progress)
+        return make_services(
+            self.queue, self._options, self._revoked, import_handler(self._options.handler), send_progress
+        )
 
     # --- talking to the server ---
 
-    async def pull(self) -> None:
+    async def fetch(self) -> None:
         try:
-            await self._pull()
+            await self._fetch_until_done()
         finally:
             for coroutine in self.coroutines:  # to be given back: nobody asks for its outcome any more
                 coroutine.kind = coroutine.kind or TaskRevoked
 
-    async def _pull(self) -> None:
-        lane = self.lane
-        while not lane.is_done:
+    async def _fetch_until_done(self) -> None:
+        planner = self.planner
+        while not planner.is_done:
             now = monotonic()
-            self.called.clear()
-            call = lane.plan(now)
+            self.wakeup.clear()
+            call = planner.next_call(now)
             if call is not None:
-                await self._make(call)
+                await self._make_call(call)
                 continue
-            if lane.is_lost:
-                await self._recover()
+            if planner.must_reconcile:
+                await self._reconcile()
                 continue
-            seconds = lane.watch(now)
+            seconds = planner.plan_wait(now)
             if seconds is not None:
-                self.watcher = protected(self._watch(seconds))
+                self.wait_task = protected(self._wait_for_work(seconds))
             self._worker.start_more()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.called.wait(), max(0.0005, lane.patience(now)))
+                await asyncio.wait_for(self.wakeup.wait(), max(0.0005, planner.seconds_until_due(now)))
         self._worker.changed()
 
-    async def _make(self, call: Call) -> None:
+    async def _make_call(self, call: FetchCall) -> None:
         options = self._options
         try:
-            reply = await self._patient.settle(
+            reply = await self._retrying_queue.settle(
                 call.outcomes,
                 call.fetch,
                 worker=options.worker_id,
@@ -150,55 +157,58 @@ class Desk:
                 batches=batch_sizes() if call.fetch else None,
             )
         except FairQueueError as error:
-            self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
-            await asyncio.sleep(self._outage.met(error))
+            self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
+            await asyncio.sleep(self._outage.record_failure(error))
             return
-        self._outage.over()
-        self.lane.settled(call, reply, monotonic())
+        self._outage.record_success()
+        self.planner.call_succeeded(call, reply, monotonic())
         if reply.has_messages:
             with suppress(FairQueueError):  # sweepers carry it later
                 await self.queue.whole.carry_messages()
-            self.lane.expect_more()
+            self.planner.retry_exhausted()
         self._reporter.report(call.outcomes, reply.statuses)
-        self._worker.herald.report(self.queue.name, call.outcomes, reply.statuses)
+        self._worker.signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
         self._worker.start_more()
         self._worker.changed()
 
-    async def _recover(self) -> None:
-        lane = self.lane
-        held, lane.is_suspect = [*lane.tokens, *lane.separate], False
+    async def _reconcile(self) -> None:
+        planner = self.planner
+        held, planner.is_out_of_sync = [*planner.tokens, *planner.separate], False
         try:
-            await self._patient.reconcile_worker(self._options.worker_id, held, reason=NEVER_RECEIVED)
+            await self._retrying_queue.reconcile_worker(self._options.worker_id, held, reason=NEVER_RECEIVED_REASON)
         except FairQueueError as error:
-            lane.is_suspect = True
-            await asyncio.sleep(self._outage.met(error))
+            planner.is_out_of_sync = True
+            await asyncio.sleep(self._outage.record_failure(error))
 
-    async def _watch(self, seconds: float) -> None:
+    async def _wait_for_work(self, seconds: float) -> None:
         woken = False
         try:
             woken = await self.queue.wait_for_work(seconds)
         except FairQueueError as error:
-            await asyncio.sleep(self._outage.met(error))
-        self.lane.news(woken=woken)
-        self.called.set()
+            await asyncio.sleep(self._outage.record_failure(error))
+        self.planner.wait_ended(woken=woken)
+        self.wakeup.set()
 
     async def renew(self) -> None:
         while True:
             try:
-                beat = await self.queue.heartbeat(
-                    self._options.worker_id, self._worker.info(), lease=self._options.lease_seconds, ttl=RECORD_TTL
+                heartbeat = await self.queue.heartbeat(
+                    self._options.worker_id,
+                    self._worker.info(),
+                    lease=self._options.lease_seconds,
+                    ttl=WORKER_RECORD_TTL_SECONDS,
                 )
             except FairQueueError as error:
-                await asyncio.sleep(self._outage.met(error))
+                await asyncio.sleep(self._outage.record_failure(error))
                 continue
-            self._revoke(beat.revoked)
-            self.lane.is_suspect |= self._epochs.has_moved(self.queue.label, beat)
-            if loss := self._epochs.heard(self.queue.label, beat):
-                self._worker.herald.announce([loss])
+            self._revoke(heartbeat.revoked)
+            self.planner.is_out_of_sync |= self._server_epochs.has_changed_server(self.queue.label, heartbeat)
+            if loss := self._server_epochs.find_loss(self.queue.label, heartbeat):
+                self._worker.signal_thread.announce([loss])
                 if loss.kind == "emptied":
                     self._revoke([each.key for each in self.running.values() if not isinstance(each, list)])
-            if wish := self._wishes.heard(self.queue.label, beat.wish):
-                self._worker.follow(wish)
+            if command := self._operator_commands.new_command(self.queue.label, heartbeat.wish):
+                self._worker.execute_command(command)
             await asyncio.sleep(self._options.renew_every)
 
     async def sweep(self) -> None:
@@ -207,25 +217,25 @@ class Desk:
             try:
                 sweep = await self.queue.sweep()
                 if sweep.alerts:
-                    self._taking = protected(self._take_alerts())
-                    await asyncio.shield(self._taking)
+                    self._alerts_task = protected(self._take_alerts())
+                    await asyncio.shield(self._alerts_task)
                 if has_due_schedule(sweep):
-                    fired = await self.queue.schedules.fire_due(MOST_FIRED)
+                    fired = await self.queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
                     next_due = await self.queue.schedules.next_due(sweep.now)
                     sweep = after_firing(sweep, self.queue.name, fired, next_due)
                 if sweep.messages:
                     await self.queue.whole.carry_messages()
             except FairQueueError as error:
-                await asyncio.sleep(self._outage.met(error))
+                await asyncio.sleep(self._outage.record_failure(error))
                 continue
             await asyncio.sleep(pause_after(sweep, self.queue.config.sweep_interval, monotonic() - began))
 
     async def _take_alerts(self) -> None:
-        self._worker.herald.announce(await self.queue.take_alerts(MOST_ALERTS))
+        self._worker.signal_thread.announce(await self.queue.take_alerts(ALERTS_PER_FETCH))
 
     async def leave(self) -> None:
-        if self._taking is not None:
-            await asyncio.gather(self._taking, return_exceptions=True)
+        if self._alerts_task is not None:
+            await asyncio.gather(self._alerts_task, return_exceptions=True)
         self._reporter.flush()
         try:
             await self.queue.release_worker(self._options.worker_id, reason="worker stopped", forget=True)
@@ -236,8 +246,8 @@ class Desk:
 
     def start(self) -> None:
         """Begin what lies in the buffer, as far as slots are free."""
-        while self.lane.buffer and self._worker.has_free_slot:
-            work = self.lane.buffer.popleft()
+        while self.planner.buffer and self._worker.has_free_slot:
+            work = self.planner.buffer.popleft()
             contexts = self._worker.contexts.pop()
             task = contexts.new().run(protected, self._serve(work))
             self.running[task] = work
@@ -247,19 +257,19 @@ class Desk:
         del self.running[task]
         self._worker.contexts.append(contexts)
         self._worker.start_more()
-        if self.lane.wants_notice:
-            self.called.set()
+        if self.planner.should_notify:
+            self.wakeup.set()
 
     async def _serve(self, work: Work) -> None:
         leases = work if isinstance(work, list) else [work]
         try:
             outcomes = await self._outcomes(leases)
         except asyncio.CancelledError:  # the worker ends
-            self.lane.outcomes.extend(map(Outcome.release, leases))
+            self.planner.outcomes.extend(map(Outcome.release, leases))
             raise
         except Exception:  # noqa: BLE001 - a fault of ours must not leave a lease without an outcome
-            outcomes = after_fault(leases)
-        self.lane.outcomes.extend(map(self._revoked.settle, outcomes))
+            outcomes = outcomes_after_fault(leases)
+        self.planner.outcomes.extend(map(self._revoked.settle, outcomes))
 
     async def _outcomes(self, leases: list[Lease]) -> list[Outcome]:
         runs, outcomes = prepare_all(leases, self._services)
@@ -285,10 +295,10 @@ class Desk:
                 timeout,
                 SoftTimeLimitExceeded,
                 [run.lease for run in runs],
-                self.lane.index,
+                self.planner.index,
             )
             outcomes = await self._attempt(coroutine, runs, started)
-            if disturbances == MAX_DISTURBANCES or not coroutine.is_to_be_repeated(outcomes):
+            if disturbances == MAX_COROUTINE_RESTARTS or not coroutine.is_to_be_repeated(outcomes):
                 break
         return outcomes
 
@@ -327,7 +337,7 @@ class Desk:
 
     def _revoke(self, leases: Sequence[LeaseKey]) -> None:
         """Stop the tasks of these leases if they run here; those that have not begun won't."""
-        self._revoked.hear(leases)
+        self._revoked.add_leases(leases)
         for lease in leases:
             if stop := self._stops.get(lease):
                 stop(TaskRevoked)
@@ -343,7 +353,7 @@ def _run_in_thread(
         copies.end_if_copied(generation)
         return outcomes
 
-    database.tidy(close=close_connections)
+    database.clean_up_connections(close=close_connections)
     try:
         return guarded(
             guard,
@@ -353,4 +363,4 @@ def _run_in_thread(
             lambda error: all_failed(runs, error, started),
         )
     finally:
-        database.tidy(close=close_connections)
+        database.clean_up_connections(close=close_connections)

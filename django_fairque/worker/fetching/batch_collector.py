@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Batch:
+class _OpenBatch:
     leases: list[Lease]
     limit: int
     due: float
 
 
-class Collector:
+class BatchCollector:
     """Unfinished batches, one per task name.
 
     Args:
@@ -28,21 +28,21 @@ class Collector:
 
     def __init__(self, batch_of: Callable[[str], tuple[int, float] | None]) -> None:
         self._batch_of = batch_of
-        self._batches: dict[str, _Batch] = {}
+        self._batches: dict[str, _OpenBatch] = {}
         self._ready: list[list[Lease]] = []
         self.size = 0
         """Leases that are held back here."""
 
     def add(self, leases: Sequence[Lease], now: float) -> list[Lease]:
         """Keep those that run in batches, return the others."""
-        return [lease for lease in leases if not self._kept(lease, now)]
+        return [lease for lease in leases if not self._keep_for_batch(lease, now)]
 
-    def _kept(self, lease: Lease, now: float) -> bool:
+    def _keep_for_batch(self, lease: Lease, now: float) -> bool:
         known = self._batch_of(lease.name)
         if known is None:
             return False
         limit, wait = known
-        batch = self._batches.setdefault(lease.name, _Batch([], limit, now + wait))
+        batch = self._batches.setdefault(lease.name, _OpenBatch([], limit, now + wait))
         batch.leases.append(lease)
         self.size += 1
         if len(batch.leases) >= limit:
@@ -57,7 +57,7 @@ class Collector:
         self.size -= sum(map(len, ready))
         return ready
 
-    def drain(self) -> list[Lease]:
+    def take_all(self) -> list[Lease]:
         return [lease for batch in self.take(math.inf) for lease in batch]
 
     @property
@@ -66,7 +66,7 @@ class Collector:
         return min((batch.due for batch in self._batches.values()), default=math.inf)
 
     @property
-    def unfinished(self) -> int:
+    def open_batches(self) -> int:
         """How many batches are not full yet."""
         return len(self._batches)
 

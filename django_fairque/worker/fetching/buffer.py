@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Union
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.worker.fetching.batch_collector import Collector
+from django_fairque.worker.fetching.batch_collector import BatchCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ Work = Union["Lease", "list[Lease]"]
 """What a slot takes: a task, or a batch of tasks of one name."""
 
 
-class Buffer:
+class LeaseBuffer:
     """Slots take from `works` from any thread, in single operations of the interpreter; all else is one thread's at a time.
 
     Args:
@@ -26,15 +26,15 @@ class Buffer:
 
     def __init__(self, batch_of: Callable[[str], tuple[int, float] | None]) -> None:
         self.works: deque[Work] = deque()
-        self.batches = Collector(batch_of)
+        self.batches = BatchCollector(batch_of)
         """Those that are not full yet."""
-        self._came = 0
+        self._arrived = 0
         self._arrivals: deque[tuple[int, float]] = deque()
         """When leases came into `works`, and how many had come by then: those of a batch when it is full or has waited."""
 
     def add(self, leases: list[Lease], now: float) -> None:
         singles = self.batches.add(leases, now)
-        self._note(len(singles), now)
+        self._record_arrival(len(singles), now)
         if self.works:
             self._put_newcomers_first(singles)
         else:
@@ -42,7 +42,7 @@ class Buffer:
 
     def _put_newcomers_first(self, leases: list[Lease]) -> None:
         """A user that has nothing here yet goes before what lies here: this is no queue to stand in."""
-        waiting = {work.user_id for work in self._seen() if not isinstance(work, list)}
+        waiting = {work.user_id for work in self._snapshot() if not isinstance(work, list)}
         newcomers = [lease for lease in leases if lease.user_id not in waiting]
         if newcomers:
             self.works.extendleft(reversed(newcomers))
@@ -54,25 +54,25 @@ class Buffer:
         if not self.batches.size:
             return []
         batches = self.batches.take(now, all_of_them=all_of_them)
-        self._note(sum(map(len, batches)), now)
+        self._record_arrival(sum(map(len, batches)), now)
         self.works.extend(batches)
         return batches
 
-    def _note(self, count: int, now: float) -> None:
+    def _record_arrival(self, count: int, now: float) -> None:
         if count:
-            self._came += count
-            self._arrivals.append((self._came, now))
+            self._arrived += count
+            self._arrivals.append((self._arrived, now))
 
     def has_waited(self, seconds: float, now: float) -> bool:
         """Whether the eldest that no slot has taken came longer ago than that."""
         if not self._arrivals or now - self._arrivals[0][1] <= seconds:
             return False
-        taken = self._came - sum(len(work) if isinstance(work, list) else 1 for work in self._seen())
+        taken = self._arrived - sum(len(work) if isinstance(work, list) else 1 for work in self._snapshot())
         while self._arrivals and self._arrivals[0][0] <= taken:
             self._arrivals.popleft()
         return bool(self._arrivals and self.works) and now - self._arrivals[0][1] > seconds
 
-    def _seen(self) -> tuple[Work, ...]:
+    def _snapshot(self) -> tuple[Work, ...]:
         while True:
             try:
                 return tuple(self.works)
@@ -91,4 +91,4 @@ class Buffer:
 
     def give_back_batches(self) -> list[Outcome]:
         """Of those that are not full yet."""
-        return [Outcome.release(lease) for lease in self.batches.drain()] if self.batches.size else []
+        return [Outcome.release(lease) for lease in self.batches.take_all()] if self.batches.size else []

@@ -22,9 +22,9 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.sharding.shard_head import NO_WINDOW, Turns, Window
 from django_fairque.engine.sharding.shard_scheduler import Order
 from django_fairque.worker.execution.status_board import Fence
-from django_fairque.worker.fetching.buffer import Buffer, Work
+from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
 from django_fairque.worker.fetching.pace import Pace
-from django_fairque.worker.fetching.shard_places import Turn
+from django_fairque.worker.fetching.shard_places import ShardTurn
 
 if TYPE_CHECKING:
     from collections import deque
@@ -32,45 +32,45 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.outcome import Settled
-    from django_fairque.worker.fetching.slot_budget import Budget
+    from django_fairque.worker.fetching.slot_budget import SlotBudget
 
-HOLD = 0.01
+OUTCOME_FLUSH_SECONDS = 0.01
 """Most seconds an outcome waits for company while there is enough to do."""
-STALE = 1.0
+MAX_BUFFERED_SECONDS = 1.0
 """Seconds after which a lease that still lies in the buffer is given back: another worker may be free."""
-MOST_OUTCOMES = 300
+MAX_OUTCOMES_PER_CALL = 300
 """Per call."""
-MOST_CALLS = 2
+MAX_CONCURRENT_CALLS = 2
 """On their way at once."""
-AHEAD = 2
+FETCH_AHEAD_LEASES = 2
 """Leases asked for before there is work: one more than there mostly is, so that the answer says whether there are others."""
-MANY = 60
+SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
-LEAST_LOOK = 0.005
+MIN_DUE_CHECK_SECONDS = 0.005
 """Seconds between looks for what is due: the server may have more of it than it starts in one call."""
-FENCE_POLL = 0.02
+FENCE_POLL_SECONDS = 0.02
 """Seconds between looks at a raised fence."""
-FIRST_PAUSE = 0.005
-LONGEST_PAUSE = 0.25
+FIRST_SELECTIVE_PAUSE_SECONDS = 0.005
+MAX_SELECTIVE_PAUSE_SECONDS = 0.25
 """Seconds between looks of a worker for some users only, while there is work for others only."""
 
-OUT_OF_TURN = 0.25
+SHARD_TURN_TIMEOUT_SECONDS = 0.25
 """Seconds after which a shard that has not answered is no longer waited for by the others."""
 
-__all__ = ["Call", "Lane", "Work"]
+__all__ = ["FetchCall", "FetchPlanner", "Work"]
 
 
 @dataclass(eq=False)
-class Call:
+class FetchCall:
     """One call to make."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     fetch: int = 0
     woken: bool = False
     made_at: float = 0.0
-    made_in: int = 0
+    made_at_event: int = 0
     """How much had happened in the worker by then (`Budget.events`)."""
-    is_ahead: bool = False
+    is_fetch_ahead: bool = False
     """It lies behind a wait for work (`Lane.ask_ahead`)."""
     window: Window = NO_WINDOW
     """Where its shard stands among those of its queue."""
@@ -78,7 +78,7 @@ class Call:
     """The number of the lane's fence when it was planned; if that has changed, the leases of its reply do not start."""
 
 
-class Lane:
+class FetchPlanner:
     """The state of one queue in one worker.
 
     Args:
@@ -93,14 +93,14 @@ class Lane:
     def __init__(
         self,
         index: int,
-        budget: Budget,
+        budget: SlotBudget,
         *,
-        poll: float,
-        batch_of: Callable[[str], tuple[int, float] | None] = lambda _: None,
+        poll_interval: float,
+        batch_limits: Callable[[str], tuple[int, float] | None] = lambda _: None,
         selective: bool = False,
-        place: Turn | None = None,
+        turn: ShardTurn | None = None,
         fetches: bool = True,
-        divert: Callable[[Lane, Lease], bool] | None = None,
+        divert: Callable[[FetchPlanner, Lease], bool] | None = None,
         fence: Fence | None = None,
     ) -> None:
         self.index = index
@@ -108,7 +108,7 @@ class Lane:
         self.fence = self._fence.number
         """The fence's number when the leases in the buffer were received. Slots read it before they take one, and compare it
         with the fence when they have announced the start."""
-        self._buffer = Buffer(batch_of)
+        self._buffer = LeaseBuffer(batch_limits)
         self.buffer: deque[Work] = self._buffer.works
         self.outcomes: list[Outcome] = []
         self.held = 0
@@ -116,83 +116,83 @@ class Lane:
         """Tokens of leases that were passed on and have not ended, and whether each takes a slot of this worker."""
         self.tokens: set[int] = set()
         """Of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
-        self.dry = False
+        self.exhausted = False
         """The last fetch got less than it asked for: asking again before something changes is pointless."""
-        self.stopping = False
-        self.is_quiet = False
+        self.is_stopping = False
+        self.is_draining = False
         """It fetches nothing and keeps nothing that has not begun, until it is told otherwise."""
-        self.is_suspect = False
+        self.is_out_of_sync = False
         """The server may have recorded leases for this worker of which nothing is known here; nothing is fetched until
         they are given back."""
-        self.is_away = False
+        self.has_failed = False
         """Its last call failed: nothing is kept free for it."""
-        self.place = place or Turn(Order([Turns(1)]), 0)
+        self.turn = turn or ShardTurn(Order([Turns(1)]), 0)
         self.pace = Pace(budget.slots)
-        self._flying: list[Call] = []
+        self._pending_calls: list[FetchCall] = []
         self._budget = budget
-        self._poll = poll
+        self._poll_interval = poll_interval
         self._selective = selective
         self._fetches = fetches
         self._divert = divert
-        self._since = 0.0
+        self._busy_since = 0.0
         self._outcome_since: float | None = None
-        self._news: list[bool] = []
+        self._wait_results: list[bool] = []
         self._companions: set[int] = set()
         """Tokens of leases whose batch has another lease: that one stands for the slot. Until they are reported."""
-        self._watching = False
-        self.ahead: Call | None = None
+        self._is_waiting = False
+        self.fetch_ahead: FetchCall | None = None
         """The call that lies behind the wait for work (`ask_ahead`)."""
-        self._look_due = math.inf
+        self._next_check_due = math.inf
         self._pause = 0.0
         self._paused_until = 0.0
-        self._empty_looks = 0
-        self._looked_in = -1
-        self._glance_due = 0.0
-        budget.join(self)
+        self._empty_fetches = 0
+        self._empty_at_event = -1
+        self._turn_check_due = 0.0
+        budget.add(self)
 
     # --- what the slots see ---
 
     @property
-    def wants_notice(self) -> bool:
+    def should_notify(self) -> bool:
         """Whether `plan` should be asked now that an outcome was added."""
-        return self._is_free and (len(self.buffer) <= self.pace.low or self.stopping or self.is_quiet)
+        return self._is_free and (len(self.buffer) <= self.pace.low_mark or self.is_stopping or self.is_draining)
 
     @property
-    def is_hungry(self) -> bool:
+    def wants_tasks(self) -> bool:
         """Whether it would fetch if it were given room, and could."""
-        return self._fetches and not (self.dry or self.stopping or self.is_quiet or self.is_away)
+        return self._fetches and not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
     def comes_first(self, now: float) -> bool:
         """Whether others of its queue must wait for it: not if its server does not answer."""
-        if not self.is_hungry or self.is_suspect or self._is_fenced:
+        if not self.wants_tasks or self.is_out_of_sync or self._is_fenced:
             return False
-        return all(now - call.made_at < OUT_OF_TURN for call in self._flying if call.fetch)
+        return all(now - call.made_at < SHARD_TURN_TIMEOUT_SECONDS for call in self._pending_calls if call.fetch)
 
     @property
-    def is_drained(self) -> bool:
+    def is_empty(self) -> bool:
         """Two fetches in a row got nothing, and nothing came or ended in the worker since before the first.
 
         Two, because a fetch that meets nothing but expired tasks buries some of them and comes back empty.
         """
-        return self._empty_looks >= 2 and self._looked_in == self._budget.events
+        return self._empty_fetches >= 2 and self._empty_at_event == self._budget.events
 
     @property
     def is_done(self) -> bool:
         """It was told to stop, and nothing of it is left; nor does it know of work of which others should."""
-        return self.stopping and not self.held and not self._flying and True not in self._news
+        return self.is_stopping and not self.held and not self._pending_calls and True not in self._wait_results
 
     @property
-    def is_unheard(self) -> bool:
+    def needs_no_reply(self) -> bool:
         """It was told to stop, and what is on its way asks for something: nobody misses the reply."""
-        return self.stopping and not any(call.outcomes for call in self._flying)
+        return self.is_stopping and not any(call.outcomes for call in self._pending_calls)
 
     @property
-    def is_lost(self) -> bool:
+    def must_reconcile(self) -> bool:
         """Whether leases that are not held here must be given back now. What is held is known: no call is on its way."""
-        return self.is_suspect and not self._flying and self.ahead is None
+        return self.is_out_of_sync and not self._pending_calls and self.fetch_ahead is None
 
     @property
-    def in_hand(self) -> int:
+    def occupied_slots(self) -> int:
         """Slots that are occupied or will be: by leases that are not done, but not by those waiting for the rest of a batch."""
         separate = sum(self.separate.values()) if self.separate else 0
         leases = self.held - len(self.outcomes) - self._buffer.batches.size + separate
@@ -201,14 +201,14 @@ class Lane:
         done = sum(outcome.lease.token in self._companions for outcome in list(self.outcomes))
         return leases - len(self._companions) + done
 
-    def expect_more(self) -> None:
+    def retry_exhausted(self) -> None:
         """Something that ended here may have released tasks on other shards: what was found empty is to be looked at again."""
         self._budget.events += 1
 
-    def be_quiet(self, *, is_quiet: bool) -> None:
+    def set_draining(self, *, is_draining: bool) -> None:
         """Fetch nothing, or again. From any thread; `plan` follows."""
-        self.is_quiet = is_quiet
-        self.dry = self.dry and is_quiet  # much may have come meanwhile
+        self.is_draining = is_draining
+        self.exhausted = self.exhausted and is_draining  # much may have come meanwhile
 
     def give_back_waiting(self) -> None:
         """Give back what waits for a slot here. For the thread that calls `plan`."""
@@ -216,180 +216,208 @@ class Lane:
 
     # --- what to do next ---
 
-    def plan(self, now: float) -> Call | None:
+    def next_call(self, now: float) -> FetchCall | None:
         """The call that is due, or None. It is on its way until `settled` or `failed` is told of it."""
         self._follow_fence()
         self._add_batches(now)
-        if self.stopping or self.is_quiet:
+        if self.is_stopping or self.is_draining:
             self._give_back()
             self.outcomes += self._buffer.give_back_batches()
-        elif self._buffer.has_waited(STALE, now):
+        elif self._buffer.has_waited(MAX_BUFFERED_SECONDS, now):
             self._give_back()
         if self.outcomes and self._outcome_since is None:
             self._outcome_since = now
         if not self._is_free:
             return None
-        news = self._news.pop() if self._news else None
-        self.dry = self.dry and not news  # there is work, if not for this call: another shard may come first
-        report = bool(self.outcomes) and (self.wants_notice or now - (self._outcome_since or now) >= HOLD)
-        changed = not self.dry or news is not None or now >= self._look_due or self._looks_again
-        look = changed and not self.stopping and len(self.buffer) <= self.pace.low
-        if not (report or look or news or len(self.outcomes) >= MOST_OUTCOMES or self._glances(now)):
+        wait_result = self._wait_results.pop() if self._wait_results else None
+        self.exhausted = (
+            self.exhausted and not wait_result
+        )  # there is work, if not for this call: another shard may come first
+        report = bool(self.outcomes) and (
+            self.should_notify or now - (self._outcome_since or now) >= OUTCOME_FLUSH_SECONDS
+        )
+        changed = (
+            not self.exhausted or wait_result is not None or now >= self._next_check_due or self._repeats_empty_fetch
+        )
+        look = changed and not self.is_stopping and len(self.buffer) <= self.pace.low_mark
+        if not (
+            report or look or wait_result or len(self.outcomes) >= MAX_OUTCOMES_PER_CALL or self._is_turn_check_due(now)
+        ):
             return None
         outcomes = self._collect(now)
-        room = 0 if self.stopping or len(self.buffer) > self.pace.low else self._room()
-        if not (outcomes or room or news or self._glances(now)):
+        room = 0 if self.is_stopping or len(self.buffer) > self.pace.low_mark else self._fetch_size()
+        if not (outcomes or room or wait_result or self._is_turn_check_due(now)):
             return None
-        call = Call(
-            outcomes, room, bool(news), now, self._budget.events, window=self._budget.window(self), fence=self.fence
+        call = FetchCall(
+            outcomes,
+            room,
+            bool(wait_result),
+            now,
+            self._budget.events,
+            window=self._budget.window(self),
+            fence=self.fence,
         )
-        self._flying.append(call)
+        self._pending_calls.append(call)
         return call
 
     @property
     def _is_free(self) -> bool:
         """Whether a call may be made now. A second one while one is on its way is for many outcomes: the server goes on to it at
         once, instead of waiting for what lies between its answer and the next call. A few can wait for that one."""
-        return not self._flying or (len(self._flying) < MOST_CALLS and len(self.outcomes) >= MANY)
+        return not self._pending_calls or (
+            len(self._pending_calls) < MAX_CONCURRENT_CALLS and len(self.outcomes) >= SECOND_CALL_OUTCOMES
+        )
 
     @property
-    def _looks_again(self) -> bool:
-        return self._budget.burst and self._budget.is_idle and not self.is_drained
+    def _repeats_empty_fetch(self) -> bool:
+        return self._budget.burst and self._budget.is_idle and not self.is_empty
 
-    def _glances(self, now: float) -> bool:
+    def _is_turn_check_due(self, now: float) -> bool:
         """Whether to see who is next on this shard while others of its queue come first: somebody may have come since."""
-        return now >= self._glance_due and self._waits_its_turn
+        return now >= self._turn_check_due and self._waits_for_turn
 
     @property
-    def _waits_its_turn(self) -> bool:
-        if self.is_suspect or self._is_fenced:
+    def _waits_for_turn(self) -> bool:
+        if self.is_out_of_sync or self._is_fenced:
             return False
-        return self.is_hungry and not self._budget.has_its_turn(self)
+        return self.wants_tasks and not self._budget.has_turn(self)
 
-    def patience(self, now: float) -> float:
+    def seconds_until_due(self, now: float) -> float:
         """Seconds until `plan` may have something to do by itself."""
-        if self._flying:
+        if self._pending_calls:
             return 1.0  # whoever made the call rings
-        moments = [now + (FENCE_POLL if self._is_fenced else 1.0)]
+        moments = [now + (FENCE_POLL_SECONDS if self._is_fenced else 1.0)]
         if self.outcomes:
-            moments.append((self._outcome_since or now) + HOLD)
+            moments.append((self._outcome_since or now) + OUTCOME_FLUSH_SECONDS)
         elif self.buffer:
             moments.append(now + 0.02)
         if self._buffer.batches.size:
             moments.append(self._buffer.batches.due)
         if self._paused_until > now:
             moments.append(self._paused_until)
-        if self._waits_its_turn:
-            moments.append(self._glance_due)
-        if self._look_due < moments[0] and not self.stopping and self._room():
-            moments.append(self._look_due)
+        if self._waits_for_turn:
+            moments.append(self._turn_check_due)
+        if self._next_check_due < moments[0] and not self.is_stopping and self._fetch_size():
+            moments.append(self._next_check_due)
         return max(0.0, min(moments) - now)
 
-    def watch(self, now: float) -> float | None:
+    def plan_wait(self, now: float) -> float | None:
         """Seconds for which to wait for work now (`news` tells the result); None if that is not to be done."""
-        if self._watching or self.stopping or not self.dry or self._news:
+        if self._is_waiting or self.is_stopping or not self.exhausted or self._wait_results:
             return None
-        if now < self._paused_until or not self._room():
+        if now < self._paused_until or not self._fetch_size():
             return None
-        self._watching = True
-        return self._poll
+        self._is_waiting = True
+        return self._poll_interval
 
-    def ask_ahead(self, now: float) -> Call | None:
+    def plan_fetch_ahead(self, now: float) -> FetchCall | None:
         """What to send behind the wait that goes on, so that it comes with the news. `settled` or `failed` is told what came of
         it, or `not_asked`.
         """
-        if not self._watching or self.ahead is not None or not self._budget.may_ask_ahead:
+        if not self._is_waiting or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
-        if self.stopping or self._news or self._flying or self._look_due < now + self._poll:
+        if (
+            self.is_stopping
+            or self._wait_results
+            or self._pending_calls
+            or self._next_check_due < now + self._poll_interval
+        ):
             return None
-        room = self._room()
+        room = self._fetch_size()
         if room:
-            self.ahead = Call(fetch=min(AHEAD, room), made_in=self._budget.events, is_ahead=True, fence=self.fence)
-        return self.ahead
+            self.fetch_ahead = FetchCall(
+                fetch=min(FETCH_AHEAD_LEASES, room),
+                made_at_event=self._budget.events,
+                is_fetch_ahead=True,
+                fence=self.fence,
+            )
+        return self.fetch_ahead
 
-    def not_asked(self) -> None:
+    def cancel_fetch_ahead(self) -> None:
         """It could not be sent any more."""
-        self.ahead = None
+        self.fetch_ahead = None
 
-    def news(self, *, woken: bool) -> None:
+    def wait_ended(self, *, woken: bool) -> None:
         """The wait asked for by `watch` is over. Called from any thread."""
-        self._news.append(woken)
-        self._watching = False
+        self._wait_results.append(woken)
+        self._is_waiting = False
 
     @property
-    def is_calling(self) -> bool:
+    def is_call_due(self) -> bool:
         """Whether `plan` should be asked before its patience is over."""
-        return self._is_free and (bool(self._news) or (bool(self.outcomes) and self.wants_notice))
+        return self._is_free and (bool(self._wait_results) or (bool(self.outcomes) and self.should_notify))
 
     @property
-    def is_flying(self) -> bool:
+    def has_pending_call(self) -> bool:
         """Whether a call is on its way."""
-        return bool(self._flying)
+        return bool(self._pending_calls)
 
     # --- what came of it ---
 
-    def settled(self, call: Call, reply: Settled, now: float) -> list[Lease]:
+    def call_succeeded(self, call: FetchCall, reply: Settled, now: float) -> list[Lease]:
         """Take in the reply; returns the leases that begin to wait for a slot here (none does in one that must begin nothing)."""
         leases = reply.leases
-        self.is_away = False
-        self.place.shared.served(self.place.index, reply)
-        self._glance_due = now + self._budget.glance
-        self._landed(call)
-        if leases and not call.is_ahead:
-            self.pace.answered(now - call.made_at)
-        if call.is_ahead and call.woken and not leases:
-            self._news.append(True)  # another worker was faster, or the server does not know this one yet
+        self.has_failed = False
+        self.turn.scheduler.served(self.turn.index, reply)
+        self._turn_check_due = now + self._budget.turn_check_seconds
+        self._remove_pending(call)
+        if leases and not call.is_fetch_ahead:
+            self.pace.record_round_trip(now - call.made_at)
+        if call.is_fetch_ahead and call.woken and not leases:
+            self._wait_results.append(True)  # another worker was faster, or the server does not know this one yet
         if not call.fetch:
             return leases
-        self.dry = len(leases) < call.fetch and not reply.has_more and call.window.steals
+        self.exhausted = len(leases) < call.fetch and not reply.has_more and call.window.steals
         self._set_pause(call.woken and not leases, now)
-        self._look_due = math.inf if reply.look_at is None else now + max(LEAST_LOOK, reply.look_at - reply.now)
+        self._next_check_due = (
+            math.inf if reply.look_at is None else now + max(MIN_DUE_CHECK_SECONDS, reply.look_at - reply.now)
+        )
         if leases:
             self._budget.events += 1
-            if self.stopping or self.is_quiet or call.fence != self._fence.number:
+            if self.is_stopping or self.is_draining or call.fence != self._fence.number:
                 self._hold(leases)
                 self.outcomes += [Outcome.release(lease) for lease in leases]
                 return []
             self._distribute(leases, now)
-        elif self.dry:
-            self._empty_looks = self._empty_looks + 1 if self._looked_in == call.made_in else 1
-            self._looked_in = call.made_in
+        elif self.exhausted:
+            self._empty_fetches = self._empty_fetches + 1 if self._empty_at_event == call.made_at_event else 1
+            self._empty_at_event = call.made_at_event
         return leases
 
-    def failed(self, call: Call, *, is_known: bool) -> None:
+    def call_failed(self, call: FetchCall, *, is_known: bool) -> None:
         """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
-        self._landed(call)
-        self.is_away = True
-        self.place.shared.seen(self.place.index, None)
+        self._remove_pending(call)
+        self.has_failed = True
+        self.turn.scheduler.seen(self.turn.index, None)
         if call.fetch:
-            self.dry = False
-            self.is_suspect = self.is_suspect or not is_known
+            self.exhausted = False
+            self.is_out_of_sync = self.is_out_of_sync or not is_known
         self.held += len(call.outcomes)
         self.tokens.update(outcome.lease.token for outcome in call.outcomes)
         self._budget.finished -= sum(outcome.kind != "release" for outcome in call.outcomes)
         self.outcomes[:0] = call.outcomes
-        if call.woken and not self.stopping:
-            self._news.append(True)
+        if call.woken and not self.is_stopping:
+            self._wait_results.append(True)
 
-    def _landed(self, call: Call) -> None:
+    def _remove_pending(self, call: FetchCall) -> None:
         """The call is over."""
-        if call.is_ahead:
-            self.ahead, self._watching = None, False
+        if call.is_fetch_ahead:
+            self.fetch_ahead, self._is_waiting = None, False
         else:
-            self._flying.remove(call)
+            self._pending_calls.remove(call)
 
     # --- fetching ---
 
-    def _room(self) -> int:
-        if self.is_suspect or self.is_quiet or self._is_fenced or not self._fetches:
+    def _fetch_size(self) -> int:
+        if self.is_out_of_sync or self.is_draining or self._is_fenced or not self._fetches:
             return 0
-        missing = self._buffer.batches.unfinished  # one turn brings all that wait of a user
-        asked = sum(call.fetch for call in self._flying)
-        return max(0, self._budget.room(self, self.pace.ahead, missing) - asked)
+        missing = self._buffer.batches.open_batches  # one turn brings all that wait of a user
+        pending = sum(call.fetch for call in self._pending_calls)
+        return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
 
-    def adopt(self, lease: Lease, now: float) -> None:
+    def add_lease(self, lease: Lease, now: float) -> None:
         """Have a lease that was not fetched here. If it is of a batch task it is a batch by itself."""
-        self._since = now
+        self._busy_since = now
         self.held += 1
         self.tokens.add(lease.token)
         self._budget.events += 1
@@ -398,7 +426,7 @@ class Lane:
     def separate_ended(self, token: int) -> None:
         """A lease that was passed on has ended."""
         if self.separate.pop(token, None) is not None:
-            self.dry = False
+            self.exhausted = False
             self._budget.events += 1
 
     @property
@@ -417,13 +445,13 @@ class Lane:
             self.fence = (
                 number  # after the buffer is empty: a slot that has taken a lease before has read the old number
             )
-            self.dry = False
+            self.exhausted = False
 
     def _distribute(self, leases: list[Lease], now: float) -> None:
         if self._divert is not None:
             leases = [lease for lease in leases if not self._divert(self, lease)]
         if not self.held:
-            self._since = now
+            self._busy_since = now
         self._hold(leases)
         self._buffer.add(leases, now)
         self._add_batches(now)
@@ -433,12 +461,14 @@ class Lane:
         self.tokens.update(lease.token for lease in leases)
 
     def _add_batches(self, now: float) -> None:
-        for batch in self._buffer.add_batches(now, all_of_them=self.dry and self._budget.burst):
+        for batch in self._buffer.add_batches(now, all_of_them=self.exhausted and self._budget.burst):
             self._companions.update(lease.token for lease in batch[1:])
 
     def _set_pause(self, for_others_only: bool, now: float) -> None:
         if for_others_only and self._selective:
-            self._pause = min(LONGEST_PAUSE, self._poll, max(FIRST_PAUSE, 2 * self._pause))
+            self._pause = min(
+                MAX_SELECTIVE_PAUSE_SECONDS, self._poll_interval, max(FIRST_SELECTIVE_PAUSE_SECONDS, 2 * self._pause)
+            )
             self._paused_until = now + self._pause
         else:
             self._pause = 0.0
@@ -446,7 +476,7 @@ class Lane:
     # --- reporting ---
 
     def _collect(self, now: float) -> list[Outcome]:
-        count = min(len(self.outcomes), MOST_OUTCOMES)
+        count = min(len(self.outcomes), MAX_OUTCOMES_PER_CALL)
         some = self.outcomes[:count]
         del self.outcomes[:count]
         self._outcome_since = now if self.outcomes else None
@@ -457,12 +487,12 @@ class Lane:
         self._budget.finished += len(ran)
         if ran:
             companions = sum(outcome.lease.token in self._companions for outcome in ran) if self._companions else 0
-            self.pace.ended(ran, now - self._since, companions)
-            self._since = now
+            self.pace.record_ended(ran, now - self._busy_since, companions)
+            self._busy_since = now
         if self._companions:
             self._companions.difference_update(outcome.lease.token for outcome in some)
         return some
 
     def _give_back(self) -> None:
-        self.pace.stalled()
+        self.pace.reset()
         self.outcomes += self._buffer.give_back()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.leasing.lease_ops import Fetch
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
 from django_fairque.worker.execution.task_services import batch_sizes
-from django_fairque.worker.fetching.fetch_planner import MANY
-from django_fairque.worker.fetching.wakeup_thread import Watcher
+from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES
+from django_fairque.worker.fetching.wakeup_thread import WakeupThread
 from django_fairque.worker.reporting.log import logger, shown
 
 if TYPE_CHECKING:
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.outcome import Settled
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.worker.execution.status_board import Board
-    from django_fairque.worker.execution.thread_slots import Crew
-    from django_fairque.worker.execution.time_limits import Clock
-    from django_fairque.worker.fetching.fetch_planner import Call, Lane
-    from django_fairque.worker.fetching.wakeup import Bell
+    from django_fairque.worker.execution.status_board import StatusBoard
+    from django_fairque.worker.execution.thread_slots import SlotPool
+    from django_fairque.worker.execution.time_limits import TimeLimitThread
+    from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
+    from django_fairque.worker.fetching.wakeup import Wakeup
     from django_fairque.worker.leases.outage import Outage
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.log import Reporter
-    from django_fairque.worker.reporting.signal_thread import Herald
+    from django_fairque.worker.reporting.log import OutcomeReporter
+    from django_fairque.worker.reporting.signal_thread import SignalThread
 
-PATIENCE = 60.0
+SETTLE_RETRY_SECONDS = 60.0
 """Seconds for which one settle call is repeated as it is. The server keeps the reply of a call for two minutes: as
 long, a repetition gets the very leases whose first reply was lost."""
 
-NEVER_RECEIVED = "the worker never received it"
+NEVER_RECEIVED_REASON = "the worker never received it"
 """Written to the history of a task whose lease was in a lost reply."""
 
-LET_BEGIN = 0.0002
+SLOT_START_SECONDS = 0.0002
 """Seconds in which slots of a worker that had nothing to do begin, before it wakes more threads: those take the interpreter, and
 a processor, away from them."""
 
 
-class Puller(threading.Thread):
+class FetchThread(threading.Thread):
     """Makes the calls that its lane plans, until the lane is stopping and everything of it is settled.
 
     With many short tasks two calls are on their way at once, the other by a thread of its own (`Second`).
@@ -56,77 +56,77 @@ class Puller(threading.Thread):
     def __init__(
         self,
         queue: FairQueue,
-        lane: Lane,
-        bell: Bell,
-        second: Bell,
-        crew: Crew,
+        planner: FetchPlanner,
+        wakeup: Wakeup,
+        second_wakeup: Wakeup,
+        slot_pool: SlotPool,
         options: WorkerOptions,
         *,
-        board: Board,
-        clock: Clock,
+        status_board: StatusBoard,
+        time_limits: TimeLimitThread,
         outage: Outage,
-        reporter: Reporter,
-        herald: Herald,
+        reporter: OutcomeReporter,
+        signal_thread: SignalThread,
         on_change: Callable[[], None],
     ) -> None:
-        super().__init__(name=f"fairque-puller-{queue.label}", daemon=True)
-        self.queue = queue.repeating_for(PATIENCE)
-        self.queue.give_up_when(lambda: lane.is_unheard)
-        self.lane = lane
-        self.bell = bell
-        self._crew = crew
+        super().__init__(name=f"fairque-fetch-{queue.label}", daemon=True)
+        self.queue = queue.repeating_for(SETTLE_RETRY_SECONDS)
+        self.queue.give_up_when(lambda: planner.needs_no_reply)
+        self.planner = planner
+        self.wakeup = wakeup
+        self._slot_pool = slot_pool
         self._options = options
-        self._board = board
-        self._clock = clock
+        self._status_board = status_board
+        self._time_limits = time_limits
         self._outage = outage
         self._reporter = reporter
-        self._herald = herald
+        self._signal_thread = signal_thread
         self._on_change = on_change
-        self._watcher = Watcher(self, queue, outage)
-        self._second = Second(self, second)
-        self._turn = threading.Lock()  # of the threads that ask the lane, or tell it something
+        self._wakeup_thread = WakeupThread(self, queue, outage)
+        self._second_thread = SecondFetchThread(self, second_wakeup)
+        self._lock = threading.Lock()  # of the threads that ask the lane, or tell it something
 
     def run(self) -> None:
-        lane = self.lane
-        self._watcher.start()
+        planner = self.planner
+        self._wakeup_thread.start()
         while not self._is_over():
             now = monotonic()
-            with self._turn:
-                call = lane.plan(now)
-                seconds = lane.watch(now) if call is None else None
-                patience = lane.patience(now)
+            with self._lock:
+                call = planner.next_call(now)
+                seconds = planner.plan_wait(now) if call is None else None
+                seconds_until_due = planner.seconds_until_due(now)
             if call is not None:
-                if len(call.outcomes) >= MANY:
-                    self._second.begin()
-                self.make(call)
+                if len(call.outcomes) >= SECOND_CALL_OUTCOMES:
+                    self._second_thread.start_once()
+                self.make_call(call)
                 continue
-            if lane.is_lost:
-                self._recover()
+            if planner.must_reconcile:
+                self._reconcile()
                 continue
-            if not self._outage.is_on:
-                self._board.polled(lane.index)
+            if not self._outage.is_ongoing:
+                self._status_board.record_poll(planner.index)
             if seconds is not None:
-                self._watcher.watch(seconds)
-            self._ask_ahead(now)
-            if lane.buffer:
-                self._crew.wake_another()
-            self.bell.wait(patience, lambda: lane.is_calling)
-        self._second.end()
+                self._wakeup_thread.begin_wait(seconds)
+            self._fetch_ahead(now)
+            if planner.buffer:
+                self._slot_pool.wake_another()
+            self.wakeup.wait(seconds_until_due, lambda: planner.is_call_due)
+        self._second_thread.end()
         self._on_change()
 
     def _is_over(self) -> bool:
         """Whether everything is settled; from then on nothing is taken in, also of what a wait brings."""
-        with self._turn:
-            if self.lane.is_done:
-                self._watcher.end()
-            return self.lane.is_done
+        with self._lock:
+            if self.planner.is_done:
+                self._wakeup_thread.end()
+            return self.planner.is_done
 
-    def plan_another(self) -> Call | None:
+    def next_second_call(self) -> FetchCall | None:
         """A call to make beside the one that is on its way, if there is enough for one."""
-        with self._turn:
-            return self.lane.plan(monotonic()) if self.lane.is_flying else None
+        with self._lock:
+            return self.planner.next_call(monotonic()) if self.planner.has_pending_call else None
 
-    def make(self, call: Call) -> None:
+    def make_call(self, call: FetchCall) -> None:
         """Make the call; the lane is told what came of it."""
         options = self._options
         try:
@@ -142,9 +142,9 @@ class Puller(threading.Thread):
                 batches=batch_sizes() if call.fetch else None,
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
-            self.failed(call, error)
+            self.call_failed(call, error)
             return
-        self.take(call, reply)
+        self.call_succeeded(call, reply)
 
     def take_over(self, key: LeaseKey) -> bool:
         """Begin the task of a lease that another process has fetched; False if that can't be done any more."""
@@ -156,149 +156,149 @@ class Puller(threading.Thread):
             return False
         if lease is None:
             return False
-        with self._turn:
-            self.lane.adopt(lease, monotonic())
-        self._crew.wake(self.lane)
-        self._clock.begin()
-        self.bell.ring()
+        with self._lock:
+            self.planner.add_lease(lease, monotonic())
+        self._slot_pool.wake(self.planner)
+        self._time_limits.begin()
+        self.wakeup.notify()
         return True
 
     def separate_ended(self, token: int) -> None:
         """A task that runs in a process of its own has ended there."""
-        with self._turn:
-            self.lane.separate_ended(token)
-        self.bell.ring()
+        with self._lock:
+            self.planner.separate_ended(token)
+        self.wakeup.notify()
         self._on_change()
 
-    def failed(self, call: Call, error: Exception) -> None:
+    def call_failed(self, call: FetchCall, error: Exception) -> None:
         """What was said is unsaid, what was asked for may have been handed out."""
-        with self._turn:
-            self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
-        self._met(error)
+        with self._lock:
+            self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
+        self._record_failure(error)
 
-    def take(self, call: Call, reply: Settled) -> None:
+    def call_succeeded(self, call: FetchCall, reply: Settled) -> None:
         """Do as the reply to a call says."""
-        lane = self.lane
-        with self._turn:
-            leases = lane.settled(call, reply, monotonic())
-        self._taken(call, reply, leases)
+        planner = self.planner
+        with self._lock:
+            leases = planner.call_succeeded(call, reply, monotonic())
+        self._follow_reply(call, reply, leases)
 
-    def hear(self, reply: Settled | None, *, woken: bool) -> bool:
+    def wait_ended(self, reply: Settled | None, *, woken: bool) -> bool:
         """What a wait has brought, from its thread. False if it came too late, or nobody has asked for it: whoever waited passes
         it on."""
-        lane = self.lane
-        with self._turn:
-            call = lane.ahead
-            if self._watcher.has_ended:
+        planner = self.planner
+        with self._lock:
+            call = planner.fetch_ahead
+            if self._wakeup_thread.has_ended:
                 return False
             if reply is None or call is None:
-                lane.news(woken=woken)
+                planner.wait_ended(woken=woken)
             else:
                 call.woken = woken
-                leases = lane.settled(call, reply, monotonic())
+                leases = planner.call_succeeded(call, reply, monotonic())
         if reply is not None and call is not None:
-            self._taken(call, reply, leases)
-        self.bell.ring()
+            self._follow_reply(call, reply, leases)
+        self.wakeup.notify()
         return reply is None or call is not None
 
-    def not_heard(self, error: Exception) -> None:
+    def wait_failed(self, error: Exception) -> None:
         """A wait has failed, and what was asked for behind it."""
-        with self._turn:
-            call = self.lane.ahead
-            if call is not None and not self._watcher.has_ended:
-                self.lane.failed(call, is_known=isinstance(error, ServerRefusedError))
-        if self._watcher.has_ended:
+        with self._lock:
+            call = self.planner.fetch_ahead
+            if call is not None and not self._wakeup_thread.has_ended:
+                self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
+        if self._wakeup_thread.has_ended:
             return
-        self._met(error)
+        self._record_failure(error)
         if call is None:
-            with self._turn:
-                self.lane.news(woken=False)  # only now: it would begin another wait at once
-        self.bell.ring()
+            with self._lock:
+                self.planner.wait_ended(woken=False)  # only now: it would begin another wait at once
+        self.wakeup.notify()
 
-    def _met(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         is_ours = not isinstance(error, FairQueueError)
         if is_ours:
             logger.error("the worker failed while it talked to queue %s; it goes on", self.queue.name, exc_info=error)
-        time.sleep(1.0 if is_ours else self._outage.met(error))
+        time.sleep(1.0 if is_ours else self._outage.record_failure(error))
 
-    def _taken(self, call: Call, reply: Settled, leases: Sequence[Lease]) -> None:
-        self._outage.over()
-        self._board.polled(self.lane.index)
+    def _follow_reply(self, call: FetchCall, reply: Settled, leases: Sequence[Lease]) -> None:
+        self._outage.record_success()
+        self._status_board.record_poll(self.planner.index)
         if leases:
-            self._crew.wake(self.lane)
-            if call.is_ahead:
-                time.sleep(LET_BEGIN)
-            self._clock.begin()
+            self._slot_pool.wake(self.planner)
+            if call.is_fetch_ahead:
+                time.sleep(SLOT_START_SECONDS)
+            self._time_limits.begin()
         if reply.has_messages:
-            self._carry()
+            self._carry_messages()
         if call.outcomes:
-            self._board.count(len(call.outcomes))
+            self._status_board.add_done(len(call.outcomes))
             self._reporter.report(call.outcomes, reply.statuses)
-            self._herald.report(self.queue.name, call.outcomes, reply.statuses)
+            self._signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
         self._on_change()
 
-    def _ask_ahead(self, now: float) -> None:
+    def _fetch_ahead(self, now: float) -> None:
         options = self._options
-        with self._turn:
-            call = self.lane.ask_ahead(now)
+        with self._lock:
+            call = self.planner.plan_fetch_ahead(now)
         if call is None:
             return
         fetch = Fetch(
             *(call.fetch, options.worker_id, options.users, options.steal, options.lease_seconds), batches=batch_sizes()
         )
-        if not self._watcher.ask(fetch):
-            with self._turn:
-                self.lane.not_asked()
+        if not self._wakeup_thread.send_fetch(fetch):
+            with self._lock:
+                self.planner.cancel_fetch_ahead()
 
-    def _carry(self) -> None:
+    def _carry_messages(self) -> None:
         """What ended here may be waited for on another shard. If that can't be reached now, sweepers carry it later."""
         with suppress(FairQueueError):
             self.queue.whole.carry_messages()
-        self.lane.expect_more()
+        self.planner.retry_exhausted()
 
-    def _recover(self) -> None:
+    def _reconcile(self) -> None:
         """Give back the leases that the server has recorded for this worker and that it does not hold.
 
         A reply was lost for good, or another server answers now.
         """
-        lane = self.lane
-        with self._turn:
-            held, lane.is_suspect = [*lane.tokens, *lane.separate], False
+        planner = self.planner
+        with self._lock:
+            held, planner.is_out_of_sync = [*planner.tokens, *planner.separate], False
         try:
-            count = self.queue.reconcile_worker(self._options.worker_id, held, reason=NEVER_RECEIVED)
+            count = self.queue.reconcile_worker(self._options.worker_id, held, reason=NEVER_RECEIVED_REASON)
         except FairQueueError as error:
-            lane.is_suspect = True
-            time.sleep(self._outage.met(error))
+            planner.is_out_of_sync = True
+            time.sleep(self._outage.record_failure(error))
         else:
-            self._outage.over()
+            self._outage.record_success()
             if count:
                 logger.info(
                     "queue %s: %d tasks that this worker never received are ready again", self.queue.label, count
                 )
 
 
-class Second(threading.Thread):
+class SecondFetchThread(threading.Thread):
     """Makes calls while its puller waits for the answer to one. Most workers never begin it."""
 
-    def __init__(self, puller: Puller, bell: Bell) -> None:
-        super().__init__(name=f"fairque-second-{puller.queue.label}", daemon=True)
-        self._puller = puller
-        self._bell = bell
+    def __init__(self, fetch_thread: FetchThread, wakeup: Wakeup) -> None:
+        super().__init__(name=f"fairque-second-fetch-{fetch_thread.queue.label}", daemon=True)
+        self._fetch_thread = fetch_thread
+        self._wakeup = wakeup
         self._ended = False
 
-    def begin(self) -> None:
+    def start_once(self) -> None:
         if self.ident is None:
             self.start()
 
     def end(self) -> None:
         self._ended = True
-        self._bell.ring()
+        self._wakeup.notify()
 
     def run(self) -> None:
         while not self._ended:
-            call = self._puller.plan_another()
+            call = self._fetch_thread.next_second_call()
             if call is None:
-                self._bell.wait(3600, lambda: self._puller.lane.is_calling)
+                self._wakeup.wait(3600, lambda: self._fetch_thread.planner.is_call_due)
                 continue
-            self._puller.make(call)
-            self._puller.bell.ring()  # it looks after all else, and may be waiting for this answer
+            self._fetch_thread.make_call(call)
+            self._fetch_thread.wakeup.notify()  # it looks after all else, and may be waiting for this answer

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.outcome import Outcome
 
-AHEAD = 0.05
+PREFETCH_SECONDS = 0.05
 """Seconds of work that lie ahead of the slots at most."""
-MOST_AHEAD = 240
+MAX_PREFETCHED_LEASES = 240
 """Leases that do at most. A call settles and fetches about a third as many, which takes the server 7 ms."""
-MEMORY = 0.1
+RATE_WINDOW_SECONDS = 0.1
 """Seconds of work over which the rate is taken: one call's tasks end in a moment, the next one's after a wait for the
 server, and what is kept ahead must not follow that up and down."""
-TYPICAL = 30
+RUN_TIME_SAMPLES = 30
 """Tasks over which the mean of their run times is taken."""
 
 
@@ -31,36 +31,36 @@ class Pace:
     """
 
     def __init__(self, slots: int) -> None:
-        self.ahead = self.low = 0
+        self.prefetch = self.low_mark = 0
         self.mean_run = 0.0
         self._slots = slots
         self._round_trip = 0.0
         self._tasks = 0.0
         self._seconds = 0.0
 
-    def ended(self, outcomes: Sequence[Outcome], seconds: float, companions: int = 0) -> None:
+    def record_ended(self, outcomes: Sequence[Outcome], seconds: float, companions: int = 0) -> None:
         """These tasks ended within so many seconds, in which there was always something to run. A batch counts as one task:
         ``companions`` of these are those that ran in one call with another one."""
         count = len(outcomes) - companions
         if not count:
             return
         if seconds > 0:
-            kept = math.exp(-seconds / MEMORY)
+            kept = math.exp(-seconds / RATE_WINDOW_SECONDS)
             self._tasks = kept * self._tasks + count
             self._seconds = kept * self._seconds + seconds
         run = sum(outcome.took or 0.0 for outcome in outcomes) / count
-        self.mean_run += min(1.0, count / TYPICAL) * (run - self.mean_run)
+        self.mean_run += min(1.0, count / RUN_TIME_SAMPLES) * (run - self.mean_run)
         # What is left of it at a call must last for the call, all slots working; more would only make newcomers wait.
         needed = 2 * self._slots * self._round_trip / max(self.mean_run, 1e-6)
         rate = self._tasks / self._seconds if self._seconds else 0.0
-        self.ahead = int(min(MOST_AHEAD, rate * AHEAD, needed))
-        self.low = self.ahead * 3 // 4
+        self.prefetch = int(min(MAX_PREFETCHED_LEASES, rate * PREFETCH_SECONDS, needed))
+        self.low_mark = self.prefetch * 3 // 4
 
-    def answered(self, seconds: float) -> None:
+    def record_round_trip(self, seconds: float) -> None:
         """A call that brought leases took so long."""
         self._round_trip += 0.2 * (seconds - self._round_trip)
 
-    def stalled(self) -> None:
+    def reset(self) -> None:
         """What lay ahead was not reached in time: nothing is fetched ahead before more has ended."""
-        self.ahead = self.low = 0
+        self.prefetch = self.low_mark = 0
         self._tasks = self._seconds = 0.0

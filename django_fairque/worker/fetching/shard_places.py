@@ -18,30 +18,30 @@ AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
 
 
 @dataclass(frozen=True)
-class Turn:
+class ShardTurn:
     """A shard among the shards of its queue, in the order that all of them share."""
 
-    shared: Order
+    scheduler: Order
     index: int
 
     @property
-    def now(self) -> tuple[int, float]:
-        return self.shared.turn(self.index)
+    def position(self) -> tuple[int, float]:
+        return self.scheduler.turn(self.index)
 
-    def among(self, others: Iterable[Turn]) -> Window:
+    def window(self, others: Iterable[ShardTurn]) -> Window:
         """What to say in a call to it, when these have tasks to give as well."""
-        return self.shared.window(self.index, [other.index for other in others])
+        return self.scheduler.window(self.index, [other.index for other in others])
 
 
 @dataclass(frozen=True)
-class Place(Generic[AnyQueue]):
+class ShardPlace(Generic[AnyQueue]):
     """A shard as a queue of its own, and its turn."""
 
     queue: AnyQueue
-    turn: Turn
+    turn: ShardTurn
 
 
-def places_of(queue: AnyQueue, options: WorkerOptions) -> list[Place[AnyQueue]]:
+def shard_places_of(queue: AnyQueue, options: WorkerOptions) -> list[ShardPlace[AnyQueue]]:
     """One for each shard."""
     order = queue.order_for(options.users, options.steal)
-    return [Place(shard, Turn(order, index)) for index, shard in enumerate(queue.shards)]
+    return [ShardPlace(shard, ShardTurn(order, index)) for index, shard in enumerate(queue.shards)]

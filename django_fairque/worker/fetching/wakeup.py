@@ -9,50 +9,50 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Bell:
+class Wakeup:
     """One thread waits, any thread rings. A ring while nobody waits ends the next wait at once."""
 
-    __slots__ = ("_lock", "asleep")
+    __slots__ = ("_lock", "is_waiting")
 
     def __init__(self) -> None:
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
-        self.asleep = False
+        self.is_waiting = False
         """Whether ringing would wake anyone; who rings for every task looks here first."""
 
-    def ring(self) -> None:
-        self.asleep = False
+    def notify(self) -> None:
+        self.is_waiting = False
         try:
             self._lock.release()
         except RuntimeError:  # it rings already
             return
 
-    def wait(self, seconds: float, is_called: Callable[[], bool] = bool) -> None:
+    def wait(self, seconds: float, is_due: Callable[[], bool] = bool) -> None:
         """Sleep until it rings, or ``seconds`` have passed.
 
         ``is_called`` is asked once those who look at ``asleep`` see it: what happened before is then not missed.
         """
-        self.asleep = True
-        if not is_called():
+        self.is_waiting = True
+        if not is_due():
             self._lock.acquire(timeout=max(0.0, seconds))
-        self.asleep = False
+        self.is_waiting = False
 
 
-class Parking:
+class IdleSlots:
     """Where slots wait for work, each with a lock of its own: one is woken at a time, the last to come first."""
 
     def __init__(self) -> None:
-        self._parked: list[_thread.LockType] = []
+        self._locks: list[_thread.LockType] = []
 
     def __len__(self) -> int:
-        return len(self._parked)
+        return len(self._locks)
 
-    def park(self, lock: _thread.LockType, has_work: Callable[[], bool]) -> None:
+    def wait(self, lock: _thread.LockType, has_work: Callable[[], bool]) -> None:
         """Sleep until woken. ``lock`` is the thread's own, held by it."""
-        self._parked.append(lock)
+        self._locks.append(lock)
         if has_work():
             try:
-                self._parked.remove(lock)
+                self._locks.remove(lock)
             except ValueError:  # somebody is waking this thread
                 lock.acquire()
             return
@@ -61,7 +61,7 @@ class Parking:
     def wake(self, count: int) -> None:
         for _ in range(count):
             try:
-                lock = self._parked.pop()
+                lock = self._locks.pop()
             except IndexError:
                 return
             lock.release()

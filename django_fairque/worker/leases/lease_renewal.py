@@ -19,8 +19,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import FairQueueError
-from django_fairque.worker.leases.operator_commands import Wishes
-from django_fairque.worker.leases.server_epochs import Epochs
+from django_fairque.worker.leases.operator_commands import OperatorCommands
+from django_fairque.worker.leases.server_epochs import ServerEpochs
 from django_fairque.worker.reporting import task_endings as endings
 from django_fairque.worker.reporting.log import logger
 
@@ -33,41 +33,41 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.schedules.schedule import Fired
     from django_fairque.engine.statistics.alerts import Alert
-    from django_fairque.worker.execution.status_board import Running
+    from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import Ending
+    from django_fairque.worker.reporting.task_endings import TaskEnding
 
-PATIENCE = 2.0
+RENEWAL_RETRY_SECONDS = 2.0
 """Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
-OVERDUE = 1.0
+RENEWAL_OVERDUE_SECONDS = 1.0
 """Seconds by which a renewal may be late; beyond, it comes before giving back (which may fail again and again)."""
-RECORD_TTL = 60.0
+WORKER_RECORD_TTL_SECONDS = 60.0
 """Seconds for which the record of a worker outlives its last heartbeat."""
 
-MOST_ALERTS = 100
+ALERTS_PER_FETCH = 100
 """Fetched at once."""
-MOST_FIRED = 100
+SCHEDULES_PER_SWEEP = 100
 """Schedules fired between two sweeps."""
 
 
 @dataclass
-class Member:
+class RenewedWorker:
     """A worker whose leases are renewed."""
 
     worker_id: str
     info: Callable[[], Mapping[str, str]]
     on_revoked: Callable[[int, Sequence[LeaseKey]], object]
     """Called with the lane and its leases of which nothing is wanted any more."""
-    running: Callable[[], Sequence[Running]] = tuple
+    running: Callable[[], Sequence[OccupiedSlot]] = tuple
     """What it runs."""
-    on_moved: Callable[[int], object] = lambda _: None
+    on_server_changed: Callable[[int], object] = lambda _: None
     """Called with the lane when another server answers: what it knows of this worker's leases must be compared."""
     due: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when to renew next."""
     confirmed: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when the last renewal that worked was sent (`time.monotonic()`)."""
-    wishes: Wishes = field(default_factory=Wishes)
+    operator_commands: OperatorCommands = field(default_factory=OperatorCommands)
 
     def confirmed_at(self) -> list[float]:
         """By lane."""
@@ -75,14 +75,14 @@ class Member:
 
 
 @dataclass
-class Return:
+class LeaseReturn:
     """Leases of a dead worker to give back in one queue."""
 
     queue: str
     worker_id: str
     reason: str
     crashed: list[int] = field(default_factory=list)
-    begun: list[int] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
     """What it was running, if it was ended for another reason."""
     outcomes: list[Outcome] = field(default_factory=list)
     """Of its tasks that ended with it in another way; sent first."""
@@ -97,13 +97,13 @@ class Reconciliation:
     queue: str
     worker_id: str
     reason: str
-    begun: Collection[int]
+    started: Collection[int]
     """Tokens."""
     on_done: Callable[[int], object]
     """Called with the number of leases that were given back."""
 
 
-class Keeper(threading.Thread):
+class LeaseRenewal(threading.Thread):
     """See the module. ``can_tell`` says whether alerts that are fetched now would be announced."""
 
     def __init__(
@@ -111,61 +111,65 @@ class Keeper(threading.Thread):
         queues: Sequence[FairQueue],
         options: WorkerOptions,
         outages: Outages,
-        on_news: Callable[[Sequence[Alert | Ending]], object],
-        on_wish: Callable[[str], object],
-        can_tell: Callable[[], bool] = lambda: True,
+        on_announcements: Callable[[Sequence[Alert | TaskEnding]], object],
+        on_command: Callable[[str], object],
+        can_announce: Callable[[], bool] = lambda: True,
     ) -> None:
-        super().__init__(name="fairque-keeper", daemon=True)
-        self._queues = {place.label: place.repeating_for(PATIENCE) for queue in queues for place in queue.shards}
-        self._hasty = {label: place.repeating_for(0.0) for label, place in self._queues.items()}
-        self._lease = options.lease_seconds
-        self._every = options.renew_every
+        super().__init__(name="fairque-lease-renewal", daemon=True)
+        self._queues = {
+            shard.label: shard.repeating_for(RENEWAL_RETRY_SECONDS) for queue in queues for shard in queue.shards
+        }
+        self._without_retries = {label: shard.repeating_for(0.0) for label, shard in self._queues.items()}
+        self._lease_seconds = options.lease_seconds
+        self._renewal_interval = options.renew_every
         self._outages = outages
-        self._on_news = on_news
-        self._on_wish = on_wish
-        self._can_tell = can_tell
+        self._on_announcements = on_announcements
+        self._on_command = on_command
+        self._can_announce = can_announce
         self._changed = threading.Condition()
-        self._members: dict[str, Member] = {}
-        self._returns: deque[Return | Reconciliation] = deque()
+        self._workers: dict[str, RenewedWorker] = {}
+        self._returns: deque[LeaseReturn | Reconciliation] = deque()
         self._sweep_due = dict.fromkeys(self._queues, 0.0)
-        self._epochs = Epochs()
+        self._server_epochs = ServerEpochs()
         self._not_before = dict.fromkeys(self._queues, 0.0)
         self._ended = False
         self._busy = False
-        self.beat = monotonic()
+        self.last_success_at = monotonic()
         """When this thread last came round without an error."""
 
     # --- what the others ask of it ---
 
-    def longest_silence(self, answer: float) -> float:
+    def max_silence(self, answer: float) -> float:
         """For how long (seconds) it may not come round although it does well, when an answer takes ``answer`` at most: of
         several shards one may be on a node that hangs."""
-        return PATIENCE + answer if any(place.config.shards > 1 for place in self._queues.values()) else 0.0
+        return (
+            RENEWAL_RETRY_SECONDS + answer if any(shard.config.shards > 1 for shard in self._queues.values()) else 0.0
+        )
 
-    def add(self, member: Member) -> None:
+    def add(self, member: RenewedWorker) -> None:
         member.confirmed = dict.fromkeys(self._queues, monotonic())
         member.due = dict.fromkeys(self._queues, 0.0)
         with self._changed:
-            self._members[member.worker_id] = member
+            self._workers[member.worker_id] = member
             self._changed.notify()
 
     def remove(self, worker_id: str) -> None:
         with self._changed:
-            self._members.pop(worker_id, None)
+            self._workers.pop(worker_id, None)
 
     def renew_now(self, worker_id: str) -> None:
         """Send a heartbeat as soon as possible: what the worker reports has changed."""
         with self._changed:
-            if member := self._members.get(worker_id):
+            if member := self._workers.get(worker_id):
                 member.due = dict.fromkeys(self._queues, 0.0)
                 self._changed.notify()
 
-    def give_back(self, returns: Sequence[Return | Reconciliation]) -> None:
+    def give_back(self, returns: Sequence[LeaseReturn | Reconciliation]) -> None:
         with self._changed:
             self._returns.extend(returns)
             self._changed.notify()
 
-    def settle_down(self, seconds: float) -> bool:
+    def finish(self, seconds: float) -> bool:
         """Wait until everything is given back, at most ``seconds``; then end. Whether it was."""
         deadline = monotonic() + seconds
         with self._changed:
@@ -179,7 +183,7 @@ class Keeper(threading.Thread):
 
     def run(self) -> None:
         while True:
-            job = self._next()
+            job = self._next_job()
             if job is None:
                 return
             label, task = job
@@ -187,52 +191,52 @@ class Keeper(threading.Thread):
             try:
                 task()
             except FairQueueError as error:
-                pause = self._outages.of(label).met(error)
-                self._leave_alone(label, max(pause, min(monotonic() - began, self._every)))
+                pause = self._outages.for_shard(label).record_failure(error)
+                self._pause_node(label, max(pause, min(monotonic() - began, self._renewal_interval)))
             except Exception:  # noqa: BLE001 - a fault of ours must not end the thread that keeps all leases alive
                 logger.exception("the keeper of the leases failed; it goes on")
-                self._leave_alone(label, 1.0)
+                self._pause_node(label, 1.0)
             else:
-                self._outages.of(label).over()
-                self.beat = monotonic()
+                self._outages.for_shard(label).record_success()
+                self.last_success_at = monotonic()
 
-    def _leave_alone(self, label: str, seconds: float) -> None:
+    def _pause_node(self, label: str, seconds: float) -> None:
         """It and all others whose node is the same: each may cost a time-out, and at least as long goes to the rest."""
         until = monotonic() + seconds
-        for each, place in self._queues.items():
-            if each == label or place.is_away:
+        for each, shard in self._queues.items():
+            if each == label or shard.is_away:
                 self._not_before[each] = max(until, self._not_before[each])
 
-    def _place(self, label: str) -> FairQueue:
+    def _shard(self, label: str) -> FairQueue:
         """The queue or shard; what is known to be away is tried once each time."""
-        place = self._queues[label]
-        return self._hasty[label] if place.is_away else place
+        shard = self._queues[label]
+        return self._without_retries[label] if shard.is_away else shard
 
-    def _next(self) -> tuple[str, Callable[[], None]] | None:
+    def _next_job(self) -> tuple[str, Callable[[], None]] | None:
         """Wait for the next thing to do, and where; None at the end."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
             while not self._ended:
                 now = monotonic()
-                job, due = self._choose(now)
+                job, due = self._choose_job(now)
                 if due <= now:
                     self._busy = True
                     return job
                 self._changed.wait(min(due - now, 5.0))
             return None
 
-    def _choose(self, now: float) -> tuple[tuple[str, Callable[[], None]], float]:
-        away = {label for label, place in self._queues.items() if place.is_away}
-        early = self._every / 2 if away else 0.0  # a try at those may last as long as a time-out
+    def _choose_job(self, now: float) -> tuple[tuple[str, Callable[[], None]], float]:
+        away = {label for label, shard in self._queues.items() if shard.is_away}
+        early = self._renewal_interval / 2 if away else 0.0  # a try at those may last as long as a time-out
         renewals = [
             (max(due - (0.0 if label in away else early), self._not_before[label]), label, member)
-            for member in self._members.values()
+            for member in self._workers.values()
             for label, due in member.due.items()
         ]
         due, label, member = min(renewals, key=itemgetter(0), default=(math.inf, "", None))
         back = next((each for each in self._returns if self._not_before[each.queue] <= now), None)
-        if back is not None and due > now - OVERDUE:
+        if back is not None and due > now - RENEWAL_OVERDUE_SECONDS:
             if isinstance(back, Reconciliation):
                 return (back.queue, partial(self._reconcile, back)), now
             return (back.queue, partial(self._give_back, back)), now
@@ -242,65 +246,67 @@ class Keeper(threading.Thread):
             return (label, partial(self._renew, member, label)), due
         return (queue, partial(self._sweep, queue)), sweeps[queue]
 
-    def _give_back(self, job: Return) -> None:
-        queue = self._place(job.queue)
+    def _give_back(self, job: LeaseReturn) -> None:
+        queue = self._shard(job.queue)
         while job.outcomes:
             some = job.outcomes[:500]
             settled = queue.settle(some, worker=job.worker_id)
-            if ended := list(endings.of_outcomes(queue.name, some, settled.statuses)):
-                self._on_news(ended)
+            if ended := list(endings.endings_of_outcomes(queue.name, some, settled.statuses)):
+                self._on_announcements(ended)
             del job.outcomes[:500]
         count = 0
         if job.is_gone:
-            count = queue.release_worker(job.worker_id, job.crashed, begun=job.begun, reason=job.reason, forget=True)
+            count = queue.release_worker(job.worker_id, job.crashed, begun=job.started, reason=job.reason, forget=True)
         self._returns.remove(job)
         if count:
             logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)
 
     def _reconcile(self, job: Reconciliation) -> None:
-        count = self._place(job.queue).reconcile_worker(job.worker_id, job.begun, reason=job.reason)
+        count = self._shard(job.queue).reconcile_worker(job.worker_id, job.started, reason=job.reason)
         self._returns.remove(job)
         job.on_done(count)
 
-    def _renew(self, member: Member, name: str) -> None:
+    def _renew(self, member: RenewedWorker, name: str) -> None:
         sent = monotonic()
-        beat = self._place(name).heartbeat(member.worker_id, member.info(), lease=self._lease, ttl=RECORD_TTL)
+        heartbeat = self._shard(name).heartbeat(
+            member.worker_id, member.info(), lease=self._lease_seconds, ttl=WORKER_RECORD_TTL_SECONDS
+        )
         member.confirmed[name] = sent
-        member.due[name] = monotonic() + self._every
-        if beat.revoked:
-            member.on_revoked(list(self._queues).index(name), beat.revoked)
-        if wish := member.wishes.heard(name, beat.wish):
-            self._on_wish(wish)
-        if self._epochs.has_moved(name, beat):
+        member.due[name] = monotonic() + self._renewal_interval
+        if heartbeat.revoked:
+            member.on_revoked(list(self._queues).index(name), heartbeat.revoked)
+        if command := member.operator_commands.new_command(name, heartbeat.wish):
+            self._on_command(command)
+        if self._server_epochs.has_changed_server(name, heartbeat):
             logger.warning("queue %s: another server answers, or the same one after a restart", name)
-            lane = list(self._queues).index(name)
-            for each in list(self._members.values()):
-                each.on_moved(lane)
-        if loss := self._epochs.heard(name, beat):
-            self._lost(loss)
+            shard_index = list(self._queues).index(name)
+            for each in list(self._workers.values()):
+                each.on_server_changed(shard_index)
+        if loss := self._server_epochs.find_loss(name, heartbeat):
+            self._report_loss(loss)
 
-    def _lost(self, loss: Alert) -> None:
+    def _report_loss(self, loss: Alert) -> None:
         """Tell of it. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
         is given up, as nothing keeps it from running twice."""
-        self._on_news([loss])
+        self._on_announcements([loss])
         if loss.kind != "emptied":
             return
-        lane = list(self._queues).index(loss.queue)
-        for member in list(self._members.values()):
-            dropped = [key for each in member.running() if each.lane == lane for key in each.keys]
+        shard_index = list(self._queues).index(loss.queue)
+        for member in list(self._workers.values()):
+            dropped = [key for each in member.running() if each.shard_index == shard_index for key in each.keys]
             if dropped:
                 logger.critical("queue %s: %d running tasks are given up", loss.queue, len(dropped))
-                member.on_revoked(lane, dropped)
+                member.on_revoked(shard_index, dropped)
 
     def _sweep(self, name: str) -> None:
-        queue, began = self._place(name), monotonic()
+        queue, began = self._shard(name), monotonic()
         sweep = queue.sweep()
-        if not self._can_tell():
+        if not self._can_announce():
             sweep = replace(sweep, alerts=0)  # they stay for another worker, or the next
         if sweep.alerts:
-            self._on_news(queue.take_alerts(MOST_ALERTS))
+            self._on_announcements(queue.take_alerts(ALERTS_PER_FETCH))
         if has_due_schedule(sweep):
-            fired = queue.schedules.fire_due(MOST_FIRED)
+            fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
             sweep = after_firing(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
         if sweep.messages:
             queue.whole.carry_messages()
@@ -317,14 +323,14 @@ def after_firing(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: flo
     for each in fired:
         if each.error:
             logger.warning("queue %s: schedule %s did not push its task: %s", queue, each.name, each.error)
-    is_full = sum(not each.is_refused for each in fired) >= MOST_FIRED
+    is_full = sum(not each.is_refused for each in fired) >= SCHEDULES_PER_SWEEP
     return replace(sweep, more=sweep.more or is_full, schedule_at=next_due)
 
 
 def pause_after(sweep: Sweep, interval: float, elapsed: float) -> float:
     """Seconds until the next sweep, ``elapsed`` seconds after the last one began: 0 if there is more to do; never later than
     the next schedule is due."""
-    if sweep.more or sweep.alerts > MOST_ALERTS:
+    if sweep.more or sweep.alerts > ALERTS_PER_FETCH:
         return 0.0
     pause = interval * random.uniform(0.5, 1.5)  # noqa: S311 - not all workers at once
     if sweep.schedule_at is not None and sweep.schedule_at > sweep.now:

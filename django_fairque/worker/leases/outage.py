@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_fairque.worker")
 
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
+FIRST_RECONNECT_PAUSE_SECONDS = 0.05
+MAX_RECONNECT_PAUSE_SECONDS = 1.0
 """So that all are at work again well within two seconds of the server's return."""
 
 
@@ -29,9 +29,9 @@ class Outage:
         patience: seconds for which it is waited for as long as it has never answered.
     """
 
-    def __init__(self, where: str = "", patience: float = math.inf) -> None:
-        self._where = where
-        self._patience = patience
+    def __init__(self, log_prefix: str = "", startup_timeout: float = math.inf) -> None:
+        self._log_prefix = log_prefix
+        self._startup_timeout = startup_timeout
         self.has_answered = False
         self.error = ""
         """What the last call that failed met."""
@@ -40,31 +40,31 @@ class Outage:
         self._attempts = 0
 
     @property
-    def is_on(self) -> bool:
+    def is_ongoing(self) -> bool:
         return self._since is not None
 
     @property
-    def is_given_up(self) -> bool:
+    def has_startup_timed_out(self) -> bool:
         """Whether it has never answered, for longer than it is waited for."""
         since = self._since
-        return not self.has_answered and since is not None and time.monotonic() - since >= self._patience
+        return not self.has_answered and since is not None and time.monotonic() - since >= self._startup_timeout
 
-    def met(self, error: Exception) -> float:
+    def record_failure(self, error: Exception) -> float:
         """A call failed; returns for how long (seconds) to leave the server alone."""
         with self._lock:
             self.error = str(error)
             if self._since is None:
                 self._since = time.monotonic()
                 self._attempts = 0
-                if self.has_answered or self._patience == math.inf:
-                    logger.error("%s%s; trying again until it works", self._where, error)
+                if self.has_answered or self._startup_timeout == math.inf:
+                    logger.error("%s%s; trying again until it works", self._log_prefix, error)
                 else:
-                    logger.error("%s%s; trying again for %g s", self._where, error, self._patience)
+                    logger.error("%s%s; trying again for %g s", self._log_prefix, error, self._startup_timeout)
             self._attempts += 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._attempts - 1, 10))
+            pause = min(MAX_RECONNECT_PAUSE_SECONDS, FIRST_RECONNECT_PAUSE_SECONDS * 2.0 ** min(self._attempts - 1, 10))
             return pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads attempts, hides nothing
 
-    def over(self) -> None:
+    def record_success(self) -> None:
         """A call succeeded."""
         self.has_answered = True
         if self._since is None:
@@ -72,10 +72,10 @@ class Outage:
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
-            logger.info("%sthe server answers again, after %.1f s", self._where, time.monotonic() - since)
+            logger.info("%sthe server answers again, after %.1f s", self._log_prefix, time.monotonic() - since)
 
 
-def patience_of(options: WorkerOptions, queues: Sequence[FairQueue]) -> float:
+def startup_timeout_of(options: WorkerOptions, queues: Sequence[FairQueue]) -> float:
     """For how long (seconds) a server is waited for that has never answered: a burst is to end, all else is to work."""
     return max(queue.config.request_timeout for queue in queues) if options.burst else math.inf
 
@@ -88,44 +88,48 @@ class Outages:
         patience: as of each `Outage`.
     """
 
-    def __init__(self, places: Sequence[FairQueue], patience: float = math.inf) -> None:
-        common = Outage("", patience)
-        self._places = list(places)
+    def __init__(self, shards: Sequence[FairQueue], startup_timeout: float = math.inf) -> None:
+        common = Outage("", startup_timeout)
+        self._shards = list(shards)
         self._each = {
-            place.label: Outage(f"queue {place.label}: ", patience) if place.config.shards > 1 else common
-            for place in places
+            shard.label: Outage(f"queue {shard.label}: ", startup_timeout) if shard.config.shards > 1 else common
+            for shard in shards
         }
 
-    def of(self, label: str) -> Outage:
+    def for_shard(self, label: str) -> Outage:
         """By the label of a place."""
         return self._each[label]
 
     @property
-    def is_on(self) -> bool:
+    def is_ongoing(self) -> bool:
         """Whether nothing answers."""
-        return all(each.is_on for each in self._each.values())
+        return all(each.is_ongoing for each in self._each.values())
 
     @property
-    def given_up(self) -> str:
+    def startup_error(self) -> str:
         """Why nothing is waited for any more: none has ever answered in the time given for that. Empty while some is."""
         each = list(self._each.values())
-        return each[0].error if all(one.is_given_up for one in each) else ""
+        return each[0].error if all(one.has_startup_timed_out for one in each) else ""
 
     @property
     def has_answered(self) -> bool:
         """Whether anything ever did."""
         return any(each.has_answered for each in self._each.values())
 
-    def lanes(self) -> list[int]:
+    def unreachable_shards(self) -> list[int]:
         """Those on which nothing answers, or whose node is known not to: not every shard of it is tried."""
-        return [lane for lane, place in enumerate(self._places) if self._each[place.label].is_on or place.is_away]
+        return [
+            shard_index
+            for shard_index, shard in enumerate(self._shards)
+            if self._each[shard.label].is_ongoing or shard.is_away
+        ]
 
-    def met(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Nothing can be reached, whatever it is about."""
         for each in set(self._each.values()):
-            each.met(error)
+            each.record_failure(error)
 
-    def over(self) -> None:
+    def record_success(self) -> None:
         """What answers for all has answered."""
         for each in set(self._each.values()):
-            each.over()
+            each.record_success()

@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.alerts import Kind
 
 
-class Epochs:
+class ServerEpochs:
     """What each queue's heartbeats said last. For one thread."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._last_epochs: dict[str, tuple[float, int]] = {}
         self._servers: dict[str, str] = {}
 
-    def has_moved(self, queue: str, beat: Heartbeat) -> bool:
+    def has_changed_server(self, queue: str, heartbeat: Heartbeat) -> bool:
         """Whether another server, or the same one after a restart, answers since the last heartbeat. It may lack what the last
         one acknowledged: leases that were settled there would be renewed for ever, as the worker's own."""
-        before, self._servers[queue] = self._servers.get(queue, beat.server), beat.server
-        return before != beat.server
+        before, self._servers[queue] = self._servers.get(queue, heartbeat.server), heartbeat.server
+        return before != heartbeat.server
 
-    def heard(self, queue: str, beat: Heartbeat) -> Alert | None:
+    def find_loss(self, queue: str, heartbeat: Heartbeat) -> Alert | None:
         """What has been lost since the last heartbeat; None, nearly always, for nothing."""
-        (epoch, token), now = self._seen.get(queue, (beat.epoch, 0)), (beat.epoch, beat.token)
-        self._seen[queue] = now
-        if beat.epoch == epoch and beat.token >= token:
+        (epoch, token), now = self._last_epochs.get(queue, (heartbeat.epoch, 0)), (heartbeat.epoch, heartbeat.token)
+        self._last_epochs[queue] = now
+        if heartbeat.epoch == epoch and heartbeat.token >= token:
             return None
-        kind: Kind = "emptied" if beat.epoch != epoch else "went_back"
-        lost = token - beat.token if kind == "went_back" else 0
-        alert = Alert(kind, beat.at, queue, "", "", "", Priority.NORMAL, leases=lost)
+        kind: Kind = "emptied" if heartbeat.epoch != epoch else "went_back"
+        lost = token - heartbeat.token if kind == "went_back" else 0
+        alert = Alert(kind, heartbeat.at, queue, "", "", "", Priority.NORMAL, leases=lost)
         logger.critical("queue %s: %s", queue, alert)
         return alert

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from django_fairque.worker.options import WorkerOptions
 
-_started = time.time()
+_process_started_at = time.time()
 
-MAX_UNKNOWN = 20
+MAX_UNKNOWN_TASK_NAMES = 20
 """Names of tasks that a worker does not know, in its record."""
 
 
-def status_of(*, is_quiet: bool, is_stopping: bool) -> str:
-    return "stopping" if is_stopping else "quiet" if is_quiet else "working"
+def worker_status(*, is_draining: bool, is_stopping: bool) -> str:
+    return "stopping" if is_stopping else "quiet" if is_draining else "working"
 
 
 def worker_info(
@@ -43,11 +43,11 @@ def worker_info(
     """The fields of its heartbeat; all text. ``status`` is working, quiet or stopping."""
     # An empty list or text replaces one that was sent before: what is not sent stays in the record.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
-    unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS: json.dumps(unknown_tasks[:MAX_UNKNOWN])}
+    unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}
     return {
         "host": socket.gethostname(),
         "pid": str(pid or os.getpid()),
-        "started": f"{started or _started:.3f}",
+        "started": f"{started or _process_started_at:.3f}",
         "queues": ",".join(options.queues),
         "users": names(options.users),
         "steal": names(options.steal),
@@ -64,7 +64,7 @@ def worker_info(
     }
 
 
-def figures_of(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
+def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
     """What is told of a worker by numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
     ready = [each for each in processes if each["ready"]]
     return {

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_fairque.worker")
 
-LINES_PER_SECOND = 100
+LOG_LINES_PER_SECOND = 100
 """Of each kind (done, not done), for all users together: 100 lines cost 4 ms, the 10,000 tasks that a process may finish in a
 second 0.4 s. A single user gets half of them (see `_Lines`)."""
 
-SHOWN = 80
+MAX_SHOWN_CHARACTERS = 80
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
@@ -42,7 +42,7 @@ def set_up() -> None:
 def shown(text: str) -> str:
     """An id as a log line may hold it: no line breaks, no control characters, no end."""
     plain = text.isprintable() and " " not in text
-    return (text if plain else ascii(text))[:SHOWN]
+    return (text if plain else ascii(text))[:MAX_SHOWN_CHARACTERS]
 
 
 def describe_leases(leases: Sequence[Lease]) -> str:
@@ -62,7 +62,7 @@ class _Lines:
     def __init__(self) -> None:
         self.omitted: Counter[str] = Counter()
         """Per user, how many got no line."""
-        self._left = LINES_PER_SECOND
+        self._left = LOG_LINES_PER_SECOND
         self._taken: dict[str, int] = {}
 
     def take(self, user: str) -> bool:
@@ -75,7 +75,7 @@ class _Lines:
         return True
 
 
-class Reporter:
+class OutcomeReporter:
     """Tells what became of tasks. Thread-safe."""
 
     def __init__(self, level_of_done: int = logging.INFO) -> None:
@@ -93,7 +93,7 @@ class Reporter:
                 self._second = second
             for outcome, status in zip(outcomes, statuses, strict=True):
                 if status != "released":
-                    self._tell(outcome, status)
+                    self._report_one(outcome, status)
 
     def flush(self) -> None:
         """Tell of those that were not told of one by one."""
@@ -103,14 +103,14 @@ class Reporter:
             logger.warning("... and %d more did not finish, %d of them of user %s", *_summed(not_done))
         self._lines = {True: _Lines(), False: _Lines()}
 
-    def _tell(self, outcome: Outcome, status: str) -> None:
+    def _report_one(self, outcome: Outcome, status: str) -> None:
         done = status == "finished"
         if done and not logger.isEnabledFor(self._level):
             return
         if self._lines[done].take(outcome.lease.user_id):
-            self._line(outcome, status)
+            self._log_line(outcome, status)
 
-    def _line(self, outcome: Outcome, status: str) -> None:
+    def _log_line(self, outcome: Outcome, status: str) -> None:
         lease = outcome.lease
         level, words = _WORDS.get(status, (logging.INFO, status))
         if status == "stale":

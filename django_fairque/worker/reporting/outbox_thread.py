@@ -14,32 +14,32 @@ from django_fairque.tasks.relaying import relay
 from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.reporting.log import logger
 
-PAUSE = 1.0
+OUTBOX_POLL_SECONDS = 1.0
 """Seconds between two looks when there was nothing to do, at random up to twice as long: not all workers at once."""
-LONGEST_PAUSE = 15.0
+MAX_OUTBOX_PAUSE_SECONDS = 15.0
 """When the server can't be reached, or a database."""
-MINIMUM_AGE = 1.0
+MIN_ROW_AGE_SECONDS = 1.0
 """Seconds that a row is left to the process that wrote it, which relays it right after its commit."""
-COMPLAIN_EVERY = 60.0
+OUTBOX_WARNING_SECONDS = 60.0
 
 
-class Courier:
+class OutboxThread:
     """Has a thread of its own where the outbox is switched on; costs nothing elsewhere."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pause = PAUSE
-        self._complain_at = 0.0
+        self._pause = OUTBOX_POLL_SECONDS
+        self._next_warning_at = 0.0
 
     def start(self, *, at_once: bool = False) -> None:
         """``at_once``: relay what is there now, whoever wrote it, and nothing later; for a burst, which must find it."""
         if not get_config().outbox:
             return
         if at_once:
-            self._attempt(minimum_age=0.0)
+            self._relay_safely(minimum_age=0.0)
         else:
-            self._thread = threading.Thread(target=self._run, name="fairque-courier", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="fairque-outbox", daemon=True)
             self._thread.start()
 
     def end(self, seconds: float) -> None:
@@ -48,10 +48,10 @@ class Courier:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def round(self, minimum_age: float = MINIMUM_AGE) -> int:
+    def relay_all(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> int:
         """Relay what is there, of all databases that have an outbox; how many tasks. `MOST_ROWS` rows at a time."""
         count, before = 0, self._pause
-        self._pause = PAUSE
+        self._pause = OUTBOX_POLL_SECONDS
         for alias in outboxes():
             more = True
             while more and not self._ended.is_set():
@@ -63,32 +63,32 @@ class Courier:
         try:
             relayed = relay(alias, minimum_age=minimum_age)
         except DatabaseError as error:
-            self._complain(alias, f"{error} (if its table is missing: has `migrate` run?)", before)
+            self._log_failure(alias, f"{error} (if its table is missing: has `migrate` run?)", before)
             return 0, False
         if relayed.error is not None:
-            self._complain(alias, relayed.error, before)
+            self._log_failure(alias, relayed.error, before)
         return relayed.tasks, relayed.more and relayed.error is None
 
-    def _complain(self, alias: str, error: Exception | str, before: float) -> None:
-        self._pause = min(LONGEST_PAUSE, 2 * before)
-        if monotonic() >= self._complain_at:
-            self._complain_at = monotonic() + COMPLAIN_EVERY
+    def _log_failure(self, alias: str, error: Exception | str, before: float) -> None:
+        self._pause = min(MAX_OUTBOX_PAUSE_SECONDS, 2 * before)
+        if monotonic() >= self._next_warning_at:
+            self._next_warning_at = monotonic() + OUTBOX_WARNING_SECONDS
             logger.warning("the outbox of database %r can't be relayed for now: %s", alias, error)
 
     def _run(self) -> None:
         pause = 0.0
         try:
             while not self._ended.wait(pause * random.uniform(1.0, 2.0)):  # noqa: S311 - spreads looks, hides nothing
-                self._attempt()
-                database.tidy()
+                self._relay_safely()
+                database.clean_up_connections()
                 pause = self._pause
         finally:
-            database.leave()
+            database.close_connections()
 
-    def _attempt(self, minimum_age: float = MINIMUM_AGE) -> None:
+    def _relay_safely(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> None:
         """A round whatever happens: a worker whose outbox can't be relayed still runs tasks."""
         try:
-            self.round(minimum_age)
+            self.relay_all(minimum_age)
         except Exception:  # noqa: BLE001 - whatever it is, it is logged and tried again
             logger.exception("relaying the outbox failed; it is tried again")
-            self._pause = LONGEST_PAUSE
+            self._pause = MAX_OUTBOX_PAUSE_SECONDS

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from django.dispatch import Signal
 
 
-def send(signal: Signal, sender: str, **about: Any) -> None:
+def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
     """Send a signal; a receiver that fails is logged."""
-    for receiver, answer in signal.send_robust(sender=sender, **about):
+    for receiver, answer in signal.send_robust(sender=sender, **arguments):
         if isinstance(answer, Exception):
             logger.error("the receiver %r failed", receiver, exc_info=answer)

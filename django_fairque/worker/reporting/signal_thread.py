@@ -16,8 +16,8 @@ from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting import task_endings as endings
 from django_fairque.worker.reporting.log import logger
-from django_fairque.worker.reporting.send_signal import send
-from django_fairque.worker.reporting.task_endings import Ending, Find
+from django_fairque.worker.reporting.send_signal import send_signal
+from django_fairque.worker.reporting.task_endings import FindTask, TaskEnding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.worker.options import WorkerOptions
 
-MOST_WAITING = 10_000
-MOST_LINES = 50
+MAX_WAITING_SIGNALS = 10_000
+MAX_ALERTS_PER_EMAIL = 50
 """Alerts named in one e-mail; the rest are counted."""
 
-ALERTS: dict[str, Signal] = {
+ALERT_SIGNALS: dict[str, Signal] = {
     "at_risk": signals.sla_at_risk,
     "violated": signals.sla_violated,
     "promoted": signals.task_promoted,
@@ -40,7 +40,7 @@ ALERTS: dict[str, Signal] = {
     "emptied": signals.data_lost,
     "went_back": signals.data_lost,
 }
-ENDS: dict[str, tuple[Signal, ...]] = {
+OUTCOME_SIGNALS: dict[str, tuple[Signal, ...]] = {
     "finished": (signals.task_finished,),
     "retried": (signals.task_failed, signals.task_retried),
     "dead": (signals.task_failed, signals.task_dead),
@@ -48,46 +48,50 @@ ENDS: dict[str, tuple[Signal, ...]] = {
 }
 """By the server's word on an outcome."""
 
-News = Callable[[], None]
+SignalCall = Callable[[], None]
 
 
-class Herald:
+class SignalThread:
     """Sends news in a thread of its own, which begins with the first: receivers may be slow."""
 
-    def __init__(self, options: WorkerOptions, find: Find) -> None:
+    def __init__(self, options: WorkerOptions, find: FindTask) -> None:
         self._options = options
         self._find = find
-        self._waiting: deque[News] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[SignalCall] = deque(maxlen=MAX_WAITING_SIGNALS)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ended = False
 
-    def announce(self, news: Sequence[Alert | Ending]) -> None:
+    def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """From any thread; returns at once."""
         options = self._options
-        alerts = [each for each in news if not isinstance(each, Ending)]
+        alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
-            self._put([partial(tell, alerts, options.alert_handler, options.alert_email)])
-        if endings.is_heard():
-            ends = [each if isinstance(each, Ending) else endings.of_alert(each) for each in news if _is_end(each)]
+            self._put([partial(report_alerts, alerts, options.alert_handler, options.alert_email)])
+        if endings.has_ending_receivers():
+            ends = [
+                each if isinstance(each, TaskEnding) else endings.ending_of_alert(each)
+                for each in announcements
+                if is_ending(each)
+            ]
             if ends:
-                self._put(partial(endings.tell, each, self._find) for each in ends)
+                self._put(partial(endings.send_ending_signals, each, self._find) for each in ends)
 
-    def report(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
+    def send_outcome_signals(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
         """What became of tasks, if anyone listens."""
-        if not any(signal.receivers for some in ENDS.values() for signal in some):
+        if not any(signal.receivers for some in OUTCOME_SIGNALS.values() for signal in some):
             return
         self._put(
-            partial(tell_end, queue, outcome, status)
+            partial(send_signals_of_outcome, queue, outcome, status)
             for outcome, status in zip(outcomes, statuses, strict=True)
-            if status in ENDS
+            if status in OUTCOME_SIGNALS
         )
 
-    def worker(self, signal: Signal) -> None:
+    def send_worker_signal(self, signal: Signal) -> None:
         """The worker has started, or has stopped."""
         if signal.receivers:
             about = {"worker_id": self._options.worker_id, "queues": self._options.queues}
-            self._put([partial(send, signal, self._options.worker_id, **about)])
+            self._put([partial(send_signal, signal, self._options.worker_id, **about)])
 
     def end(self, seconds: float) -> None:
         """Send what is waiting, for at most so long. What comes later is sent too, if the process lives long enough."""
@@ -98,11 +102,11 @@ class Herald:
         if thread is not None:
             thread.join(seconds)
 
-    def _put(self, news: Any) -> None:
+    def _put(self, calls: Any) -> None:
         with self._changed:
-            self._waiting.extend(news)
+            self._waiting.extend(calls)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="fairque-herald", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="fairque-signals", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
@@ -118,51 +122,53 @@ class Herald:
                         self._thread = None
                         return
                 for one in some:
-                    attempt("a piece of news", isolation.run_in_new_context, one)
-                    database.tidy()
+                    call_safely("a piece of news", isolation.run_in_new_context, one)
+                    database.clean_up_connections()
         finally:
-            database.leave()
+            database.close_connections()
 
 
-def _is_end(news: Alert | Ending) -> bool:
-    return isinstance(news, Ending) or news.kind == "died"
+def is_ending(announcement: Alert | TaskEnding) -> bool:
+    return isinstance(announcement, TaskEnding) or announcement.kind == "died"
 
 
-def tell_end(queue: str, outcome: Outcome, status: str) -> None:
+def send_signals_of_outcome(queue: str, outcome: Outcome, status: str) -> None:
     """The signals of one outcome that the server has taken."""
     about: dict[str, Any] = {"task": outcome.lease.task, "queue": queue, "took": outcome.took}
     if status != "finished":
         about["error"] = outcome.body.decode("utf-8", "replace")
-    for signal in ENDS[status]:
+    for signal in OUTCOME_SIGNALS[status]:
         if signal is signals.task_failed and outcome.kind == "later":
             continue  # it asked for another run: that is no failure
-        send(signal, outcome.lease.name, **about, **_more(signal, outcome))
+        send_signal(signal, outcome.lease.name, **about, **_extra_arguments(signal, outcome))
 
 
-def _more(signal: Signal, outcome: Outcome) -> dict[str, Any]:
+def _extra_arguments(signal: Signal, outcome: Outcome) -> dict[str, Any]:
     """What only one of the signals has."""
     if signal is signals.task_retried:
         return {"delay": outcome.delay}
     return {"task_id": outcome.lease.task_id} if signal is signals.task_canceled else {}
 
 
-def tell(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> None:
+def report_alerts(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> None:
     """Log, signal, call, mail. Whatever fails is logged, and the rest goes on. Of deaths only the log: they have signals of
     their own, which tell of all others as well."""
-    call = _imported(handler) if handler else None
+    call = _import_alert_handler(handler) if handler else None
     for alert in alerts:
         if alert.task_id:
             logger.warning("queue %s: %s", alert.queue, alert)
-    alerts = [alert for alert in alerts if not _is_end(alert)]
+    alerts = [alert for alert in alerts if not is_ending(alert)]
     for alert in alerts:
-        isolation.run_in_new_context(partial(send, ALERTS[alert.kind], alert.name or alert.queue, alert=alert))
+        isolation.run_in_new_context(
+            partial(send_signal, ALERT_SIGNALS[alert.kind], alert.name or alert.queue, alert=alert)
+        )
         if call is not None:
-            attempt(f"the alert handler {handler}", isolation.run_in_new_context, partial(call, alert))
+            call_safely(f"the alert handler {handler}", isolation.run_in_new_context, partial(call, alert))
     if email and alerts:
-        attempt(f"the e-mail to {', '.join(email)}", _mail, alerts, email)
+        call_safely(f"the e-mail to {', '.join(email)}", _send_email, alerts, email)
 
 
-def _imported(path: str) -> Callable[[Alert], Any] | None:
+def _import_alert_handler(path: str) -> Callable[[Alert], Any] | None:
     try:
         found: Callable[[Alert], Any] = import_string(path)
     except ImportError:
@@ -171,19 +177,19 @@ def _imported(path: str) -> Callable[[Alert], Any] | None:
     return found
 
 
-def attempt(what: str, call: Callable[..., Any], *arguments: Any) -> None:
+def call_safely(what: str, call: Callable[..., Any], *arguments: Any) -> None:
     try:
         call(*arguments)
     except Exception:  # noqa: BLE001 - it is the application's code
         logger.exception("%s failed", what)
 
 
-def _mail(alerts: Sequence[Alert], recipients: Sequence[str]) -> None:
+def _send_email(alerts: Sequence[Alert], recipients: Sequence[str]) -> None:
     from django.core.mail import send_mail
 
     queues = ", ".join(sorted({alert.queue for alert in alerts}))
-    lines = [str(alert) for alert in alerts[:MOST_LINES]]
-    if len(alerts) > MOST_LINES:
-        lines.append(f"and {len(alerts) - MOST_LINES} more")
+    lines = [str(alert) for alert in alerts[:MAX_ALERTS_PER_EMAIL]]
+    if len(alerts) > MAX_ALERTS_PER_EMAIL:
+        lines.append(f"and {len(alerts) - MAX_ALERTS_PER_EMAIL} more")
     subject = f"{settings.EMAIL_SUBJECT_PREFIX}{len(alerts)} alerts of queue {queues}"
     send_mail(subject, "\n".join(lines), None, list(recipients))

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
-class _Watching(autoreload.StatReloader):
+class _ChangeReporter(autoreload.StatReloader):
     """Tells of a change instead of ending the process. Django's receivers (templates, translations) come first."""
 
-    def __init__(self, tell: Callable[[Path], None]) -> None:
+    def __init__(self, on_change: Callable[[Path], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._on_change = on_change
 
     def notify_file_changed(self, path: str | PathLike[str]) -> None:
         results = autoreload.file_changed.send(sender=self, file_path=path)
         if not any(result for _, result in results):
-            self._tell(Path(path))
+            self._on_change(Path(path))
 
 
 class Reloader(threading.Thread):
@@ -40,12 +40,12 @@ class Reloader(threading.Thread):
         self._wake = wake
         self._changed = False
 
-    def take(self) -> bool:
+    def take_change(self) -> bool:
         changed, self._changed = self._changed, False
         return changed
 
     def run(self) -> None:
-        watching = _Watching(self._on_change)
+        watching = _ChangeReporter(self._on_change)
         autoreload.autoreload_started.send(sender=watching)
         logger.info("watching the code for changes")
         for _ in watching.tick():  # once a second

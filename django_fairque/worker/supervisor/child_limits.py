@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.model.durations import retry_delay
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
-from django_fairque.worker.execution.memory import MB, resident_mb
-from django_fairque.worker.leases.lease_renewal import Return
+from django_fairque.worker.execution.memory import BYTES_PER_MB, resident_mb
+from django_fairque.worker.leases.lease_renewal import LeaseReturn
 from django_fairque.worker.reporting.log import logger, shown
 from django_fairque.worker.supervisor.separate_tasks import partial_lease
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.worker.execution.status_board import Running
+    from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.supervisor.child_process import ChildProcess
@@ -28,7 +28,7 @@ REPLACED_AFTER = 30.0
 """Seconds beyond that after which an idle child whose loop stands still is replaced."""
 
 
-class Police:
+class ChildLimits:
     """Looks at the children; kills those that must not go on."""
 
     def __init__(self, options: WorkerOptions, outages: Outages) -> None:
@@ -48,40 +48,45 @@ class Police:
         elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
             logger.error(
                 "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
-                *(shown(child.task.task_id), child.worker_id, child.memory_used / MB, child.task.max_memory / MB),
+                *(
+                    shown(child.task.task_id),
+                    child.worker_id,
+                    child.memory_used / BYTES_PER_MB,
+                    child.task.max_memory / BYTES_PER_MB,
+                ),
             )
-            child.overdue = child.board.running()
+            child.overdue = child.status_board.running()
             child.kill("its task exceeded its max_memory")
         elif self._outlives_a_lease(child, now, confirmed):
             logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
             child.kill("its leases could not be renewed")
         elif child.deadline is not None and now > child.deadline:
-            count = sum(len(running.tasks) for running in child.board.running())
+            count = sum(len(running.tasks) for running in child.status_board.running())
             words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
             logger.warning("worker process %s %s", child.worker_id, words)
             child.kill("worker stopped")
         elif child.is_held_up_at(now):
             logger.error("restarting worker process %s: its event loop is blocked by an unknown task", child.worker_id)
             child.kill("its event loop was blocked")
-        elif self._stands_still(child, now):
+        elif self._is_stalled(child, now):
             logger.error("worker process %s is replaced: its loop stands still", child.worker_id)
             child.kill("its loop stood still")
 
     def _outlives_a_lease(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> bool:
         """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
-        late = {lane for lane, at in enumerate(confirmed) if now - at > self._options.fence_after}
-        return bool(late) and any(each.lane in late for each in child.board.running())
+        late = {shard_index for shard_index, at in enumerate(confirmed) if now - at > self._options.fence_after}
+        return bool(late) and any(each.shard_index in late for each in child.status_board.running())
 
     @staticmethod
     def _exceeds_memory(child: ChildProcess, limit: int) -> bool:
         """Whether it runs a task with a memory limit and uses more; ``memory_used`` says how much."""
-        if not limit or not child.board.running():
+        if not limit or not child.status_board.running():
             return False
-        used = resident_mb(child.pid) * MB
+        used = resident_mb(child.pid) * BYTES_PER_MB
         child.memory_used = used if used > limit else 0.0
         return used > limit
 
-    def _end_overdue(self, child: ChildProcess, overdue: list[Running], now: float) -> None:
+    def _end_overdue(self, child: ChildProcess, overdue: list[OccupiedSlot], now: float) -> None:
         child.overdue = overdue
         for running in overdue:
             for _, _, task_id in running.tasks:
@@ -91,11 +96,11 @@ class Police:
                 )
         child.kill("another task ran beyond its hard time limit")
 
-    def _stands_still(self, child: ChildProcess, now: float) -> bool:
+    def _is_stalled(self, child: ChildProcess, now: float) -> bool:
         longest = self._options.poll_interval + UNHEALTHY_AFTER + REPLACED_AFTER
-        return child.is_stalled(now, longest, self._outages.lanes()) and not child.board.running()
+        return child.is_stalled(now, longest, self._outages.unreachable_shards()) and not child.status_board.running()
 
-    def complaints(self, children: Sequence[ChildProcess], now: float) -> list[str]:
+    def unhealthy_reasons(self, children: Sequence[ChildProcess], now: float) -> list[str]:
         """Why this worker is not healthy, in sentences."""
         longest = self._options.poll_interval + UNHEALTHY_AFTER
         return [
@@ -105,40 +110,51 @@ class Police:
         ] + [
             f"the loop of process {child.worker_id} has not come round for {longest:g} s"
             for child in children
-            if child.is_ready and not child.is_leaving and child.is_stalled(now, longest, self._outages.lanes())
+            if child.is_ready
+            and not child.is_stopping
+            and child.is_stalled(now, longest, self._outages.unreachable_shards())
         ]
 
 
-def returns(child: ChildProcess, queues: Sequence[FairQueue]) -> list[Return]:
+def leases_to_return(child: ChildProcess, queues: Sequence[FairQueue]) -> list[LeaseReturn]:
     """What a child that has ended leaves behind, per queue.
 
     Only if it died by itself do the tasks that ran in it count as crashed. Those beyond their hard limit have failed.
     """
-    running = child.board.running()
-    died = not child.killed_for and not (child.is_leaving and child.exitcode == 0)
-    reason = child.killed_for or (f"worker process died ({_how(child.exitcode)})" if died else "worker stopped")
+    running = child.status_board.running()
+    died = not child.kill_reason and not (child.is_stopping and child.exitcode == 0)
+    reason = child.kill_reason or (
+        f"worker process died ({_exit_description(child.exitcode)})" if died else "worker stopped"
+    )
     return [
-        Return(
+        LeaseReturn(
             queue.label,
             child.worker_id,
             reason,
-            crashed=[token for each in running if died and each.lane == lane for token in each.tokens],
-            begun=[token for each in running if not died and each.lane == lane for token in each.tokens],
+            crashed=[token for each in running if died and each.shard_index == shard_index for token in each.tokens],
+            started=[
+                token for each in running if not died and each.shard_index == shard_index for token in each.tokens
+            ],
             outcomes=[
-                *([] if child.is_done else child.board.logged(lane, child.worker_id)),
-                *(failure for each in child.overdue if each.lane == lane for failure in _failures(child, each, queue)),
+                *([] if child.is_done else child.status_board.logged_outcomes(shard_index, child.worker_id)),
+                *(
+                    failure
+                    for each in child.overdue
+                    if each.shard_index == shard_index
+                    for failure in _failures(child, each, queue)
+                ),
             ],
         )
-        for lane, queue in enumerate(place for queue in queues for place in queue.shards)
+        for shard_index, queue in enumerate(shard for queue in queues for shard in queue.shards)
     ]
 
 
-def _failures(child: ChildProcess, running: Running, queue: FairQueue) -> list[Outcome]:
+def _failures(child: ChildProcess, running: OccupiedSlot, queue: FairQueue) -> list[Outcome]:
     config = queue.config
     took = monotonic() - running.started
     error: TaskTimeoutError | TaskMemoryError
     if child.memory_used and child.task is not None:
-        limit, used = child.task.max_memory / MB, child.memory_used / MB
+        limit, used = child.task.max_memory / BYTES_PER_MB, child.memory_used / BYTES_PER_MB
         error = TaskMemoryError(f"its process used {used:.0f} MB, more than its max_memory of {limit:.0f} MB")
     else:
         error = TaskTimeoutError(f"it ran for {took:.1f} s and did not end at its time limit of {running.timeout:g} s")
@@ -156,7 +172,7 @@ def _failures(child: ChildProcess, running: Running, queue: FairQueue) -> list[O
     ]
 
 
-def _how(exitcode: int | None) -> str:
+def _exit_description(exitcode: int | None) -> str:
     if exitcode is None or exitcode >= 0:
         return f"exit code {exitcode}"
     return f"signal {-exitcode}"

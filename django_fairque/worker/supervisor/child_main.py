@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from django_fairque.worker.core import Core
-    from django_fairque.worker.execution.status_board import Board
+    from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.options import WorkerOptions
 
-SWITCH_INTERVAL = 0.001
+SWITCH_INTERVAL_SECONDS = 0.001
 """Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
 server waits longer for its turn than for the server."""
 
-READY, RETIRING, UNFIT, DONE, BLOCKED, UNKNOWN = "ready", "retiring", "unfit", "done", "blocked", "unknown"
+READY, RETIRING, UNFIT, DONE, BLOCKED, UNKNOWN_NAMES = "ready", "retiring", "unfit", "done", "blocked", "unknown"
 SEPARATE = "separate"
 """What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(BLOCKED, loop)`` with the
 `BlockedLoop`, or None when its event loop goes on, ``(UNKNOWN, names)`` of tasks that it does not know, ``(DONE,)`` when all
@@ -35,110 +35,112 @@ that is left is to exit, ``(SEPARATE, *task)`` for a task that it has fetched an
 ``("revoked", lane, leases)``, ``("news", alerts and endings)``, ``("separate_ended", lane, token)`` when such a task has ended
 or was given back, and ``("run", *task)`` if it is the process for one."""
 
-UNUSABLE = 3
+UNUSABLE_EXIT_CODE = 3
 """Exit code of a child that could not begin, and said why."""
 
 
-def main(options: WorkerOptions, board: Board, line: Connection, supervisor: int) -> None:
+def run_spawned_child(options: WorkerOptions, status_board: StatusBoard, pipe: Connection, supervisor: int) -> None:
     """The whole life of a child that was spawned; runs as its main thread."""
-    live(options, board, line, supervisor, load=loading.load)
+    run_child(options, status_board, pipe, supervisor, load=loading.load_project)
 
 
-def live(
+def run_child(
     options: WorkerOptions,
-    board: Board,
-    line: Connection,
+    status_board: StatusBoard,
+    pipe: Connection,
     parent: int,
     load: Callable[[WorkerOptions], None] = lambda _: None,
 ) -> None:
     """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
     die_with(parent)
     copies.end_with_this_process()
-    ignore_the_terminal()
-    register_dump()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    core = _made(options, board, line, load)
+    ignore_terminal_signals()
+    register_stack_dump()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    core = _make_core(options, status_board, pipe, load)
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
-    threading.Thread(target=_listen, args=(line, core), name="fairque-line", daemon=True).start()
-    _say(line, READY)
+    threading.Thread(target=_listen, args=(pipe, core), name="fairque-supervisor-pipe", daemon=True).start()
+    _send(pipe, READY)
     core.start()
     core.join()
-    core.say_goodbye()
-    _say(line, DONE)
+    core.report_stopped()
+    _send(pipe, DONE)
 
 
-def register_dump() -> None:
+def register_stack_dump() -> None:
     """Write the stacks of all threads to standard error at SIGUSR1."""
     with contextlib.suppress(Exception):  # there is no standard error
         faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
-def ignore_the_terminal() -> None:
+def ignore_terminal_signals() -> None:
     """Ctrl-C, or its end, reaches the whole group; the supervisor decides."""
     for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(each, signal.SIG_IGN)
 
 
-def _made(options: WorkerOptions, board: Board, line: Connection, load: Callable[[WorkerOptions], None]) -> Core:
+def _make_core(
+    options: WorkerOptions, status_board: StatusBoard, pipe: Connection, load: Callable[[WorkerOptions], None]
+) -> Core:
     try:
         load(options)
         from django_fairque.conf import get_queue
         from django_fairque.worker.core import Core
-        from django_fairque.worker.leases.outage import patience_of
+        from django_fairque.worker.leases.outage import startup_timeout_of
 
         queues = [get_queue(name) for name in options.queues]
         return Core(
             options,
             queues,
-            board,
-            lambda reason: _say(line, RETIRING, reason),
-            lambda: _say(line, UNFIT),
-            patience_of(options, queues),
-            lambda blocked: _say(line, BLOCKED, blocked),
-            lambda task: _say(line, SEPARATE, *task),
-            lambda names: _say(line, UNKNOWN, names),
+            status_board,
+            lambda reason: _send(pipe, RETIRING, reason),
+            lambda: _send(pipe, UNFIT),
+            startup_timeout_of(options, queues),
+            lambda blocked: _send(pipe, BLOCKED, blocked),
+            lambda task: _send(pipe, SEPARATE, *task),
+            lambda names: _send(pipe, UNKNOWN_NAMES, names),
         )
     except Exception:
         import logging
 
         logging.basicConfig()
         logging.getLogger("django_fairque.worker").exception("worker process %s could not begin", options.worker_id)
-        sys.exit(UNUSABLE)
+        sys.exit(UNUSABLE_EXIT_CODE)
 
 
-def _listen(line: Connection, core: Core) -> None:
+def _listen(pipe: Connection, core: Core) -> None:
     """Do as the supervisor says. When it is gone nobody keeps the leases: end at once."""
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
     while True:
         try:
-            message: tuple[Any, ...] = line.recv()
+            message: tuple[Any, ...] = pipe.recv()
         except (EOFError, OSError):
             os._exit(1)
         if message[0] == "stop":
             core.stop()
         elif message[0] == "quiet":
-            core.be_quiet(is_quiet=message[1])
+            core.set_draining(is_draining=message[1])
         elif message[0] == "suspect":
-            core.suspect(message[1])
+            core.reconcile(message[1])
         elif message[0] == "run":
             task = SeparateTask(*message[1:])
-            threading.Thread(target=core.run_one, args=(task,), name="fairque-run", daemon=True).start()
+            threading.Thread(target=core.run_one, args=(task,), name="fairque-separate-task", daemon=True).start()
         elif message[0] == "separate_ended":
             core.separate_ended(*message[1:])
         elif message[0] == "news":
-            core.herald.announce(message[1])
+            core.signal_thread.announce(message[1])
         else:
             core.revoke(*message[1:])
 
 
-_saying = threading.Lock()
+_send_lock = threading.Lock()
 """Several threads have something to say."""
 
 
-def _say(line: Connection, *message: object) -> None:
-    with _saying, contextlib.suppress(OSError):  # nobody listens any more: `_listen` sees to that
-        line.send(message)
+def _send(pipe: Connection, *message: object) -> None:
+    with _send_lock, contextlib.suppress(OSError):  # nobody listens any more: `_listen` sees to that
+        pipe.send(message)
 
 
 def die_with(parent: int) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.worker.leases.worker_record import status_of, worker_info
+from django_fairque.worker.leases.worker_record import worker_info, worker_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.worker.execution.loop_monitor import BlockedLoop
-    from django_fairque.worker.execution.status_board import Running
+    from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import Ending
-    from django_fairque.worker.supervisor.process_factory import Nursery
+    from django_fairque.worker.reporting.task_endings import TaskEnding
+    from django_fairque.worker.supervisor.process_factory import ProcessFactory
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
 
@@ -33,7 +33,7 @@ class ChildProcess:
 
     def __init__(
         self,
-        nursery: Nursery,
+        process_factory: ProcessFactory,
         options: WorkerOptions,
         index: int,
         incarnation: int,
@@ -45,21 +45,21 @@ class ChildProcess:
         place = index if task is None else "task"
         self.worker_id = f"{options.worker_id}.{place}.{incarnation}"
         self.options = options.for_child(self.worker_id, one_task=task is not None)
-        self.board, self._process, self.line = nursery.begin(self.options)
-        self._unsaid: deque[tuple[object, ...]] = deque()
+        self.status_board, self._process, self.pipe = process_factory.start_child(self.options)
+        self._unsent: deque[tuple[object, ...]] = deque()
         if task is not None:
-            self.tell("run", *task)
+            self.send("run", *task)
         self.is_ready = False
-        self.is_quiet = False
+        self.is_draining = False
         """It was told to fetch nothing."""
-        self.is_leaving = False
+        self.is_stopping = False
         """It was told to stop, or stops by itself; another has or will have its place."""
         self.is_done = False
         """It has settled everything; all that is left for it is to exit."""
         self.deadline: float | None = None
         """When it will be killed if it has not ended."""
-        self.killed_for = ""
-        self.overdue: list[Running] = []
+        self.kill_reason = ""
+        self.overdue: list[OccupiedSlot] = []
         """What ran beyond its hard limit, or used more memory than its task may."""
         self.memory_used = 0.0
         """Bytes, if that is more than its task may use."""
@@ -87,7 +87,7 @@ class ChildProcess:
     def exitcode(self) -> int | None:
         return self._process.exitcode
 
-    def overdue_at(self, now: float) -> list[Running]:
+    def overdue_at(self, now: float) -> list[OccupiedSlot]:
         """What runs beyond its hard limit. Not coroutines that can't go on because another one blocks their event loop."""
         return [running for running in self._late(now) if not self._is_held_up(running)]
 
@@ -97,24 +97,24 @@ class ChildProcess:
             return False
         return any(self._is_held_up(running) for running in self._late(now))
 
-    def _late(self, now: float) -> list[Running]:
+    def _late(self, now: float) -> list[OccupiedSlot]:
         grace = self.options.hard_timeout_grace
-        return [running for running in self.board.running() if now > running.started + running.timeout + grace]
+        return [running for running in self.status_board.running() if now > running.started + running.timeout + grace]
 
-    def _is_held_up(self, running: Running) -> bool:
-        return self.blocked is not None and (running.lane, running.tokens[0]) in self.blocked.others
+    def _is_held_up(self, running: OccupiedSlot) -> bool:
+        return self.blocked is not None and (running.shard_index, running.tokens[0]) in self.blocked.others
 
-    def is_stalled(self, now: float, longest: float, away: Sequence[int] = ()) -> bool:
+    def is_stalled(self, now: float, longest: float, unreachable: Sequence[int] = ()) -> bool:
         """Whether one of its loops has not come round for ``longest`` seconds; not of lanes that have no server now."""
-        last = max(self.board.last_poll(away), self.started_at)
+        last = max(self.status_board.oldest_poll_at(unreachable), self.started_at)
         return now - last > longest
 
     def info(self) -> dict[str, str]:
         return worker_info(
             self.options,
-            done=self.board.done,
-            running=len(self.board.running()),
-            status=status_of(is_quiet=self.is_quiet, is_stopping=self.is_leaving),
+            done=self.status_board.done,
+            running=len(self.status_board.running()),
+            status=worker_status(is_draining=self.is_draining, is_stopping=self.is_stopping),
             pid=self.pid,
             started=self.started,
             unknown_tasks=self.unknown_tasks,
@@ -129,45 +129,45 @@ class ChildProcess:
     def messages(self) -> Iterator[tuple[Any, ...]]:
         """What it has said."""
         with contextlib.suppress(EOFError, OSError):
-            while self.line.poll():
-                yield self.line.recv()
+            while self.pipe.poll():
+                yield self.pipe.recv()
 
     # --- what is done to it ---
 
-    def tell(self, *message: object) -> None:
+    def send(self, *message: object) -> None:
         """Say something as soon as it can be taken in (`flush`). From any thread."""
-        self._unsaid.append(message)
+        self._unsent.append(message)
 
     def flush(self) -> None:
         """Send what is to be said without ever waiting: a child that holds its interpreter does not listen."""
         with contextlib.suppress(OSError, ValueError):  # it is dead: its sentinel says so too
-            while self._unsaid and select.select([], [self.line], [], 0)[1]:
-                self.line.send(self._unsaid.popleft())
+            while self._unsent and select.select([], [self.pipe], [], 0)[1]:
+                self.pipe.send(self._unsent.popleft())
 
-    def revoke(self, lane: int, leases: Sequence[LeaseKey]) -> None:
+    def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
         """Have it stop the tasks of these leases. In portions that fit into the line whole."""
         for first in range(0, len(leases), 100):
-            self.tell("revoked", lane, list(leases[first : first + 100]))
+            self.send("revoked", shard_index, list(leases[first : first + 100]))
 
-    def suspect(self, lane: int) -> None:
+    def reconcile(self, shard_index: int) -> None:
         """Have it compare what it holds with what the server thinks it does."""
-        self.tell("suspect", lane)
+        self.send("suspect", shard_index)
 
-    def announce(self, news: Sequence[Alert | Ending]) -> None:
+    def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
-        for first in range(0, len(news), 10):
-            self.tell("news", list(news[first : first + 10]))
+        for first in range(0, len(announcements), 10):
+            self.send("news", list(announcements[first : first + 10]))
 
-    def be_quiet(self, *, is_quiet: bool) -> None:
+    def set_draining(self, *, is_draining: bool) -> None:
         """Have it fetch nothing, or again."""
-        self.is_quiet = is_quiet
-        self.tell("quiet", is_quiet)
+        self.is_draining = is_draining
+        self.send("quiet", is_draining)
 
-    def leave(self, deadline: float | None) -> None:
+    def stop(self, deadline: float | None) -> None:
         """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""
-        if not self.is_leaving:
-            self.is_leaving = True
-            self.tell("stop")
+        if not self.is_stopping:
+            self.is_stopping = True
+            self.send("stop")
         self.deadline = deadline
         self.flush()
 
@@ -179,11 +179,11 @@ class ChildProcess:
 
     def kill(self, reason: str) -> None:
         """End it at once. Returns when it can do no more harm."""
-        self.killed_for = self.killed_for or reason
+        self.kill_reason = self.kill_reason or reason
         self._process.kill()
         self._process.join()
 
     def close(self) -> None:
         self._process.join()
-        self.line.close()
+        self.pipe.close()
         self._process.close()

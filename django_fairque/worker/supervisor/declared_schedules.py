@@ -6,29 +6,29 @@ import threading
 
 from django_fairque.tasks.schedules import sync_or_log
 
-AT_ONCE = 0.5
+STARTUP_RETRY_SECONDS = 0.5
 """Seconds for which a call is repeated that all else waits for."""
-PAUSE = 1.0
-LONGEST_PAUSE = 15.0
+SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
+MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
 """Seconds between two attempts while the server is away: each asks the user functions of tasks."""
 
 
-class Declared(threading.Thread):
+class DeclaredSchedules(threading.Thread):
     """Makes the first attempt where it is begun, so that a burst finds the schedules; more in a thread of its own."""
 
     def __init__(self) -> None:
         super().__init__(name="fairque-schedules", daemon=True)
         self._ended = threading.Event()
 
-    def begin(self, *, is_away: bool) -> None:
+    def begin(self, *, is_unreachable: bool) -> None:
         """``is_away``: the server did not answer just now."""
-        if is_away or not sync_or_log(AT_ONCE):
+        if is_unreachable or not sync_or_log(STARTUP_RETRY_SECONDS):
             self.start()
 
     def end(self) -> None:
         self._ended.set()
 
     def run(self) -> None:
-        pause = PAUSE
-        while not self._ended.wait(pause) and not sync_or_log(AT_ONCE):
-            pause = min(LONGEST_PAUSE, 2 * pause)
+        pause = SCHEDULE_SYNC_PAUSE_SECONDS
+        while not self._ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
+            pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)

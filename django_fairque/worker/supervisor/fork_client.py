@@ -13,7 +13,7 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django_fairque.worker.execution.status_board import Board
+from django_fairque.worker.execution.status_board import StatusBoard
 from django_fairque.worker.supervisor import fork_server as forkserver
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from django_fairque.worker.options import WorkerOptions
 
-ANSWERS_WITHIN = 5.0
+FORK_TIMEOUT_SECONDS = 5.0
 """Seconds that it has for a fork; it takes milliseconds."""
-TELLS_WITHIN = 1.0
+EXIT_CODE_TIMEOUT_SECONDS = 1.0
 """Seconds for which it is asked with what code a process ended. It may be dead itself."""
-EXITS_WITHIN = 2.0
+FORK_SERVER_EXIT_SECONDS = 2.0
 
 
 class ForkServerGoneError(Exception):
@@ -44,7 +44,7 @@ def can_fork() -> bool:
             signal.pidfd_send_signal(process, 0)
         finally:
             os.close(process)
-        os.close(os.memfd_create("fairque-board"))
+        os.close(os.memfd_create("fairque-status-board"))
     except OSError:
         return False
     return True
@@ -54,14 +54,14 @@ def may_be_copied() -> bool:
     """Whether a fork of this process would be whole: it has no threads, and talks to nobody that it has called itself (what it
     was given when it was started is inheritable).
     """
-    return forkserver.threads() is None and not forkserver.conversations(opened_here=True)
+    return forkserver.other_threads() is None and not forkserver.stream_sockets(opened_here=True)
 
 
-class _Copy:
+class _CopiedProcess:
     """A fork of this process, as `multiprocessing.Process` would be."""
 
     def __init__(self, main: Callable[[], None], name: str) -> None:
-        forkserver.flush()
+        forkserver.flush_streams()
         self.pid = os.fork()
         if self.pid == 0:
             multiprocessing.current_process().name = name
@@ -91,20 +91,20 @@ class _Copy:
 class ForkServer:
     """Starts at once, in the main thread; can fork as soon as it is ready. A copy of this process if that is possible."""
 
-    def __init__(self, context: SpawnContext, options: WorkerOptions, lanes: int, *, copy: bool = False) -> None:
-        self._options, self._lanes = options, lanes
-        self._line, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, context: SpawnContext, options: WorkerOptions, shard_count: int, *, copy: bool = False) -> None:
+        self._options, self._shard_count = options, shard_count
+        self._connection, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         name, supervisor = f"{options.worker_id}.forkserver", os.getpid()
         if copy:
 
             def main() -> None:
-                self._line.close()
-                forkserver.main(options, lanes, far_end, supervisor, lambda _: None)
+                self._connection.close()
+                forkserver.run_fork_server(options, shard_count, far_end, supervisor, lambda _: None)
 
-            self._process: _Copy | SpawnProcess = _Copy(main, name)
+            self._process: _CopiedProcess | SpawnProcess = _CopiedProcess(main, name)
         else:
             self._process = context.Process(
-                target=forkserver.main, args=(options, lanes, far_end, supervisor), name=name
+                target=forkserver.run_fork_server, args=(options, shard_count, far_end, supervisor), name=name
             )
             self._process.start()
         far_end.close()
@@ -117,77 +117,79 @@ class ForkServer:
         """What the project opened at import and has not closed: with whom."""
         self.children: set[int] = set()
         """Process ids of those that have not ended."""
-        self._codes: dict[int, int] = {}
-        self._newborn: tuple[int, int] | None = None
+        self._exit_codes: dict[int, int] = {}
+        self._new_child: tuple[int, int] | None = None
 
     def fileno(self) -> int:
-        return self._line.fileno()
+        return self._connection.fileno()
 
-    def fork(self, options: WorkerOptions, line: Connection) -> tuple[Board, ForkedProcess]:
+    def fork(self, options: WorkerOptions, pipe: Connection) -> tuple[StatusBoard, ForkedProcess]:
         """A new child.
 
         Raises:
             ForkServerGoneError: there is none.
         """
-        memory = os.memfd_create("fairque-board")
+        memory = os.memfd_create("fairque-status-board")
         try:
-            os.ftruncate(memory, Board.size(options.concurrency, self._lanes))
-            board = Board.in_file(os.dup(memory), options.concurrency, self._lanes)
+            os.ftruncate(memory, StatusBoard.size(options.concurrency, self._shard_count))
+            status_board = StatusBoard.in_file(os.dup(memory), options.concurrency, self._shard_count)
             message = json.dumps([options.worker_id, options.one_task]).encode()
-            socket.send_fds(self._line, [message], [memory, line.fileno()])
+            socket.send_fds(self._connection, [message], [memory, pipe.fileno()])
         except OSError as error:
             self.is_gone = True
             raise ForkServerGoneError from error
         finally:
             os.close(memory)
-        self._hear_until(lambda: self._newborn is not None, ANSWERS_WITHIN)
-        if self._newborn is None:
+        self._read_until(lambda: self._new_child is not None, FORK_TIMEOUT_SECONDS)
+        if self._new_child is None:
             self.is_gone = True
             raise ForkServerGoneError
-        (pid, file), self._newborn = self._newborn, None
+        (pid, file), self._new_child = self._new_child, None
         self.children.add(pid)
-        return board, ForkedProcess(self, pid, file)
+        return status_board, ForkedProcess(self, pid, file)
 
-    def listen(self) -> None:
+    def read_messages(self) -> None:
         """Take in what it has said, without waiting."""
-        self._hear_until(lambda: False, 0.0)
+        self._read_until(lambda: False, 0.0)
 
-    def code_of(self, pid: int) -> int:
+    def exit_code_of(self, pid: int) -> int:
         """With what code a process ended that has. Of one whose parent can't tell: that of a kill, as its parent's death is."""
-        self._hear_until(lambda: pid in self._codes, TELLS_WITHIN)
+        self._read_until(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
         self.children.discard(pid)
-        return self._codes.pop(pid, -signal.SIGKILL)
+        return self._exit_codes.pop(pid, -signal.SIGKILL)
 
-    def _hear_until(self, condition: Callable[[], bool], seconds: float) -> None:
+    def _read_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = monotonic() + seconds
         while not (condition() or self.is_gone):
-            if not select.select([self._line], [], [], max(0.0, deadline - monotonic()))[0]:
+            if not select.select([self._connection], [], [], max(0.0, deadline - monotonic()))[0]:
                 return
-            self._hear()
+            self._read_message()
 
-    def _hear(self) -> None:
+    def _read_message(self) -> None:
         try:
-            message, files, _, _ = socket.recv_fds(self._line, forkserver.LARGEST, 1, socket.MSG_CMSG_CLOEXEC)
+            message, files, _, _ = socket.recv_fds(
+                self._connection, forkserver.MAX_FORK_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+            )
         except OSError:
             message, files = b"", []
         if not message:
             self.is_gone = True
             return
-        kind, *said = json.loads(message)
+        kind, *fields = json.loads(message)
         if kind == "ready":
             self.is_ready = True
-            self.threads, self.connections = said
+            self.threads, self.connections = fields
         elif kind == "forked":
-            self._newborn = said[0], files[0]
+            self._new_child = fields[0], files[0]
         else:
-            self._codes[said[0]] = said[1]
+            self._exit_codes[fields[0]] = fields[1]
 
     def close(self) -> None:
         """End it; its children, if there still are any, with it."""
-        self._line.close()
+        self._connection.close()
         if not self.is_ready or self.is_gone:
             self._process.kill()
-        self._process.join(EXITS_WITHIN)
+        self._process.join(FORK_SERVER_EXIT_SECONDS)
         self._process.kill()
         self._process.join()
         self._process.close()
@@ -207,7 +209,7 @@ class ForkedProcess:
     @property
     def exitcode(self) -> int | None:
         if self._code is None and self._watch.poll(0):
-            self._code = self._server.code_of(self.pid)
+            self._code = self._server.exit_code_of(self.pid)
         return self._code
 
     def kill(self) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from django_fairque.engine.model.errors import ConfigurationError
 
-EVERY = 1.0
+HEALTH_WRITE_SECONDS = 1.0
 """Seconds between two writings. A file older than ten of these is that of a worker that hangs."""
-LARGEST = 10_000_000
+MAX_HEALTH_FILE_BYTES = 10_000_000
 """Bytes that are read of a file to see whether a worker wrote it."""
 
 
@@ -27,7 +27,7 @@ class HealthFile:
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self._path = None if path is None else Path(path)
         self._due = 0.0
-        self._said: object = None
+        self._last_content: object = None
 
     def check(self) -> None:
         """Raise `ConfigurationError` now if it can't be written, or is a file of something else."""
@@ -52,10 +52,10 @@ class HealthFile:
 
     def update(self, now: float, reasons: list[str], facts: dict[str, Any]) -> None:
         """Write it if its time has come, or there is news."""
-        said = reasons, [each["pid"] for each in facts.get("processes", ()) if each["ready"]]
-        if self._path is None or (now < self._due and said == self._said):
+        content = reasons, [each["pid"] for each in facts.get("processes", ()) if each["ready"]]
+        if self._path is None or (now < self._due and content == self._last_content):
             return
-        self._due, self._said = now + EVERY, said
+        self._due, self._last_content = now + HEALTH_WRITE_SECONDS, content
         with contextlib.suppress(OSError):  # a full disk makes the file old, and that is what it should be then
             self._write({"status": "unhealthy" if reasons else "healthy", "reasons": reasons, **facts})
 
@@ -71,7 +71,7 @@ class HealthFile:
             if not self._path.is_file():
                 return None  # a device, or a pipe that would have to be waited for
             with self._path.open("rb") as file:
-                text = file.read(LARGEST)
+                text = file.read(MAX_HEALTH_FILE_BYTES)
             content = json.loads(text) if text else {}
         except (OSError, ValueError):
             return None
@@ -80,14 +80,14 @@ class HealthFile:
 
     def _write(self, content: dict[str, Any]) -> None:
         assert self._path is not None  # noqa: S101 - the callers looked
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        beside.unlink(missing_ok=True)  # of a worker that was killed
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)  # of a worker that was killed
         # In a directory that others may write to, a link of this name must not lead to another file.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(beside, flags, 0o666), "w", encoding="utf-8") as file:
+        with os.fdopen(os.open(temporary, flags, 0o666), "w", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.time(), "pid": os.getpid(), **content}))
         try:
-            beside.replace(self._path)
+            temporary.replace(self._path)
         except OSError:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise

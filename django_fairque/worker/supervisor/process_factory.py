@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from django_fairque.worker.execution.status_board import Board
+from django_fairque.worker.execution.status_board import StatusBoard
 from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor import child_main as child
 from django_fairque.worker.supervisor.child_limits import REPLACED_AFTER, UNHEALTHY_AFTER
@@ -39,18 +39,18 @@ class Process(Protocol):
     def close(self) -> None: ...
 
 
-class Nursery:
+class ProcessFactory:
     """Used by the main thread only, and closed at the end.
 
     Args:
         copied: whether the first fork server may be a copy of this process.
     """
 
-    def __init__(self, options: WorkerOptions, lanes: int, *, copied: bool = False) -> None:
-        self._options, self._lanes = options, lanes
+    def __init__(self, options: WorkerOptions, shard_count: int, *, copied: bool = False) -> None:
+        self._options, self._shard_count = options, shard_count
         self._context = get_context("spawn")
         self._forks = options.start_method != "spawn"
-        self._is_asked_to = options.start_method == "forkserver"
+        self._is_fork_required = options.start_method == "forkserver"
         self._server: ForkServer | None = None
         self._former: list[ForkServer] = []
         if self._forks and not can_fork():
@@ -58,20 +58,20 @@ class Nursery:
                 "this system can't tell processes apart safely enough (Linux has been able to since 5.3)"
             )
         elif self._forks and copied and may_be_copied():
-            self._server = ForkServer(self._context, options, lanes, copy=True)
+            self._server = ForkServer(self._context, options, shard_count, copy=True)
 
     @property
-    def waitable(self) -> Sequence[ForkServer]:
+    def connections(self) -> Sequence[ForkServer]:
         """What has news when it can be read; `tend` takes them in."""
         return self._servers()
 
     def is_ready(self) -> bool:
         """Whether a child can begin now. If not, it can't until `tend` had news."""
         if self._forks and self._server is None:
-            self._server = ForkServer(self._context, self._options, self._lanes)
+            self._server = ForkServer(self._context, self._options, self._shard_count)
         return not self._forks or (self._server is not None and self._server.is_ready)
 
-    def begin(self, options: WorkerOptions) -> tuple[Board, Process, Connection]:
+    def start_child(self, options: WorkerOptions) -> tuple[StatusBoard, Process, Connection]:
         """A child, and this end of the line to it.
 
         Raises:
@@ -81,9 +81,9 @@ class Nursery:
         try:
             if self._server is not None:
                 return *self._server.fork(options, far), near
-            board = Board.shared(self._context, options.concurrency, self._lanes)
+            status_board = StatusBoard.shared(self._context, options.concurrency, self._shard_count)
             process = self._context.Process(
-                target=child.main, args=(options, board, far, os.getpid()), name=options.worker_id
+                target=child.run_spawned_child, args=(options, status_board, far, os.getpid()), name=options.worker_id
             )
             process.start()
         except ForkServerGoneError:
@@ -91,12 +91,12 @@ class Nursery:
             raise
         finally:
             far.close()
-        return board, process, near
+        return status_board, process, near
 
-    def tend(self) -> bool:
+    def read_messages(self) -> bool:
         """Take in what fork servers have said; whether one could not begin."""
         for each in self._servers():
-            each.listen()
+            each.read_messages()
         for each in [each for each in self._former if each.is_gone or not each.children]:
             self._former.remove(each)
             each.close()
@@ -115,7 +115,7 @@ class Nursery:
         if server.threads is not None:
             known = f" ({', '.join(server.threads)})" if server.threads else ""
             return f"the project has started threads{known}, which no forked process would have"
-        if server.connections and not self._is_asked_to:
+        if server.connections and not self._is_fork_required:
             known = ", ".join(server.connections)
             return f"importing the project opened connections ({known}), which all forked processes would share"
         return ""
@@ -157,7 +157,7 @@ class Nursery:
 
     def _spawn_instead(self, why: str) -> None:
         self._forks = False
-        if self._is_asked_to:
+        if self._is_fork_required:
             logger.warning("processes are spawned, although START_METHOD is forkserver: %s", why)
         else:
             logger.info("processes are spawned, not forked: %s", why)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from django_fairque.worker.options import WorkerOptions
 
-AHEAD = (
+PRELOADED_MODULES = (
     "django_fairque.worker.core",
     "concurrent.futures.thread",
     "redis.asyncio",
@@ -19,7 +19,7 @@ AHEAD = (
 """What is imported by the first task, or by what surrounds it, and so would be by every child anew."""
 
 
-def load(options: WorkerOptions) -> None:
+def load_project(options: WorkerOptions) -> None:
     """Set up Django, with it the project and its tasks, and take over what the command was given.
 
     Raises whatever the project does. It must not be repeated: logging would be set up anew, and forget its loggers.
@@ -36,14 +36,14 @@ def load(options: WorkerOptions) -> None:
     set_overrides(options.overrides)
 
 
-def load_ahead(options: WorkerOptions) -> None:
+def preload(options: WorkerOptions) -> None:
     """More that children would import, read or work out, once the project is loaded."""
     from django_fairque.conf import get_queue
     from django_fairque.engine.scripting import scripts
-    from django_fairque.worker.execution.task_services import imported
+    from django_fairque.worker.execution.task_services import import_handler
 
-    imported(options.handler)
-    for module in AHEAD:
+    import_handler(options.handler)
+    for module in PRELOADED_MODULES:
         importlib.import_module(module)
     for name in scripts.names():
         scripts.load(name)
@@ -51,7 +51,7 @@ def load_ahead(options: WorkerOptions) -> None:
         get_queue(queue)
 
 
-def let_go() -> None:
+def close_project_connections() -> None:
     """Close what the project opened at import: two processes that talk through one connection understand nothing."""
     from django.core.cache import close_caches
     from django.db import connections

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 MAX_WAITING_SUSPECTS = 8
 """Suspects that wait in a worker for its quarantine process, at most one of each user. Others are given back for a while."""
-RETURN_SECONDS = 1.0
+SUSPECT_RETURN_SECONDS = 1.0
 """After which a suspect that a worker had no room for is ready again, at the earliest."""
-RETURN_SPACING_SECONDS = 0.05
+SUSPECT_RETURN_SPACING_SECONDS = 0.05
 """Between two of one user: however many suspects a user has, a worker fetches 20 a second of them that it gives back."""
 
 
 class SeparateTask(NamedTuple):
     """A leased task that is to run in a process of its own, as it is passed on from process to process."""
 
-    lane: int
+    shard_index: int
     task_id: str
     token: int
     user_id: str
@@ -49,12 +49,12 @@ def partial_lease(token: int, task_id: str, worker_id: str, retry_count: int = 0
     return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
 
 
-def separate_task(lease: Lease, lane: int) -> SeparateTask | None:
+def separate_task(lease: Lease, shard_index: int) -> SeparateTask | None:
     """How to pass the task on if it must run in a process of its own, else None."""
     definition = registry.find(lease.name) if lease.name else None
     if definition is not None and definition.options.is_separate:
         return SeparateTask(
-            lane, lease.task_id, lease.token, lease.user_id, max_memory=definition.options.max_memory or 0
+            shard_index, lease.task_id, lease.token, lease.user_id, max_memory=definition.options.max_memory or 0
         )
     if lease.is_suspect:
         why = "it was running when its process died"
@@ -62,10 +62,10 @@ def separate_task(lease: Lease, lane: int) -> SeparateTask | None:
         why = "a task of its name and user exceeded its hard time limit lately"
     else:
         return None
-    return SeparateTask(lane, lease.task_id, lease.token, lease.user_id, why)
+    return SeparateTask(shard_index, lease.task_id, lease.token, lease.user_id, why)
 
 
-def warn_of_isolated() -> None:
+def warn_about_isolated_tasks() -> None:
     """Log which tasks are declared as isolated, in a worker that can't isolate them."""
     found = (registry.find(name) for name in registry.names())
     names = sorted(each.name for each in found if each is not None and each.options.is_separate)
@@ -78,7 +78,7 @@ def warn_of_isolated() -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class SeparateTaskRequest:
     """A task that waits for its process, or runs in it, and the worker id of the process that fetched it."""
 
     fetched_by: str
@@ -94,13 +94,13 @@ class SeparateTasks:
 
     def __init__(self, max_isolated: int) -> None:
         self._max_isolated = max_isolated
-        self._suspects: deque[Request] = deque()
-        self._isolated: deque[Request] = deque()
-        self._running: dict[str, Request] = {}
+        self._suspects: deque[SeparateTaskRequest] = deque()
+        self._isolated: deque[SeparateTaskRequest] = deque()
+        self._running: dict[str, SeparateTaskRequest] = {}
         self._last_user = ""
         self._return_due: dict[str, float] = {}
 
-    def add(self, request: Request, now: float) -> float | None:
+    def add(self, request: SeparateTaskRequest, now: float) -> float | None:
         """Have it wait for a process; or return the seconds for which it must be given back, because there is no room."""
         if not request.task.why:
             self._isolated.append(request)
@@ -114,16 +114,20 @@ class SeparateTasks:
     def _return_delay(self, user_id: str, now: float) -> float:
         if len(self._return_due) > 1000:  # most of them are over
             self._return_due = {user: due for user, due in self._return_due.items() if due > now}
-        due = max(now + RETURN_SECONDS, self._return_due.get(user_id, 0.0) + RETURN_SPACING_SECONDS)
+        due = max(now + SUSPECT_RETURN_SECONDS, self._return_due.get(user_id, 0.0) + SUSPECT_RETURN_SPACING_SECONDS)
         self._return_due[user_id] = due
         return due - now
 
-    def waiting_tokens(self, fetched_by: str, lane: int) -> set[int]:
+    def waiting_tokens(self, fetched_by: str, shard_index: int) -> set[int]:
         """Of the tasks of that process which wait for a process of their own."""
         waiting = (*self._suspects, *self._isolated)
-        return {each.task.token for each in waiting if each.fetched_by == fetched_by and each.task.lane == lane}
+        return {
+            each.task.token
+            for each in waiting
+            if each.fetched_by == fetched_by and each.task.shard_index == shard_index
+        }
 
-    def next(self) -> Request | None:
+    def next(self) -> SeparateTaskRequest | None:
         """The one that may begin now. It stays here until `begin`."""
         if self._suspects and not any(each.task.why for each in self._running.values()):
             return next((each for each in self._suspects if each.task.user_id != self._last_user), self._suspects[0])
@@ -134,7 +138,7 @@ class SeparateTasks:
     def _count_isolated(self) -> int:
         return sum(not each.task.why for each in self._running.values())
 
-    def begin(self, request: Request, worker_id: str) -> None:
+    def begin(self, request: SeparateTaskRequest, worker_id: str) -> None:
         """The process of this worker id is for it."""
         if request.task.why:
             self._suspects.remove(request)
@@ -143,7 +147,7 @@ class SeparateTasks:
             self._isolated.remove(request)
         self._running[worker_id] = request
 
-    def end(self, worker_id: str) -> Request:
+    def end(self, worker_id: str) -> SeparateTaskRequest:
         """That process has ended."""
         return self._running.pop(worker_id)
 
@@ -153,7 +157,7 @@ class SeparateTasks:
             for each in [each for each in waiting if each.fetched_by == fetched_by]:
                 waiting.remove(each)
 
-    def drain(self) -> Sequence[Request]:
+    def take_waiting(self) -> Sequence[SeparateTaskRequest]:
         """Those that have not begun; nobody waits any more."""
         found = [*self._suspects, *self._isolated]
         self._suspects.clear()

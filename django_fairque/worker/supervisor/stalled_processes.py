@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
     from django_fairque.worker.supervisor.child_process import ChildProcess
 
-STALLED_AFTER = 1.0
+STALLED_SECONDS = 1.0
 """Seconds without a sign of life (there are 2 to 20 a second) after which a process counts as stalled."""
-SILENT_AFTER = 5.0
+SILENT_SECONDS = 5.0
 """Seconds after which a lane that has not come round may hold leases that it does not know of, although its process responds: its
 calls fail, or their replies are lost."""
-SETTLE_SECONDS = 0.02
+FENCE_SETTLE_SECONDS = 0.02
 """Between raising a fence and reading which tokens have begun. What a processor wrote before it could see the fence leaves its
 store buffer within microseconds."""
-REPEAT_SECONDS = 1.0
+STALL_REPEAT_SECONDS = 1.0
 
-STALLED = "worker process did not respond"
-SILENT = "worker process had no answer from the server"
+STALLED_REASON = "worker process did not respond"
+SILENT_REASON = "worker process had no answer from the server"
 
 
 @dataclass(eq=False)
-class _Round:
+class _RaisedFence:
     """One fence that was raised."""
 
     child: ChildProcess
-    lane: int
+    shard_index: int
     reason: str
     number: int
     raised_at: float
@@ -53,7 +53,7 @@ class _Round:
     is_over: bool = False
 
 
-class StallWatch:
+class StalledProcesses:
     """Used by the supervisor's main thread.
 
     Args:
@@ -71,61 +71,71 @@ class StallWatch:
         self._labels = labels
         self._give_back = give_back
         self._passed_on = passed_on
-        self._rounds: dict[tuple[str, int], _Round] = {}
+        self._rounds: dict[tuple[str, int], _RaisedFence] = {}
         self._stalled: set[str] = set()
 
-    def watch(self, children: Sequence[ChildProcess], now: float, away: Collection[int] = ()) -> None:
+    def update(self, children: Sequence[ChildProcess], now: float, unreachable: Collection[int] = ()) -> None:
         """Raise and lower fences as far as it is time to. ``away``: lanes whose server can't be reached."""
         for child in children:
-            if child.exitcode is None and child.board.ticked:
-                self._watch(child, now, away)
+            if child.exitcode is None and child.status_board.last_tick_at:
+                self._update_child(child, now, unreachable)
         known = {child.worker_id for child in children}
         self._stalled &= known
         for key in [key for key in self._rounds if key[0] not in known]:
             del self._rounds[key]
 
-    def _watch(self, child: ChildProcess, now: float, away: Collection[int]) -> None:
-        is_stalled = now - child.board.ticked > STALLED_AFTER
+    def _update_child(self, child: ChildProcess, now: float, unreachable: Collection[int]) -> None:
+        is_stalled = now - child.status_board.last_tick_at > STALLED_SECONDS
         self._log(child, now, is_stalled=is_stalled)
-        for lane in range(len(self._labels)):
-            current = self._rounds.get((child.worker_id, lane))
+        for shard_index in range(len(self._labels)):
+            current = self._rounds.get((child.worker_id, shard_index))
             if current is not None and not current.is_over:
-                if not current.is_sent and now - current.raised_at >= SETTLE_SECONDS:
+                if not current.is_sent and now - current.raised_at >= FENCE_SETTLE_SECONDS:
                     self._send(current)
                 continue
-            reason = STALLED if is_stalled else SILENT if self._is_silent(child, lane, now, away) else ""
-            pause = REPEAT_SECONDS if reason == STALLED else SILENT_AFTER
+            reason = (
+                STALLED_REASON
+                if is_stalled
+                else SILENT_REASON
+                if self._is_silent(child, shard_index, now, unreachable)
+                else ""
+            )
+            pause = STALL_REPEAT_SECONDS if reason == STALLED_REASON else SILENT_SECONDS
             if reason and (current is None or now - current.raised_at >= pause):
-                number = child.board.raise_fence(lane)
-                self._rounds[child.worker_id, lane] = _Round(child, lane, reason, number, now)
+                number = child.status_board.raise_fence(shard_index)
+                self._rounds[child.worker_id, shard_index] = _RaisedFence(child, shard_index, reason, number, now)
 
     def _log(self, child: ChildProcess, now: float, *, is_stalled: bool) -> None:
         if is_stalled and child.worker_id not in self._stalled:
             self._stalled.add(child.worker_id)
             logger.warning(
                 "worker process %s has not responded for %.1f s; its tasks that have not begun are given back",
-                *(child.worker_id, now - child.board.ticked),
+                *(child.worker_id, now - child.status_board.last_tick_at),
             )
         elif not is_stalled and child.worker_id in self._stalled:
             self._stalled.discard(child.worker_id)
             logger.info("worker process %s responds again", child.worker_id)
 
     @staticmethod
-    def _is_silent(child: ChildProcess, lane: int, now: float, away: Collection[int]) -> bool:
-        polled = child.board.polled_at(lane)
-        return bool(polled) and now - polled > SILENT_AFTER and not child.is_leaving and lane not in away
+    def _is_silent(child: ChildProcess, shard_index: int, now: float, unreachable: Collection[int]) -> bool:
+        polled = child.status_board.last_poll_at(shard_index)
+        return (
+            bool(polled) and now - polled > SILENT_SECONDS and not child.is_stopping and shard_index not in unreachable
+        )
 
-    def _send(self, current: _Round) -> None:
+    def _send(self, current: _RaisedFence) -> None:
         current.is_sent = True
-        child, label = current.child, self._labels[current.lane]
-        begun = child.board.begun(current.lane) | self._passed_on(child.worker_id, current.lane)
+        child, label = current.child, self._labels[current.shard_index]
+        started = child.status_board.started_tokens(current.shard_index) | self._passed_on(
+            child.worker_id, current.shard_index
+        )
         done = partial(self._done, current, label)
-        self._give_back([Reconciliation(label, child.worker_id, current.reason, begun, done)])
+        self._give_back([Reconciliation(label, child.worker_id, current.reason, started, done)])
 
     @staticmethod
-    def _done(current: _Round, label: str, count: int) -> None:
+    def _done(current: _RaisedFence, label: str, count: int) -> None:
         """From the thread that talks to the server."""
-        current.child.board.lower_fence(current.lane, current.number)
+        current.child.status_board.lower_fence(current.shard_index, current.number)
         current.is_over = True
         if count:
             logger.info(

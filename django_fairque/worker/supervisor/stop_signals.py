@@ -7,47 +7,54 @@ import signal
 
 from django_fairque.early_signals import exit_early, received
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-AT_ONCE = (signal.SIGQUIT, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_AT_ONCE_SIGNALS = (
+    signal.SIGQUIT,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGXCPU,
+)
 """Signals that end a process by default: they end a worker at once, which gives back what runs."""
 
 
-class Notices:
+class StopSignals:
     """Counts stop signals, and wakes who waits for `fileno`. Signals: main thread only."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self.stops = 0
+        self.stop_count = 0
         """How often the process was asked to stop."""
-        self.dumps = 0
+        self.dump_count = 0
         """How often it was asked for the stacks of its threads."""
 
     def fileno(self) -> int:
         return self._read
 
-    def take_signals(self) -> None:
-        for each in SIGNALS:
+    def install_handlers(self) -> None:
+        for each in STOP_SIGNALS:
             if signal.getsignal(each) is not signal.SIG_IGN:  # nohup wants it so
                 signal.signal(each, self._on_signal)
-        for each in AT_ONCE:
+        for each in STOP_AT_ONCE_SIGNALS:
             if signal.getsignal(each) in (signal.SIG_DFL, exit_early):
                 signal.signal(each, self._on_stop_at_once)
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, self._on_dump)
-        self.stops += len(received)
+        self.stop_count += len(received)
 
     def _on_signal(self, *_: object) -> None:
-        self.stops += 1
+        self.stop_count += 1
         self.wake()
 
     def _on_stop_at_once(self, *_: object) -> None:
-        self.stops += 2
+        self.stop_count += 2
         self.wake()
 
     def _on_dump(self, *_: object) -> None:
-        self.dumps += 1
+        self.dump_count += 1
         self.wake()
 
     def wake(self) -> None:

@@ -21,44 +21,49 @@ from django_fairque.conf import get_config, get_queue
 from django_fairque.conf.version import version
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.worker.leases.lease_renewal import Keeper, Member, Return
-from django_fairque.worker.leases.operator_commands import BE_QUIET, STOP
-from django_fairque.worker.leases.outage import Outages, patience_of
-from django_fairque.worker.leases.worker_record import figures_of
+from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn, RenewedWorker
+from django_fairque.worker.leases.operator_commands import DRAIN_COMMAND, STOP_COMMAND
+from django_fairque.worker.leases.outage import Outages, startup_timeout_of
+from django_fairque.worker.leases.worker_record import worker_figures
 from django_fairque.worker.options import names
 from django_fairque.worker.reporting.log import logger, shown
-from django_fairque.worker.reporting.signal_thread import MOST_WAITING
+from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS
 from django_fairque.worker.supervisor.autoreload import Reloader
-from django_fairque.worker.supervisor.child_limits import Police, returns
-from django_fairque.worker.supervisor.child_main import BLOCKED, DONE, READY, RETIRING, SEPARATE, UNFIT, UNKNOWN
+from django_fairque.worker.supervisor.child_limits import ChildLimits, leases_to_return
+from django_fairque.worker.supervisor.child_main import BLOCKED, DONE, READY, RETIRING, SEPARATE, UNFIT, UNKNOWN_NAMES
 from django_fairque.worker.supervisor.child_process import ChildProcess
-from django_fairque.worker.supervisor.declared_schedules import AT_ONCE, Declared
+from django_fairque.worker.supervisor.declared_schedules import STARTUP_RETRY_SECONDS, DeclaredSchedules
 from django_fairque.worker.supervisor.fork_client import ForkServerGoneError
 from django_fairque.worker.supervisor.health_file import HealthFile
-from django_fairque.worker.supervisor.process_factory import Nursery
-from django_fairque.worker.supervisor.project_loading import let_go
-from django_fairque.worker.supervisor.separate_tasks import RETURN_SECONDS, Request, SeparateTask, SeparateTasks
-from django_fairque.worker.supervisor.stalled_processes import StallWatch
-from django_fairque.worker.supervisor.stop_signals import Notices
+from django_fairque.worker.supervisor.process_factory import ProcessFactory
+from django_fairque.worker.supervisor.project_loading import close_project_connections
+from django_fairque.worker.supervisor.separate_tasks import (
+    SUSPECT_RETURN_SECONDS,
+    SeparateTask,
+    SeparateTaskRequest,
+    SeparateTasks,
+)
+from django_fairque.worker.supervisor.stalled_processes import StalledProcesses
+from django_fairque.worker.supervisor.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import Ending
+    from django_fairque.worker.reporting.task_endings import TaskEnding
 
-TICK = 0.1
+SUPERVISOR_TICK_SECONDS = 0.1
 """Seconds between looks at the limits: they are kept to this precision."""
-QUIET = 6.0
+MAX_RENEWAL_SILENCE_SECONDS = 6.0
 """Seconds beyond its longest pause for which the keeper may be silent before the worker is unhealthy."""
-GIVE_BACK_WITHIN = 5.0
+GIVE_BACK_SECONDS = 5.0
 """Seconds for giving everything back at the end; after that the leases end by themselves."""
-TRY_WITHIN = 2.0
+OUTAGE_GIVE_BACK_SECONDS = 2.0
 """The same when the server has not answered for a while: one more attempt."""
-EXIT_WITHIN = 5.0
+CHILD_EXIT_SECONDS = 5.0
 """Seconds that a child has for its exit handlers, and for threads that its tasks have left."""
-TRIES = 3
+MAX_FAILED_STARTS = 3
 """Children in a row that could not begin, before any could, after which the worker gives up."""
-LONGEST_BACKOFF = 30.0
+MAX_START_BACKOFF_SECONDS = 30.0
 
 
 class Supervisor:
@@ -78,30 +83,35 @@ class Supervisor:
             )
         self.options = options
         if copied:
-            let_go()  # of what the project opened at import
+            close_project_connections()  # of what the project opened at import
         self._queues = [get_queue(name) for name in options.queues]
-        self._nursery = Nursery(options, sum(len(queue.shards) for queue in self._queues), copied=copied)
-        self._patience = patience_of(options, self._queues)
-        self._outages = Outages([place for queue in self._queues for place in queue.shards], self._patience)
-        self._news: deque[Alert | Ending] = deque(maxlen=MOST_WAITING)
+        self._process_factory = ProcessFactory(options, sum(len(queue.shards) for queue in self._queues), copied=copied)
+        self._startup_timeout = startup_timeout_of(options, self._queues)
+        self._outages = Outages([shard for queue in self._queues for shard in queue.shards], self._startup_timeout)
+        self._announcements: deque[Alert | TaskEnding] = deque(maxlen=MAX_WAITING_SIGNALS)
         """To be announced by a child, as soon as one is ready."""
-        self._wishes: deque[str] = deque()
-        self._keeper = Keeper(
-            self._queues, options, self._outages, self._news.extend, self._hear, lambda: not self.is_stopping
+        self._commands: deque[str] = deque()
+        self._lease_renewal = LeaseRenewal(
+            self._queues,
+            options,
+            self._outages,
+            self._announcements.extend,
+            self._receive_command,
+            lambda: not self.is_stopping,
         )
-        self._police = Police(options, self._outages)
-        self._declared = Declared()
-        self._notices = Notices()
-        self._health = HealthFile(health_file)
-        self._reloader = Reloader(self._notices.wake) if reload else None
-        self._members: dict[str, Member] = {}
+        self._child_limits = ChildLimits(options, self._outages)
+        self._declared_schedules = DeclaredSchedules()
+        self._stop_signals = StopSignals()
+        self._health_file = HealthFile(health_file)
+        self._reloader = Reloader(self._stop_signals.wake) if reload else None
+        self._renewed_workers: dict[str, RenewedWorker] = {}
         self._children: list[ChildProcess] = []
         self._separate = SeparateTasks(options.processes * options.concurrency)
-        labels = [place.label for queue in self._queues for place in queue.shards]
-        self._stalls = StallWatch(labels, self._keeper.give_back, self._separate.waiting_tokens)
-        self._vacant = dict.fromkeys(range(options.processes), 0.0)
+        labels = [shard.label for queue in self._queues for shard in queue.shards]
+        self._stalled_processes = StalledProcesses(labels, self._lease_renewal.give_back, self._separate.waiting_tokens)
+        self._start_due = dict.fromkeys(range(options.processes), 0.0)
         """Per place without a child: when to fill it."""
-        self._unknown: dict[str, list[str]] = {}
+        self._unknown_tasks: dict[str, list[str]] = {}
         """Per process, the names of tasks that it was handed lately and does not know."""
         self._incarnation = 0
         self._failures = 0
@@ -110,25 +120,27 @@ class Supervisor:
         self._was_ready = False
         self._stops_seen = 0
         self._dumps_seen = 0
-        self._is_quiet = False
+        self._is_draining = False
         self._gave_up = False
-        self.figures = figures_of([], options.concurrency, is_healthy=False)
+        self.figures = worker_figures([], options.concurrency, is_healthy=False)
         """How it is, as of its last turn; replaced whole, so that any thread may look."""
 
     def run(self) -> int:
         """Returns the exit code: 0 when everything was settled or given back."""
-        self._health.check()
-        self._notices.take_signals()
+        self._health_file.check()
+        self._stop_signals.install_handlers()
         try:
             self._begin()
-            while self._children or self._vacant:
-                self._turn()
+            while self._children or self._start_due:
+                self._run_once()
         finally:
-            self._declared.end()
+            self._declared_schedules.end()
             self._kill_all("worker stopped")
-            self._nursery.close()
-            settled = self._keeper.settle_down(TRY_WITHIN if self._outages.is_on else GIVE_BACK_WITHIN)
-            self._health.remove()
+            self._process_factory.close()
+            settled = self._lease_renewal.finish(
+                OUTAGE_GIVE_BACK_SECONDS if self._outages.is_ongoing else GIVE_BACK_SECONDS
+            )
+            self._health_file.remove()
         if not settled and self._outages.has_answered:
             logger.error(
                 "not everything could be given back; it will be when the leases end (%g s)", self.options.lease_seconds
@@ -138,134 +150,142 @@ class Supervisor:
 
     def _begin(self) -> None:
         """Wait for nothing that may not come: from here on it can be stopped, and says how it is."""
-        self._introduce()
-        self._declared.begin(is_away=self._outages.is_on)
-        self._keeper.start()
+        self._log_start()
+        self._declared_schedules.begin(is_unreachable=self._outages.is_ongoing)
+        self._lease_renewal.start()
         if self._reloader is not None:
             self._reloader.start()
-        self._follow_signals()
+        self._handle_signals()
 
     def close(self) -> None:
         """End what was started when it was made, if it never runs."""
-        self._nursery.close()
+        self._process_factory.close()
 
     # --- one turn ---
 
-    def _turn(self) -> None:
-        self._fill_places()
+    def _run_once(self) -> None:
+        self._start_children()
         self._start_separate_tasks()
-        waitable: list[Any] = [self._notices, *self._nursery.waitable, *(child.sentinel for child in self._children)]
-        wait([*waitable, *(child.line for child in self._children)], TICK)
-        self._notices.clear()
+        waitable: list[Any] = [
+            self._stop_signals,
+            *self._process_factory.connections,
+            *(child.sentinel for child in self._children),
+        ]
+        wait([*waitable, *(child.pipe for child in self._children)], SUPERVISOR_TICK_SECONDS)
+        self._stop_signals.clear()
         for child in list(self._children):
             if child in self._children:  # burying one may end the others
-                self._listen_to(child)
+                self._read_messages(child)
                 if child.exitcode is not None:
-                    self._bury(child)
-        if self._nursery.tend() and not self.is_stopping:
-            later = self._after_failing()
-            self._vacant = dict.fromkeys(self._vacant, later)
-        self._follow_wishes()
-        self._follow_signals()
-        if not self.is_stopping and (error := self._outages.given_up):
-            logger.error("%s; giving up: it has not answered once in %g s (REQUEST_TIMEOUT)", error, self._patience)
+                    self._remove_child(child)
+        if self._process_factory.read_messages() and not self.is_stopping:
+            later = self._next_start_after_failure()
+            self._start_due = dict.fromkeys(self._start_due, later)
+        self._execute_commands()
+        self._handle_signals()
+        if not self.is_stopping and (error := self._outages.startup_error):
+            logger.error(
+                "%s; giving up: it has not answered once in %g s (REQUEST_TIMEOUT)", error, self._startup_timeout
+            )
             self._give_up()
-        if self._reloader is not None and self._reloader.take() and not self.is_stopping:
+        if self._reloader is not None and self._reloader.take_change() and not self.is_stopping:
             self._replace_all("the code has changed")
-        self._police.enforce(self._children, {key: member.confirmed_at() for key, member in self._members.items()})
-        self._stalls.watch(self._children, monotonic(), self._outages.lanes())
-        self._pass_news_on()
+        self._child_limits.enforce(
+            self._children, {key: member.confirmed_at() for key, member in self._renewed_workers.items()}
+        )
+        self._stalled_processes.update(self._children, monotonic(), self._outages.unreachable_shards())
+        self._forward_announcements()
         for child in self._children:
             child.flush()
-        self._tell_health()
+        self._report_health()
 
     @property
     def is_stopping(self) -> bool:
         return self._stops_seen > 0 or self._gave_up
 
-    def _listen_to(self, child: ChildProcess) -> None:
+    def _read_messages(self, child: ChildProcess) -> None:
         for message in child.messages():
             if message[0] == READY:
                 child.is_ready = self._was_ready = True
                 self._failures = 0
             elif message[0] == SEPARATE:
                 self._separate_task(child, SeparateTask(*message[1:]))
-            elif message[0] in (RETIRING, UNFIT) and not child.is_leaving:
-                child.is_leaving = True
+            elif message[0] in (RETIRING, UNFIT) and not child.is_stopping:
+                child.is_stopping = True
                 self._unfit = self._unfit + 1 if message[0] == UNFIT else 0
                 if not self.is_stopping:
-                    self._vacant[child.index] = _pause_after(self._unfit)
+                    self._start_due[child.index] = _next_start(self._unfit)
             elif message[0] == BLOCKED:
                 child.set_blocked(message[1])
-                self._keeper.renew_now(child.worker_id)
-            elif message[0] == UNKNOWN:
-                self._take_unknown(child, message[1])
+                self._lease_renewal.renew_now(child.worker_id)
+            elif message[0] == UNKNOWN_NAMES:
+                self._report_unknown_tasks(child, message[1])
             elif message[0] == DONE:
-                self._let_go(child)
+                self._mark_done(child)
 
-    def _pass_news_on(self) -> None:
+    def _forward_announcements(self) -> None:
         """To one that stays. Who leaves may have ended before it hears of them, so only if no other will come."""
         ready = (child for child in self._children if child.is_ready and child.task is None)
-        child = next((child for child in ready if self.is_stopping or not child.is_leaving), None)
-        if self._news and child is not None:
-            child.announce([self._news.popleft() for _ in range(len(self._news))])
+        child = next((child for child in ready if self.is_stopping or not child.is_stopping), None)
+        if self._announcements and child is not None:
+            child.announce([self._announcements.popleft() for _ in range(len(self._announcements))])
 
-    def _take_unknown(self, child: ChildProcess, names: list[str]) -> None:
+    def _report_unknown_tasks(self, child: ChildProcess, names: list[str]) -> None:
         """Have it reported at once for all processes: they have the same code, and only one was handed such a task."""
-        self._unknown[child.worker_id] = names
-        together = sorted({name for each in self._unknown.values() for name in each})
+        self._unknown_tasks[child.worker_id] = names
+        together = sorted({name for each in self._unknown_tasks.values() for name in each})
         for each in self._children:
-            if not each.is_leaving:
+            if not each.is_stopping:
                 each.unknown_tasks = together
-                self._keeper.renew_now(each.worker_id)
+                self._lease_renewal.renew_now(each.worker_id)
 
-    def _let_go(self, child: ChildProcess) -> None:
+    def _mark_done(self, child: ChildProcess) -> None:
         """It has settled everything. Who was told to stop by someone else is replaced."""
-        if not (child.is_leaving or self.is_stopping or self.options.burst or child.task is not None):
-            self._vacant[child.index] = 0.0
-        child.is_leaving = child.is_done = True
-        child.deadline = min(child.deadline or math.inf, monotonic() + EXIT_WITHIN)
+        if not (child.is_stopping or self.is_stopping or self.options.burst or child.task is not None):
+            self._start_due[child.index] = 0.0
+        child.is_stopping = child.is_done = True
+        child.deadline = min(child.deadline or math.inf, monotonic() + CHILD_EXIT_SECONDS)
 
-    def _hear(self, wish: str) -> None:
+    def _receive_command(self, command: str) -> None:
         """An operator's wish, told to any child. From the keeper's thread."""
-        self._wishes.append(wish)
-        self._notices.wake()
+        self._commands.append(command)
+        self._stop_signals.wake()
 
-    def _follow_wishes(self) -> None:
+    def _execute_commands(self) -> None:
         """They are meant for all children, and for those that will take their places."""
-        while self._wishes:
-            wish = self._wishes.popleft()
-            logger.info("worker %s was told: %s", self.options.worker_id, wish)
-            if wish == STOP:
-                self._notices.stops = max(1, self._notices.stops)
+        while self._commands:
+            command = self._commands.popleft()
+            logger.info("worker %s was told: %s", self.options.worker_id, command)
+            if command == STOP_COMMAND:
+                self._stop_signals.stop_count = max(1, self._stop_signals.stop_count)
                 continue
-            self._is_quiet = wish == BE_QUIET
+            self._is_draining = command == DRAIN_COMMAND
             self._give_back_waiting()
             for child in self._children:
-                child.be_quiet(is_quiet=self._is_quiet)
+                child.set_draining(is_draining=self._is_draining)
 
-    def _follow_signals(self) -> None:
-        if self._notices.dumps != self._dumps_seen:
-            self._dumps_seen = self._notices.dumps
+    def _handle_signals(self) -> None:
+        if self._stop_signals.dump_count != self._dumps_seen:
+            self._dumps_seen = self._stop_signals.dump_count
             logger.info("worker %s: the stacks of all threads follow on standard error", self.options.worker_id)
             with suppress(Exception):  # there is no standard error
                 faulthandler.dump_traceback(all_threads=True)
             for child in self._children:
                 child.dump_stacks()
-        if self._notices.stops == self._stops_seen:
+        if self._stop_signals.stop_count == self._stops_seen:
             return
         first = self._stops_seen == 0
-        self._stops_seen = self._notices.stops
-        self._vacant.clear()
+        self._stops_seen = self._stop_signals.stop_count
+        self._start_due.clear()
         self._give_back_waiting()
         if first and self._stops_seen == 1:
-            running = sum(len(each.tasks) for child in self._children for each in child.board.running())
+            running = sum(len(each.tasks) for child in self._children for each in child.status_board.running())
             logger.info(
                 "stopping: %d running tasks have %g s to end; a second signal ends them at once",
                 *(running, self.options.shutdown_timeout),
             )
             for child in self._children:
-                child.leave(monotonic() + self.options.shutdown_timeout)
+                child.stop(monotonic() + self.options.shutdown_timeout)
         else:
             logger.warning("stopping at once: running tasks are given back")
             self._kill_all("worker stopped at once")
@@ -273,48 +293,48 @@ class Supervisor:
     def _kill_all(self, reason: str) -> None:
         while self._children:
             self._children[0].kill(reason)
-            self._bury(self._children[0])
+            self._remove_child(self._children[0])
 
     def _replace_all(self, why: str) -> None:
         logger.info("%s: worker processes are replaced", why)
         for child in self._children:
-            if not child.is_leaving:
-                child.leave(monotonic() + self.options.shutdown_timeout)
+            if not child.is_stopping:
+                child.stop(monotonic() + self.options.shutdown_timeout)
                 if child.task is None:
-                    self._vacant[child.index] = 0.0
-        self._nursery.renew()
+                    self._start_due[child.index] = 0.0
+        self._process_factory.renew()
         self._failures = self._unfit = 0
 
     # --- children ---
 
-    def _fill_places(self) -> None:
+    def _start_children(self) -> None:
         now = monotonic()
-        for index in [index for index, due in self._vacant.items() if due <= now]:
-            if not self._nursery.is_ready():
+        for index in [index for index, due in self._start_due.items() if due <= now]:
+            if not self._process_factory.is_ready():
                 return
             self._incarnation += 1
             try:
-                child = ChildProcess(self._nursery, self.options, index, self._incarnation)
+                child = ChildProcess(self._process_factory, self.options, index, self._incarnation)
             except ForkServerGoneError:  # `Nursery.tend` sees to it
                 return
-            del self._vacant[index]
-            if self._is_quiet:
-                child.be_quiet(is_quiet=True)
-            self._add(child)
+            del self._start_due[index]
+            if self._is_draining:
+                child.set_draining(is_draining=True)
+            self._add_child(child)
 
-    def _add(self, child: ChildProcess) -> None:
+    def _add_child(self, child: ChildProcess) -> None:
         """Keep its leases from now on."""
-        member = Member(child.worker_id, child.info, child.revoke, child.board.running, child.suspect)
+        member = RenewedWorker(child.worker_id, child.info, child.revoke, child.status_board.running, child.reconcile)
         self._children.append(child)
-        self._members[child.worker_id] = member
-        self._keeper.add(member)
+        self._renewed_workers[child.worker_id] = member
+        self._lease_renewal.add(member)
 
     # --- tasks that run in a process of their own ---
 
     def _separate_task(self, child: ChildProcess, task: SeparateTask) -> None:
         """A child has fetched a task that must run in a process of its own."""
-        request = Request(child.worker_id, task)
-        if self.is_stopping or self._is_quiet:
+        request = SeparateTaskRequest(child.worker_id, task)
+        if self.is_stopping or self._is_draining:
             self._give_back_request(request, 0.0)
             return
         delay = self._separate.add(request, monotonic())
@@ -322,10 +342,10 @@ class Supervisor:
             self._give_back_request(request, delay)
 
     def _start_separate_tasks(self) -> None:
-        while (request := self._separate.next()) is not None and self._nursery.is_ready():
+        while (request := self._separate.next()) is not None and self._process_factory.is_ready():
             self._incarnation += 1
             try:
-                child = ChildProcess(self._nursery, self.options, -1, self._incarnation, request.task)
+                child = ChildProcess(self._process_factory, self.options, -1, self._incarnation, request.task)
             except ForkServerGoneError:  # `Nursery.tend` starts another one
                 return
             if request.task.why:
@@ -334,24 +354,24 @@ class Supervisor:
                     *(shown(request.task.task_id), child.worker_id, request.task.why),
                 )
             self._separate.begin(request, child.worker_id)
-            self._add(child)
+            self._add_child(child)
 
     def _give_back_waiting(self) -> None:
-        for request in self._separate.drain():
+        for request in self._separate.take_waiting():
             self._give_back_request(request, 0.0)
 
-    def _give_back_request(self, request: Request, delay: float) -> None:
+    def _give_back_request(self, request: SeparateTaskRequest, delay: float) -> None:
         """Return a lease that no process has taken over, and tell the process that fetched it."""
         task = request.task
-        label = [place.label for queue in self._queues for place in queue.shards][task.lane]
+        label = [shard.label for queue in self._queues for shard in queue.shards][task.shard_index]
         outcome = Outcome.release(task.lease(request.fetched_by), delay=delay or None)
-        self._keeper.give_back([Return(label, request.fetched_by, "", outcomes=[outcome], is_gone=False)])
-        self._tell_end(request)
+        self._lease_renewal.give_back([LeaseReturn(label, request.fetched_by, "", outcomes=[outcome], is_gone=False)])
+        self._report_separate_end(request)
 
-    def _tell_end(self, request: Request) -> None:
+    def _report_separate_end(self, request: SeparateTaskRequest) -> None:
         for child in self._children:
             if child.worker_id == request.fetched_by:
-                child.tell("separate_ended", request.task.lane, request.task.token)
+                child.send("separate_ended", request.task.shard_index, request.task.token)
 
     def _end_separate_task(self, child: ChildProcess) -> None:
         """The process of one task has ended. If it did not say that it has settled everything, it may not have taken its lease
@@ -359,46 +379,46 @@ class Supervisor:
         """
         request = self._separate.end(child.worker_id)
         if child.is_done:
-            self._tell_end(request)
+            self._report_separate_end(request)
         else:
-            self._give_back_request(request, RETURN_SECONDS)
+            self._give_back_request(request, SUSPECT_RETURN_SECONDS)
 
-    def _bury(self, child: ChildProcess) -> None:
+    def _remove_child(self, child: ChildProcess) -> None:
         """It has ended: give back what it had at once, then see to its place."""
         self._children.remove(child)
-        self._keeper.remove(child.worker_id)
-        del self._members[child.worker_id]
-        self._unknown.pop(child.worker_id, None)
-        self._keeper.give_back(returns(child, self._queues))
+        self._lease_renewal.remove(child.worker_id)
+        del self._renewed_workers[child.worker_id]
+        self._unknown_tasks.pop(child.worker_id, None)
+        self._lease_renewal.give_back(leases_to_return(child, self._queues))
         self._separate.forget(child.worker_id)
         if child.task is not None:
             self._end_separate_task(child)
-        code, by_itself = child.exitcode, not child.killed_for
-        done = child.is_leaving or (code == 0 and self.options.burst)
+        code, by_itself = child.exitcode, not child.kill_reason
+        done = child.is_stopping or (code == 0 and self.options.burst)
         if by_itself and code != 0:
             logger.error("worker process %s died (exit code %s)", child.worker_id, code)
         if not (done or self.is_stopping or child.task is not None):
-            due = 0.0 if child.is_ready or child.killed_for else self._after_failing()
+            due = 0.0 if child.is_ready or child.kill_reason else self._next_start_after_failure()
             if not self.is_stopping:
-                self._vacant[child.index] = due
+                self._start_due[child.index] = due
         child.close()
 
-    def _after_failing(self) -> float:
+    def _next_start_after_failure(self) -> float:
         """When to try again after something died before it could begin; too often and the worker gives up."""
         self._failures += 1
-        if self._failures >= TRIES and not self._was_ready and self._reloader is None:
+        if self._failures >= MAX_FAILED_STARTS and not self._was_ready and self._reloader is None:
             logger.error("%d worker processes in a row could not begin; giving up", self._failures)
             self._give_up()
-        return _pause_after(self._failures)
+        return _next_start(self._failures)
 
     def _give_up(self) -> None:
         self._gave_up = True
-        self._vacant.clear()
+        self._start_due.clear()
         self._kill_all("worker gave up")
 
     # --- what it says of itself ---
 
-    def _introduce(self) -> None:
+    def _log_start(self) -> None:
         options = self.options
         logger.info(
             "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
@@ -410,33 +430,33 @@ class Supervisor:
     def _server(self) -> str:
         """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
         try:
-            server = self._queues[0].repeating_for(AT_ONCE).health().server
-            self._outages.over()
+            server = self._queues[0].repeating_for(STARTUP_RETRY_SECONDS).health().server
+            self._outages.record_success()
         except UnsupportedServerError:
             raise
         except RedisConnectionError as error:
-            self._outages.met(error)
+            self._outages.record_failure(error)
             return "no server yet"
         return " ".join(str(server[key]) for key in ("name", "version") if key in server) or "a server"
 
-    def _tell_health(self) -> None:
+    def _report_health(self) -> None:
         now = monotonic()
-        reasons = self._police.complaints(self._children, now)
+        reasons = self._child_limits.unhealthy_reasons(self._children, now)
         pause = min(self.options.renew_every, *(1.5 * queue.config.sweep_interval for queue in self._queues))
-        pause += self._keeper.longest_silence(get_config().redis.socket_timeout)
-        if now - self._keeper.beat > pause + QUIET or self._outages.is_on:
+        pause += self._lease_renewal.max_silence(get_config().redis.socket_timeout)
+        if now - self._lease_renewal.last_success_at > pause + MAX_RENEWAL_SILENCE_SECONDS or self._outages.is_ongoing:
             reasons.insert(0, "the server does not answer")
         if not self.is_stopping and not any(child.is_ready and child.task is None for child in self._children):
             reasons.append("no worker process is ready")
         processes = [
-            {"ready": child.is_ready, "leaving": child.is_leaving, **child.info()}
+            {"ready": child.is_ready, "leaving": child.is_stopping, **child.info()}
             for child in self._children
             if child.task is None
         ]
-        self.figures = figures_of(processes, self.options.concurrency, is_healthy=not reasons)
-        self._health.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
+        self.figures = worker_figures(processes, self.options.concurrency, is_healthy=not reasons)
+        self._health_file.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
 
 
-def _pause_after(failures: int) -> float:
+def _next_start(failures: int) -> float:
     """When to try again after so many in a row."""
-    return monotonic() + min(LONGEST_BACKOFF, 0.5 * 2.0 ** min(failures - 1, 10)) if failures else 0.0
+    return monotonic() + min(MAX_START_BACKOFF_SECONDS, 0.5 * 2.0 ** min(failures - 1, 10)) if failures else 0.0

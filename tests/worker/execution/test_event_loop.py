@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import eventually, told
+from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_the_loop_outlives_a_task_that_ends_it(
 ) -> None:
     worker = start_worker("--concurrency", "8").wait_ready()
     others = [push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
-    eventually(lambda: len(told(redis, STARTED)) == 4)
+    eventually(lambda: len(recorded(redis, STARTED)) == 4)
     culprit = push(name, user="mallory", max_retries=0)
     later = push("nap_async", 0.01)
     eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED)
@@ -49,7 +49,7 @@ def test_the_loop_outlives_a_task_that_ends_it(
     for each in (*others, later):
         eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
         assert queue.history(each) == []
-    assert len([each for each, _ in told(redis, STARTED) if each != culprit]) == 5
+    assert len([each for each, _ in recorded(redis, STARTED) if each != culprit]) == 5
     assert len(worker.children()) == 1
     if name == "exits_in_gather":
         assert f"task {culprit} exits_in_gather of user mallory raised SystemExit" in worker.log
@@ -67,14 +67,14 @@ def test_a_loop_that_broke_is_replaced_and_only_the_culprit_fails(
 ) -> None:
     worker = start_worker("--concurrency", "8").wait_ready()
     others = [push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
-    eventually(lambda: len(told(redis, STARTED)) == 4)
+    eventually(lambda: len(recorded(redis, STARTED)) == 4)
     culprit = push("breaks_loop", user="mallory", max_retries=0)
     eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED)
     assert queue.dlq.list().items[0].reason == "RuntimeError: the task broke the event loop that it ran on"
     for each in others:
         eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
         assert queue.history(each) == []
-    starts = [each for each, _ in told(redis, STARTED)]
+    starts = [each for each, _ in recorded(redis, STARTED)]
     assert [starts.count(each) for each in others] == [2] * 4
     later = push("nap_async", 0.01)
     eventually(lambda: queue.get_task(later).state is TaskState.FINISHED)
@@ -88,7 +88,7 @@ def test_a_blocked_loop_is_reported_with_its_task_and_stack(
     worker = start_worker("--concurrency", "8").wait_ready()
     other = push("nap_lightly", 1.5)
     culprit = push(name, 4.0, user="mallory")
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     begun = time.monotonic()
     named = f" is blocked by task {culprit} {name} of user mallory"
     eventually(lambda: any(named in each for each in worker.health()["reasons"]))
@@ -114,7 +114,7 @@ def test_tasks_that_a_blocked_loop_has_not_begun_run_elsewhere(
 ) -> None:
     start_worker("--concurrency", "4").wait_ready()
     culprit = push("blocks_loop", 120.0, user="mallory")
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     others = [push("nap_lightly", 0.01, user=f"user-{number}") for number in range(3)]
     start_worker("--concurrency", "4").wait_ready()
     for each in others:
@@ -130,7 +130,7 @@ def test_the_hard_limit_of_the_task_that_blocks_the_loop_ends_its_process(
     before = worker.children()[0].pid
     # Their own limits pass while the loop is blocked, which is not their fault.
     others = [push("nap_async", 3.0, user=f"user-{number}", timeout=3.6, max_retries=0) for number in range(3)]
-    eventually(lambda: len(told(redis, STARTED)) == 3)
+    eventually(lambda: len(recorded(redis, STARTED)) == 3)
     culprit = push("blocks_loop", 60.0, user="mallory", timeout=6.0, max_retries=0)
     eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED, 30)
     assert "did not end at its time limit of 6 s" in queue.dlq.list().items[0].reason
@@ -145,7 +145,7 @@ def test_limits_of_others_are_moved_by_the_time_for_which_the_loop_was_blocked(
 ) -> None:
     start_worker("--concurrency", "8", **LIMITS).wait_ready()
     others = [push("nap_async", 2.0, user=f"user-{number}", timeout=3.0, max_retries=0) for number in range(3)]
-    eventually(lambda: len(told(redis, STARTED)) == 3)
+    eventually(lambda: len(recorded(redis, STARTED)) == 3)
     culprit = push("blocks_loop", 4.0, user="mallory")
     for each in (*others, culprit):
         eventually(lambda each=each: queue.get_task(each).state.is_ended)  # type: ignore[misc]
@@ -157,14 +157,14 @@ def test_whoever_cancels_all_coroutines_cancels_only_its_own(
 ) -> None:
     worker = start_worker("--concurrency", "8").wait_ready()
     others = [push(name, 1.5, user=name, max_retries=0) for name in ("nap_async", "gathers")]
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     culprit = push("cancels_all", user="mallory", max_retries=0)
     eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED)
     assert "CancelledError" in queue.dlq.list().items[0].reason
     for each in others:
         eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
         assert queue.history(each) == []
-    starts = [each for each, _ in told(redis, STARTED)]
+    starts = [each for each, _ in recorded(redis, STARTED)]
     assert [starts.count(each) for each in others] == [
         1,
         2,

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import ROOT, eventually, is_alive, told
+from tests.worker.conftest import ROOT, eventually, is_alive, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def test_a_copy_that_returns_from_its_task_runs_no_other(
     eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids), 60)
     (child,) = worker.children()
     eventually(lambda: not [each for each in child.children() if is_alive(each)])
-    assert Counter(each for each, _ in told(redis, STARTED)) == dict.fromkeys(ids, 1)
-    assert {pid for _, pid in told(redis, STARTED)} == {child.pid}
+    assert Counter(each for each, _ in recorded(redis, STARTED)) == dict.fromkeys(ids, 1)
+    assert {pid for _, pid in recorded(redis, STARTED)} == {child.pid}
     assert worker.stop() == 0
 
 

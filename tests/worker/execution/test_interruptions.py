@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.worker.execution.time_limits import Clock, Guard, guarded
+from django_fairque.worker.execution.time_limits import Guard, TimeLimitThread, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,24 +73,24 @@ def test_nothing_is_interrupted_but_the_task_that_is_meant() -> None:
 
 
 def test_it_is_interrupted_once() -> None:
-    guard, met = Guard(), []
+    guard, interrupted = Guard(), []
 
     def body() -> str:
         for _ in range(3):
             try:
-                met.append(guard.interrupt(SoftTimeLimitExceeded, started=guard.started))
+                interrupted.append(guard.interrupt(SoftTimeLimitExceeded, started=guard.started))
             except SoftTimeLimitExceeded:  # noqa: PERF203 - it is what is counted
-                met.append(True)
+                interrupted.append(True)
         return "ended in its own time"
 
     assert guarded(guard, 1.0, 5.0, body, lambda _: "beside") == "ended in its own time"
-    assert met == [True, False, False]
+    assert interrupted == [True, False, False]
 
 
-def test_the_clock_interrupts_what_is_over_its_limit() -> None:
+def test_tasks_beyond_their_limit_are_interrupted() -> None:
     guards = [Guard(), Guard()]
-    clock = Clock(guards, lambda: None)
-    clock.start()
+    time_limits = TimeLimitThread(guards, lambda: None)
+    time_limits.start()
     try:
 
         def endless() -> str:
@@ -101,9 +101,9 @@ def test_the_clock_interrupts_what_is_over_its_limit() -> None:
                 return "interrupted"
 
         started = time.monotonic()
-        clock.begin()
+        time_limits.begin()
         assert guarded(guards[1], started, 0.1, endless, lambda _: "beside") == "interrupted"
         assert time.monotonic() - started >= 0.1
     finally:
-        clock.end()
-        clock.join()
+        time_limits.end()
+        time_limits.join()

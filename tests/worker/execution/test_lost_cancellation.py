@@ -9,24 +9,24 @@ import pytest
 from django_fairque.worker.execution.event_loop import cancel_all
 
 
-async def deaf(times: int, heard: list[int]) -> None:
+async def deaf(times: int, received: list[int]) -> None:
     """Goes on when it is canceled, as whoever awaits a `wait_for` that dropped it."""
     for number in range(times):
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:  # noqa: PERF203 - it is what this is about
-            heard.append(number)
+            received.append(number)
     await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize("times", [0, 1, 3])
 async def test_it_is_repeated_until_all_have_ended(times: int) -> None:
-    heard: list[int] = []
-    tasks = [asyncio.ensure_future(deaf(each, heard)) for each in (times, 0)]
+    received: list[int] = []
+    tasks = [asyncio.ensure_future(deaf(each, received)) for each in (times, 0)]
     await asyncio.sleep(0)  # they have begun
     await asyncio.wait_for(cancel_all(tasks, 0.001), 20)
     assert all(task.cancelled() for task in tasks)
-    assert heard == list(range(times))
+    assert received == list(range(times))
 
 
 async def test_who_tidies_up_is_let(recwarn: pytest.WarningsRecorder) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import both_ways, eventually, told
+from tests.worker.conftest import both_ways, eventually, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_a_task_can_tidy_up_at_its_soft_limit(
         eventually(lambda task_id=task_id: queue.history(task_id))  # type: ignore[misc]
         assert "SoftTimeLimitExceeded" in queue.history(task_id)[0].error
         queue.cancel(task_id)
-    assert told(redis, ENDED) == []
+    assert recorded(redis, ENDED) == []
 
 
 def test_a_queue_has_a_limit_for_tasks_that_bring_none(
@@ -55,7 +55,7 @@ def test_a_queue_has_a_limit_for_tasks_that_bring_none(
     assert all("SoftTimeLimitExceeded" in each for each in errors[:3]), errors
     assert "did not end at its time limit of 0.3 s" in errors[3]
     eventually(lambda: queue.get_task(own).state is TaskState.FINISHED)
-    assert [ended for ended, _ in told(redis, ENDED)] == [own]
+    assert [ended for ended, _ in recorded(redis, ENDED)] == [own]
 
 
 @pytest.mark.parametrize(("name", "argument"), [("deaf", 60.0), ("hog", 30_000_000)])
@@ -66,16 +66,16 @@ def test_a_task_that_does_not_listen_ends_with_its_process(
     worker = start_worker(
         "--concurrency", "2", FAIRQUE_WORKER__LEASE_SECONDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.3"
     ).wait_ready()
-    beside = push("deaf", 2.5)
-    eventually(lambda: told(redis, STARTED))
+    neighbor = push("deaf", 2.5)
+    eventually(lambda: recorded(redis, STARTED))
     stuck = push(name, argument, timeout=1.2, max_retries=0)
     eventually(lambda: queue.get_task(stuck).state is TaskState.FAILED)
     (entry,) = queue.dlq.list().items
     assert "did not end at its time limit of 1.2 s" in entry.reason
     assert [attempt.kind for attempt in queue.history(stuck)] == ["failed"]
     # What ran beside it is not to blame: given back uncounted, and run by the next process.
-    eventually(lambda: queue.get_task(beside).state is TaskState.FINISHED)
-    assert [(a.kind, a.error) for a in queue.history(beside)] == [
+    eventually(lambda: queue.get_task(neighbor).state is TaskState.FINISHED)
+    assert [(a.kind, a.error) for a in queue.history(neighbor)] == [
         ("released", "another task ran beyond its hard time limit")
     ]
     assert "its limit is 1.2 s" in worker.log
@@ -84,11 +84,11 @@ def test_a_task_that_does_not_listen_ends_with_its_process(
 def test_a_canceled_task_is_stopped(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
     worker = start_worker(FAIRQUE_WORKER__LEASE_SECONDS="1").wait_ready()
     ids = [push("nap", 60.0), push("nap_async", 60.0)]
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     for task_id in ids:
         queue.cancel(task_id)
     eventually(lambda: worker.log.count("stopped: it is not this worker's any more") == 2)
-    assert told(redis, ENDED) == []
+    assert recorded(redis, ENDED) == []
     assert [queue.get_task(task_id).state for task_id in ids] == [TaskState.CANCELED] * 2
     good = push("add", 1, 1)
     eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)

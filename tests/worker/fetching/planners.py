@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import Outcome, Settled
-from django_fairque.worker.fetching.fetch_planner import Call, Lane
-from django_fairque.worker.fetching.slot_budget import Budget
+from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
+from django_fairque.worker.fetching.slot_budget import SlotBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,29 +21,33 @@ def lease(name: str = "task", user: str = "ann") -> Lease:
     return Lease([known.get(field, "").encode() for field in LEASE_FIELDS], "w", 0.0)
 
 
-def lane_of(
+def planner_of(
     slots: int = 2,
     *,
-    batch_of: Callable[[str], tuple[int, float] | None] = lambda _: None,
+    batch_limits: Callable[[str], tuple[int, float] | None] = lambda _: None,
     selective: bool = False,
     burst: bool = False,
-) -> Lane:
-    return Lane(0, Budget(slots, burst=burst), poll=5.0, batch_of=batch_of, selective=selective)
+) -> FetchPlanner:
+    return FetchPlanner(
+        0, SlotBudget(slots, burst=burst), poll_interval=5.0, batch_limits=batch_limits, selective=selective
+    )
 
 
-def planned(lane: Lane, now: float) -> Call:
-    call = lane.plan(now)
+def planned(planner: FetchPlanner, now: float) -> FetchCall:
+    call = planner.next_call(now)
     assert call is not None
     return call
 
 
-def answer(lane: Lane, call: Call, leases: list[Lease], now: float, look_at: float | None = None) -> None:
-    lane.settled(call, Settled(["finished"] * len(call.outcomes), leases, now, look_at), now)
+def answer(
+    planner: FetchPlanner, call: FetchCall, leases: list[Lease], now: float, look_at: float | None = None
+) -> None:
+    planner.call_succeeded(call, Settled(["finished"] * len(call.outcomes), leases, now, look_at), now)
 
 
-def run_all(lane: Lane, took: float = 0.0) -> None:
+def run_all(planner: FetchPlanner, took: float = 0.0) -> None:
     """Every slot takes and ends what lies in the buffer."""
-    while lane.buffer:
-        work = lane.buffer.popleft()
+    while planner.buffer:
+        work = planner.buffer.popleft()
         for each in work if isinstance(work, list) else [work]:
-            lane.outcomes.append(Outcome.finish(each, took=took))
+            planner.outcomes.append(Outcome.finish(each, took=took))

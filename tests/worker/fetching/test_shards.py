@@ -14,7 +14,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.sharding.sharded import SHARDS, users_of
-from tests.worker.conftest import eventually, told
+from tests.worker.conftest import eventually, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def test_a_burst_does_all_of_it(start_worker: StartWorker, queue: FairQueue) -> 
     assert queue.run("run").state == "finished"
 
 
-def test_news_from_another_shard_come_at_once(start_worker: StartWorker, queue: FairQueue) -> None:
+def test_messages_from_another_shard_arrive_at_once(start_worker: StartWorker, queue: FairQueue) -> None:
     start_worker(**ENVIRONMENT).wait_ready()
     one, two = users_of(0, 1)[0], users_of(1, 1)[0]
     for _ in range(5):
@@ -70,12 +70,12 @@ def test_users_of_a_full_shard_are_served_like_others(
     owner = {task.task_id: task.user_id for task in tasks}
     queue.push_batch(tasks)
     start_worker("--burst", "--concurrency", "2", TEST_FAIR_BY="tasks", **ENVIRONMENT).wait(60)
-    half = [owner[task_id] for task_id, _ in told(redis, "tests:started")][: len(tasks) // 2]
+    half = [owner[task_id] for task_id, _ in recorded(redis, "tests:started")][: len(tasks) // 2]
     shares = [Counter(half)[user] for user in users]
     assert sum(shares) ** 2 / (len(users) * sum(share * share for share in shares)) > 0.95
 
 
-def test_a_newcomer_beside_a_user_of_long_tasks_is_next(
+def test_a_newcomer_next_to_a_user_of_long_tasks_is_next(
     start_worker: StartWorker, queue: FairQueue, redis: Redis
 ) -> None:
     """Nobody asks that shard for tasks meanwhile: its other user has had more than its share."""
@@ -85,9 +85,9 @@ def test_a_newcomer_beside_a_user_of_long_tasks_is_next(
     start_worker("--concurrency", "1", "--processes", "1", **ENVIRONMENT).wait_ready()
     eventually(lambda: queue.user(long).stats().finished == 1)
     task_id = queue.push(call(newcomer, "nap", 0)).task_id
-    before = len(told(redis, "tests:started"))
+    before = len(recorded(redis, "tests:started"))
     eventually(partial(is_finished, queue, task_id))
-    order = [each for each, _ in told(redis, "tests:started")]
+    order = [each for each, _ in recorded(redis, "tests:started")]
     # A look each 0.1 s, and what lay in the worker's buffer. Until it is that shard's turn others run 300 tasks, a second each.
     between = order.index(task_id) - before
     assert between < 60
@@ -97,10 +97,10 @@ def test_a_newcomer_beside_a_user_of_long_tasks_is_next(
 def test_a_killed_process_loses_nothing(start_worker: StartWorker, queue: FairQueue, redis: Redis) -> None:
     ids = [queue.push(call(users_of(shard, 1)[0], "nap", 1.0)).task_id for shard in range(SHARDS)]
     worker = start_worker("--concurrency", "4", **ENVIRONMENT).wait_ready()
-    eventually(lambda: len(told(redis, "tests:started")) == SHARDS)
+    eventually(lambda: len(recorded(redis, "tests:started")) == SHARDS)
     worker.children()[0].send_signal(signal.SIGKILL)
-    eventually(lambda: len(told(redis, "tests:started")) == 2 * SHARDS)
-    assert {task_id for task_id, _ in told(redis, "tests:started")} == set(ids)
+    eventually(lambda: len(recorded(redis, "tests:started")) == 2 * SHARDS)
+    assert {task_id for task_id, _ in recorded(redis, "tests:started")} == set(ids)
     assert {queue.history(task_id)[0].kind for task_id in ids} == {"crashed"}
     eventually(lambda: queue.get_stats().states["finished"] == SHARDS)  # each alone, one after the other
     assert worker.stop() == 0
@@ -131,7 +131,7 @@ def test_those_of_a_list_come_first_on_whichever_shard_they_are(
     queue.push_batch(tasks)
     worker = start_worker("--burst", "--concurrency", "2", "--users", mine, "--steal", "*", **ENVIRONMENT)
     assert worker.wait(60) == 0
-    started = [owner[task_id] for task_id, _ in told(redis, "tests:started")]
+    started = [owner[task_id] for task_id, _ in recorded(redis, "tests:started")]
     assert len(started) == 150
     assert Counter(started[:34])[mine] == 30, "two slots, each a task ahead"
 
@@ -140,7 +140,7 @@ def test_one_of_a_list_that_comes_later_is_soon_next(start_worker: StartWorker, 
     mine, *others = (users_of(shard, 1)[0] for shard in (2, 0, 1, 3))
     queue.push_batch([call(user, "nap", 0.02) for user in others for _ in range(200)])
     start_worker("--concurrency", "1", "--users", mine, "--steal", "*", **ENVIRONMENT)
-    eventually(lambda: len(told(redis, "tests:ended")) >= 3)
+    eventually(lambda: len(recorded(redis, "tests:ended")) >= 3)
     wanted = queue.push(call(mine, "nap", 0.0)).task_id
     eventually(partial(is_finished, queue, wanted))
-    assert len(told(redis, "tests:ended")) < 60, "of 601"
+    assert len(recorded(redis, "tests:ended")) < 60, "of 601"

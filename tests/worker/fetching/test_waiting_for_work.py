@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import eventually, told
+from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -65,15 +65,13 @@ def test_a_worker_that_runs_something_is_handed_nothing_before_it_asks(
     """What it runs could hold it up, and another worker could begin the task."""
     worker = start_worker("--concurrency", "4").wait_ready()
     push("nap", 60.0)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     with frozen(worker):
         for _ in range(3):
             assert queue.get_task(push("add", 1, 1)).state is TaskState.QUEUED
 
 
-def test_what_a_worker_asked_for_is_not_kept_for_it_when_it_dies(
-    queue: FairQueue, push: Push, start_worker: StartWorker
-) -> None:
+def test_a_fetch_of_a_dead_worker_keeps_no_tasks(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
     worker = start_worker().wait_ready()
     first = push("add", 1, 1)
     eventually(lambda: queue.get_task(first).state is TaskState.FINISHED)
@@ -85,7 +83,7 @@ def test_what_a_worker_asked_for_is_not_kept_for_it_when_it_dies(
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_what_a_worker_is_handed_while_it_is_told_to_stop_is_not_lost(
+def test_tasks_received_while_stopping_are_not_lost(
     queue: FairQueue, push: Push, start_worker: StartWorker, attempt: int
 ) -> None:
     """Its reply may lie in a socket that nobody reads any more."""

@@ -12,8 +12,8 @@ from django_fairque.engine.leasing.lease_ops import Wish
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.leases.operator_commands import Wishes
-from tests.worker.conftest import eventually, told
+from django_fairque.worker.leases.operator_commands import OperatorCommands
+from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -32,41 +32,41 @@ def statuses(queue: FairQueue) -> set[str]:
     return {record.info["status"] for record in queue.workers()}
 
 
-def test_a_wish_is_heard_once() -> None:
-    wishes = Wishes()
-    assert wishes.heard("default", None) == ""
-    assert wishes.heard("default", Wish("quiet", 5.0)) == "quiet"
-    assert wishes.heard("default", Wish("quiet", 5.0)) == ""
-    assert wishes.heard("default", Wish("quiet", 6.0)) == "quiet"
-    assert wishes.heard("mail", None) == ""
-    assert wishes.heard("mail", Wish("stop", 1.0)) == "stop"
+def test_a_command_is_executed_once() -> None:
+    commands = OperatorCommands()
+    assert commands.new_command("default", None) == ""
+    assert commands.new_command("default", Wish("quiet", 5.0)) == "quiet"
+    assert commands.new_command("default", Wish("quiet", 5.0)) == ""
+    assert commands.new_command("default", Wish("quiet", 6.0)) == "quiet"
+    assert commands.new_command("mail", None) == ""
+    assert commands.new_command("mail", Wish("stop", 1.0)) == "stop"
 
 
-def test_a_wish_for_a_worker_that_had_the_id_before_is_not_heard() -> None:
-    assert Wishes().heard("default", Wish("stop", 5.0)) == ""
+def test_a_command_for_an_earlier_worker_of_the_same_id_is_ignored() -> None:
+    assert OperatorCommands().new_command("default", Wish("stop", 5.0)) == ""
 
 
-def test_a_quiet_worker_ends_what_runs_and_begins_nothing_until_it_is_to_work(
+def test_a_draining_worker_starts_nothing_until_it_is_to_work(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
     worker = start_worker("--concurrency", "1", **LEASE).wait_ready()
     push("nap", 1.5)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     (record,) = eventually(queue.workers)
     assert queue.tell_worker(record.worker, "quiet")
     eventually(lambda: statuses(queue) == {"quiet"})
-    eventually(lambda: told(redis, ENDED))
+    eventually(lambda: recorded(redis, ENDED))
     later = push("nap", 0.0)
     eventually(lambda: queue.workers()[0].seen_at > record.seen_at + 1.5)
     assert queue.get_task(later).state.value == "queued"
     assert len(worker.children()) == 1
     assert queue.tell_worker(record.worker, "work")
-    eventually(lambda: len(told(redis, ENDED)) == 2)
+    eventually(lambda: len(recorded(redis, ENDED)) == 2)
     eventually(lambda: statuses(queue) == {"working"})
     assert "was told: quiet" in worker.log
 
 
-def test_a_wish_is_for_all_processes_of_a_worker_and_for_those_that_follow(
+def test_a_command_is_for_all_processes_of_a_worker_and_their_successors(
     queue: FairQueue, push: Push, start_worker: StartWorker
 ) -> None:
     worker = start_worker("--processes", "2", **LEASE).wait_ready(2)
@@ -79,16 +79,16 @@ def test_a_wish_is_for_all_processes_of_a_worker_and_for_those_that_follow(
     assert statuses(queue) == {"quiet"}
 
 
-def test_a_worker_that_is_told_to_stop_ends_gracefully(
+def test_a_stop_command_ends_the_worker_gracefully(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
     worker = start_worker("--processes", "2", "--concurrency", "1", **LEASE).wait_ready(2)
     push("nap", 2.0)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     record = eventually(queue.workers)[0]
     assert queue.tell_worker(record.worker, "stop")
     assert worker.wait() == 0
-    assert len(told(redis, ENDED)) == 1
+    assert len(recorded(redis, ENDED)) == 1
     assert queue.workers() == []
 
 
@@ -108,20 +108,20 @@ class TestClasses:
 
         return numbers
 
-    def test_a_worker_follows_each_wish(self, queue: FairQueue, push: Push, ran: list[int]) -> None:
+    def test_a_worker_executes_each_command(self, queue: FairQueue, push: Push, ran: list[int]) -> None:
         thread = threading.Thread(target=Worker(worker_id="w").run)
         thread.start()
-        self._tell_each(queue, push, ran)
+        self._send_each(queue, push, ran)
         thread.join(20)
         assert not thread.is_alive()
 
-    async def test_an_async_worker_follows_each_wish(self, queue: FairQueue, push: Push, ran: list[int]) -> None:
+    async def test_an_async_worker_executes_each_command(self, queue: FairQueue, push: Push, ran: list[int]) -> None:
         running = asyncio.ensure_future(AsyncWorker(worker_id="w").run())
-        await asyncio.to_thread(self._tell_each, queue, push, ran)
+        await asyncio.to_thread(self._send_each, queue, push, ran)
         await asyncio.wait_for(running, 20)
 
     @staticmethod
-    def _tell_each(queue: FairQueue, push: Push, ran: list[int]) -> None:
+    def _send_each(queue: FairQueue, push: Push, ran: list[int]) -> None:
         eventually(queue.workers)
         assert queue.tell_worker("w", "quiet")
         eventually(lambda: statuses(queue) == {"quiet"})

@@ -12,10 +12,10 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.worker.leases.lease_renewal import Keeper
+from django_fairque.worker.leases.lease_renewal import LeaseRenewal
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions
-from tests.worker.conftest import WorkerProcess, eventually, told
+from tests.worker.conftest import WorkerProcess, eventually, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def test_a_worker_that_waits_for_its_server_can_be_stopped(
     worker = WorkerProcess(server, tmp_path)
     try:
         eventually(lambda: "can't be reached" in worker.log)
-        asked = time.monotonic()
+        stop_sent_at = time.monotonic()
         worker.send(number)
         assert worker.wait() in (0, 1)
-        assert time.monotonic() - asked < 10
+        assert time.monotonic() - stop_sent_at < 10
         assert "stopping: 0 running tasks" in worker.log
         assert "has stopped" in worker.log
         assert not worker.health_file.exists()
@@ -106,9 +106,9 @@ def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
         worker.wait_ready(2)
         server.kill()
         eventually(lambda: worker.health().get("status") == "unhealthy")
-        asked = time.monotonic()
+        stop_sent_at = time.monotonic()
         assert worker.stop() == 1, "the server could not be told"
-        assert time.monotonic() - asked < 10  # it takes 4 s
+        assert time.monotonic() - stop_sent_at < 10  # it takes 4 s
         assert "not everything could be given back" in worker.log
         assert "worker process" not in worker.log, "its processes end by themselves"
     finally:
@@ -124,12 +124,12 @@ def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, t
             queue = FairQueue(client)
             task = Task.create("ann", 3, {"args": [8.0], "kwargs": {}}, name="nap", timeout=60)
             queue.push(task)
-            starts = eventually(lambda: told(client, STARTED))
+            starts = eventually(lambda: recorded(client, STARTED))
             server.kill()
             eventually(lambda: "its leases could not be renewed in time" in worker.log)
             server.start()
-            eventually(lambda: len(told(client, STARTED)) > len(starts))
-            assert told(client, ENDED) == []
+            eventually(lambda: len(recorded(client, STARTED)) > len(starts))
+            assert recorded(client, ENDED) == []
             assert {attempt.kind for attempt in queue.history(task.task_id)} <= {"released", "lease_ended"}
             queue.cancel(task.task_id)
     finally:
@@ -147,10 +147,10 @@ def test_a_burst_does_not_wait_for_a_server_that_never_answers(
     try:
         assert worker.wait() == 1
         assert time.monotonic() - began < 15  # it takes 5 s, most of them for Python and the attempt to give back
-        said = [line for line in worker.log.splitlines() if "giving up" in line]
-        assert len(said) == 1
-        assert "the server can't be reached" in said[0]
-        assert said[0].endswith("; giving up: it has not answered once in 0.7 s (REQUEST_TIMEOUT)")
+        lines = [line for line in worker.log.splitlines() if "giving up" in line]
+        assert len(lines) == 1
+        assert "the server can't be reached" in lines[0]
+        assert lines[0].endswith("; giving up: it has not answered once in 0.7 s (REQUEST_TIMEOUT)")
         assert "until it works" not in worker.log
         assert "given back" not in worker.log, "there was nothing to be given back"
         assert not worker.health_file.exists()
@@ -199,6 +199,6 @@ def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeSer
 def test_only_where_a_shard_may_hang_is_silence_waited_for(redis: Redis, shards: int, seconds: float) -> None:
     """Several queues of one shard each are on one server: if it hangs, nothing is served."""
     queues = [FairQueue(redis, name, QueueConfig(shards=shards)) for name in ("one", "two")]
-    outages = Outages([place for queue in queues for place in queue.shards])
-    keeper = Keeper(queues, WorkerOptions("w", queues=("one", "two")), outages, list, str)
-    assert keeper.longest_silence(10.0) == seconds
+    outages = Outages([shard for queue in queues for shard in queue.shards])
+    lease_renewal = LeaseRenewal(queues, WorkerOptions("w", queues=("one", "two")), outages, list, str)
+    assert lease_renewal.max_silence(10.0) == seconds

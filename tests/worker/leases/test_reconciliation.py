@@ -9,7 +9,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.campaign.proxy import DROP, PASS, Proxy
-from tests.worker.conftest import ROOT, WorkerProcess, eventually, told
+from tests.worker.conftest import ROOT, WorkerProcess, eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -83,14 +83,14 @@ def test_a_lost_reply_leaves_no_lease_that_is_renewed(server: Server, tmp_path: 
             eventually(lambda: queue.get_task(long).state is TaskState.STARTED)
             lost = push(queue, "count_me", 1, user="bob", task_id=LOST)
             eventually(lambda: queue.get_task(lost).state is TaskState.STARTED, 60)
-            assert told(client, STARTED) == []
+            assert recorded(client, STARTED) == []
             another = WorkerProcess(server, tmp_path, "--concurrency", "1")
             try:
                 eventually(lambda: queue.get_task(lost).state is TaskState.FINISHED, 60)
             finally:
                 another.close()
             assert "had no answer from the server" in worker.log
-            assert len([each for each, _ in told(client, STARTED) if each == lost]) == 1
+            assert len([each for each, _ in recorded(client, STARTED) if each == lost]) == 1
     finally:
         worker.close()
         way.close()

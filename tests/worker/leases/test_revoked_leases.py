@@ -17,7 +17,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.definition import task
 from django_fairque.tasks.services import Services
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.execution.revoked_leases import MOST, Revoked
+from django_fairque.worker.execution.revoked_leases import MAX_REVOKED_LEASES, RevokedLeases
 from django_fairque.worker.execution.task_services import prepare_all, run_one
 from tests.worker.conftest import eventually
 
@@ -118,8 +118,8 @@ class Running:
     def revoked(self) -> list[LeaseKey]:
         """What it remembers."""
         if isinstance(self.worker, AsyncWorker):
-            return [key for desk in self.worker._desks for key in desk._revoked]
-        return [key for desk in self.worker._core._crew.desks for key in desk.revoked]
+            return [key for context in self.worker._fetchers for key in context._revoked]
+        return [key for context in self.worker._core._slot_pool.queue_contexts for key in context.revoked]
 
     def join(self) -> None:
         self._thread.join(10)
@@ -140,7 +140,7 @@ def push(queue: FairQueue, kind: str, name: str, **options: Any) -> str:
     return queue.push(Task.create("ann", 3, {"args": [name], "kwargs": {}}, name=kind, **options)).task_id
 
 
-def heard(redis: Redis) -> bool:
+def received(redis: Redis) -> bool:
     """Whether the worker was told of all that was canceled, and it follows at once."""
     return not redis.exists(REVOKED)
 
@@ -168,19 +168,19 @@ def test_a_canceled_id_that_is_pushed_again_runs(
 
 @both_kinds
 @both_forms
-def test_the_old_run_had_ended_before_the_worker_was_told(
+def test_the_old_run_had_ended_before_the_worker_was_notified(
     kind: type[Worker | AsyncWorker], form: str, queue: FairQueue, redis: Redis, runs: Runs
 ) -> None:
     push(queue, form, "old", task_id="x", max_retries=0)
     push(queue, form, "other")
     worker = Running(kind, lease_seconds=2.4)
     eventually(lambda: set(runs.begun) == {"old", "other"})
-    beat = eventually(queue.workers)[0].seen_at
-    eventually(lambda: queue.workers()[0].seen_at > beat)  # the next one is 0.8 s away
+    heartbeat = eventually(queue.workers)[0].seen_at
+    eventually(lambda: queue.workers()[0].seen_at > heartbeat)  # the next one is 0.8 s away
     queue.cancel("x")
     runs.may_end.add("old")
     eventually(lambda: runs.ended == ["old"])
-    eventually(lambda: heard(redis))
+    eventually(lambda: received(redis))
     push(queue, form, "new", task_id="x", max_retries=0)
     runs.may_end |= {"new", "other"}
     worker.join()
@@ -211,10 +211,10 @@ def test_the_same_id_in_another_queue_goes_on(
 def test_what_was_revoked_before_it_began_does_not_begin(queue: FairQueue, runs: Runs) -> None:
     ids = [push(queue, "together", name) for name in ("wanted", "canceled", "late")]
     leases = queue.pop_batch(3, "w")
-    revoked = Revoked([leases[1].key, LeaseKey(ids[0], leases[0].token + 1)])
+    revoked = RevokedLeases([leases[1].key, LeaseKey(ids[0], leases[0].token + 1)])
     begun, outcomes = prepare_all(leases, Services("default", queue.config, lambda *_: None, revoked=revoked))
     assert [run.lease for run in begun] == [leases[0], leases[2]]
-    revoked.hear([leases[2].key])  # in the moment in which it begins
+    revoked.add_leases([leases[2].key])  # in the moment in which it begins
     outcomes += map(run_one, begun)
     assert runs.begun == ["wanted"]
     outcomes = [revoked.settle(outcome) for outcome in outcomes]
@@ -225,11 +225,11 @@ def test_what_was_revoked_before_it_began_does_not_begin(queue: FairQueue, runs:
 
 
 def test_what_is_remembered_of_runs_that_had_ended_does_not_grow_for_ever() -> None:
-    revoked = Revoked()
-    for number in range(3 * MOST):
-        revoked.hear([LeaseKey("x", number)])
+    revoked = RevokedLeases()
+    for number in range(3 * MAX_REVOKED_LEASES):
+        revoked.add_leases([LeaseKey("x", number)])
     assert LeaseKey("x", number) in revoked
-    assert len(revoked) <= MOST + 1
+    assert len(revoked) <= MAX_REVOKED_LEASES + 1
 
 
 def test_a_second_cancellation_does_not_meet_the_first_task_again(queue: FairQueue, redis: Redis, runs: Runs) -> None:
@@ -238,7 +238,7 @@ def test_a_second_cancellation_does_not_meet_the_first_task_again(queue: FairQue
     worker = Running(AsyncWorker)
     eventually(lambda: set(runs.begun) == {"deaf", "other"})
     queue.cancel(ids[0])
-    eventually(lambda: heard(redis))
+    eventually(lambda: received(redis))
     queue.cancel(ids[1])
     eventually(lambda: runs.stopped == ["other"])
     runs.gate.set()

@@ -12,7 +12,7 @@ from django_fairque import AsyncWorker, Worker, get_queue, signals, task
 from django_fairque.conf import close_queues
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
-from tests.worker.conftest import WorkerProcess, eventually, told
+from tests.worker.conftest import WorkerProcess, eventually, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Alert]]:
+def received() -> Iterator[list[Alert]]:
     found: list[Alert] = []
 
     def receiver(sender: str, alert: Alert, **_: Any) -> None:
@@ -46,14 +46,14 @@ def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, t
         with server.client() as client:
             queue = FairQueue(client)
             push(queue, "nap", 15.0)
-            eventually(lambda: told(client, STARTED))
+            eventually(lambda: recorded(client, STARTED))
             beats = [heartbeat(queue) for _ in range(2)]
             assert beats[0].epoch == beats[1].epoch
             server.restart()
             eventually(lambda: "has lost the queue's data: it came back empty" in worker.log)
             eventually(lambda: "1 running tasks are given up" in worker.log)
             push(queue, "nap", 0.0)  # they have begun anew
-            eventually(lambda: told(client, ENDED))
+            eventually(lambda: recorded(client, ENDED))
             assert queue.check_invariants() == []
         assert worker.log.count("has lost the queue's data") == 1
         assert worker.stop() == 0
@@ -70,14 +70,14 @@ def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server:
         with server.client() as client:
             queue = FairQueue(client)
             push(queue, "nap", 1.0)
-            eventually(lambda: told(client, STARTED))
+            eventually(lambda: recorded(client, STARTED))
             client.save()
             eventually(lambda: queue.get_stats().states["finished"])
             server.kill()
             server.start()
             assert queue.get_stats().states["started"] == 1
             eventually(lambda: queue.get_stats().states["finished"])
-            assert len(told(client, STARTED)) == 2
+            assert len(recorded(client, STARTED)) == 2
             assert queue.check_invariants() == []
         assert "another server answers" in worker.log
     finally:
@@ -101,7 +101,7 @@ def test_it_is_announced(
     make_server: MakeServer,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
-    heard: list[Alert],
+    received: list[Alert],
     kind: Any,
     loss: str,
 ) -> None:
@@ -127,7 +127,7 @@ def test_it_is_announced(
                 client.flushall()
             else:
                 client.hset("fq:{default:0}:stats", "token", 1)
-        (alert,) = eventually(lambda: heard)
+        (alert,) = eventually(lambda: received)
         assert (alert.kind, alert.queue, alert.task_id, alert.leases) == (
             loss,
             "default",

@@ -35,14 +35,14 @@ if after := os.environ.get("TEST_STALLED_AFTER"):  # so that a test sees many st
     from django_fairque.worker.supervisor import stalled_processes as stalls
     from django_fairque.worker.supervisor import supervisor
 
-    stalls.STALLED_AFTER = float(after)
-    stalls.REPEAT_SECONDS = supervisor.TICK = 0.02
+    stalls.STALLED_SECONDS = float(after)
+    stalls.STALL_REPEAT_SECONDS = supervisor.SUPERVISOR_TICK_SECONDS = 0.02
 
 STARTED = "tests:started"
 ENDED = "tests:ended"
 
 
-def tell(where: str, text: object = "") -> None:
+def record(where: str, text: object = "") -> None:
     get_queue().client.execute_command("RPUSH", where, f"{current_task().id} {os.getpid()} {text}")
 
 
@@ -64,24 +64,24 @@ async def add_async(left: int, right: int) -> int:
 
 @task(name="count_me")
 def count_me(number: int) -> None:
-    tell(STARTED, number)
+    record(STARTED, number)
 
 
 @task(name="nap")
 def nap(seconds: float) -> None:
     """Sleep in short naps, so that it can be interrupted."""
-    tell(STARTED)
+    record(STARTED)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.005)
-    tell(ENDED)
+    record(ENDED)
 
 
 @task(name="nap_async")
 async def nap_async(seconds: float) -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     await asyncio.sleep(seconds)
-    await asyncio.to_thread(tell, ENDED)
+    await asyncio.to_thread(record, ENDED)
 
 
 @task(name="nap_together", batch=5)
@@ -94,32 +94,32 @@ def nap_together(items: list[float]) -> None:
 @task(name="deaf")
 def deaf(seconds: float) -> None:
     """Sleep in C, where no exception reaches."""
-    tell(STARTED)
+    record(STARTED)
     time.sleep(seconds)
-    tell(ENDED)
+    record(ENDED)
 
 
 @task(name="hog")
 def hog(digits: int) -> int:
     """Hold the interpreter lock in one long call."""
-    tell(STARTED)
+    record(STARTED)
     value = len(str(pow(3, digits)))
-    tell(ENDED)
+    record(ENDED)
     return value
 
 
 @task(name="backtrack")
 def backtrack(length: int) -> None:
     """Hold the interpreter lock in one regular expression; each character more doubles the time."""
-    tell(STARTED)
+    record(STARTED)
     re.match(r"(a|a)+$", "a" * length + "b")
-    tell(ENDED)
+    record(ENDED)
 
 
 @task(name="forks")
 def forks(seconds: float) -> None:
     """Make a copy of this process that goes on for so long, or returns from this function at once."""
-    tell(STARTED)
+    record(STARTED)
     if os.fork():
         return
     end = time.monotonic() + seconds
@@ -129,14 +129,14 @@ def forks(seconds: float) -> None:
 
 @task(name="forks_async")
 async def forks_async() -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     os.fork()
 
 
 @task(name="tidy_up")
 def tidy_up() -> str:
     """Meet the soft limit and end in good order."""
-    tell(STARTED)
+    record(STARTED)
     try:
         while True:
             time.sleep(0.005)
@@ -146,20 +146,20 @@ def tidy_up() -> str:
 
 @task(name="fails")
 def fails(text: str) -> None:
-    tell(STARTED)
+    record(STARTED)
     raise ValueError(text)
 
 
 @task(name="dies")
 def dies() -> None:
     """End the process as a crash would."""
-    tell(STARTED)
+    record(STARTED)
     os._exit(11)
 
 
 @task(name="eats")
 def eats(megabytes: int) -> None:
-    tell(STARTED)
+    record(STARTED)
     HOARD.append(b"x" * megabytes * 2**20)
 
 
@@ -168,7 +168,7 @@ HOARD: list[bytes] = []
 
 @task(name="later")
 def later() -> None:
-    tell(STARTED)
+    record(STARTED)
     if len(get_queue().client.execute_command("LRANGE", STARTED, 0, -1)) < 3:
         raise Retry(0.01, "not yet")
 
@@ -237,7 +237,7 @@ def nap_local(seconds: float) -> None:
 ALERTS = "tests:alerts"
 
 
-def hear(signal: Any, sender: str, alert: Any, **_: Any) -> None:
+def receive(signal: Any, sender: str, alert: Any, **_: Any) -> None:
     get_queue().client.execute_command("RPUSH", ALERTS, f"signal {alert.kind} {sender} {alert.task_id} {os.getpid()}")
 
 
@@ -247,10 +247,10 @@ def broken_receiver(**_: Any) -> None:
 
 for each in (signals.sla_at_risk, signals.sla_violated, signals.task_promoted):
     each.connect(broken_receiver)
-    each.connect(hear)
+    each.connect(receive)
 
 
-def hear_end(signal: Any, task: Any, queue: str, took: float, error: str, **_: Any) -> None:
+def receive_end(signal: Any, task: Any, queue: str, took: float, error: str, **_: Any) -> None:
     name = next(name for name in signals.__all__ if getattr(signals, name) is signal)
     text = f"{name} {queue} {task.task_id} {took > 0} {error}"
     get_queue().client.execute_command("RPUSH", ALERTS, text)
@@ -258,7 +258,7 @@ def hear_end(signal: Any, task: Any, queue: str, took: float, error: str, **_: A
 
 if "TEST_HEAR_ENDS" in os.environ:
     for each in (signals.task_failed, signals.task_retried, signals.task_dead):
-        each.connect(hear_end)
+        each.connect(receive_end)
 
 
 def handle_alert(alert: Any) -> None:
@@ -271,7 +271,7 @@ def handle_alert(alert: Any) -> None:
 @task(name="portrait")
 def portrait() -> dict[str, Any]:
     """What a task can see of its process."""
-    tell(STARTED)
+    record(STARTED)
     time.sleep(0.3)  # so that another process gets the next one
     return {
         "pid": os.getpid(),
@@ -310,7 +310,7 @@ async def _exit() -> None:
 
 @task(name="exits_in_gather")
 async def exits_in_gather() -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     await asyncio.gather(_exit(), asyncio.sleep(60))
 
 
@@ -323,7 +323,7 @@ async def exits_in_callback() -> None:
 
 @task(name="stops_loop")
 async def stops_loop() -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     asyncio.get_running_loop().stop()
 
 
@@ -336,7 +336,7 @@ async def shuts_executor() -> None:
 @task(name="breaks_loop")
 async def breaks_loop() -> None:
     """Break the event loop, so that it can't run on."""
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     loop: Any = asyncio.get_running_loop()
     loop._selector.close()
     await asyncio.sleep(60)
@@ -348,20 +348,20 @@ async def _block(seconds: float) -> None:
 
 @task(name="blocks_loop")
 async def blocks_loop(seconds: float) -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     await _block(seconds)
 
 
 @task(name="blocks_in_background")
 async def blocks_in_background(seconds: float) -> None:
     """Block the event loop in a coroutine that it has started."""
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     await asyncio.create_task(_block(seconds))
 
 
 @task(name="cancels_all")
 async def cancels_all() -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     for each in asyncio.all_tasks():
         each.cancel()
     await asyncio.sleep(1)
@@ -370,7 +370,7 @@ async def cancels_all() -> None:
 @task(name="gathers")
 async def gathers(seconds: float) -> None:
     """Wait for asyncio tasks of its own."""
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     await asyncio.gather(asyncio.sleep(seconds), asyncio.sleep(seconds))
 
 
@@ -382,7 +382,7 @@ async def nap_lightly(seconds: float) -> None:
 
 @task(name="nap_then_fail")
 def nap_then_fail(seconds: float) -> None:
-    tell(STARTED)
+    record(STARTED)
     time.sleep(seconds)
     raise ValueError("it ran to its end")
 
@@ -390,20 +390,20 @@ def nap_then_fail(seconds: float) -> None:
 @task(name="gather", batch=50)
 def gather(items: list[float]) -> None:
     """A call of many items takes as long as its first one says."""
-    tell(STARTED, len(items))
+    record(STARTED, len(items))
     time.sleep(items[0])
 
 
 @task(name="gather_async", batch=50)
 async def gather_async(items: list[float]) -> None:
-    await sync_to_async(tell)(STARTED, len(items))
+    await sync_to_async(record)(STARTED, len(items))
     await asyncio.sleep(items[0])
 
 
 @task(name="asks_again")
 def asks_again() -> None:
     """Never content."""
-    tell(STARTED)
+    record(STARTED)
     raise Retry(0, "not yet")
 
 
@@ -415,7 +415,7 @@ def isolated_nap(seconds: float) -> None:
 @task(name="hungry", max_memory="200MB")
 def hungry() -> None:
     """Take more memory bit by bit."""
-    tell(STARTED)
+    record(STARTED)
     some = []
     while True:
         some.append(b"x" * 10 * 2**20)
@@ -425,7 +425,7 @@ def hungry() -> None:
 @task(name="greedy", max_memory="200MB")
 def greedy() -> int:
     """Take more memory at once."""
-    tell(STARTED)
+    record(STARTED)
     return len(bytearray(10 * 2**30))
 
 

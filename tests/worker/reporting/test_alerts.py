@@ -16,8 +16,8 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.alerts import Alert
 from django_fairque.signals import sla_at_risk
 from django_fairque.worker.options import WorkerOptions
-from django_fairque.worker.reporting.signal_thread import MOST_LINES, Herald, tell
-from tests.worker.conftest import Push, StartWorker, eventually, told
+from django_fairque.worker.reporting.signal_thread import MAX_ALERTS_PER_EMAIL, SignalThread, report_alerts
+from tests.worker.conftest import Push, StartWorker, eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ def test_a_broken_promise_reaches_signals_and_the_handler_in_a_child(
     child = worker.children()[0].pid
     expected = {f"{how} violated noop {late} {child}" for how in ("signal", "handler")}
 
-    def heard() -> set[str]:
+    def received() -> set[str]:
         lines: Any = redis.lrange("tests:alerts", 0, -1)
         return {line.decode() for line in lines}
 
-    eventually(lambda: heard() >= expected)
+    eventually(lambda: received() >= expected)
     assert f"task {late} (noop, NORMAL) of user 'ann' started" in worker.log
     assert "this receiver is broken" in worker.log
 
 
-def test_receivers_hear_of_a_task_that_is_ended_with_its_process(
+def test_receivers_get_the_end_of_a_task_killed_with_its_process(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
     task_id = push("deaf", 60.0, timeout=0.2, max_retries=1)
@@ -54,13 +54,13 @@ def test_receivers_hear_of_a_task_that_is_ended_with_its_process(
         f"{signal} default {task_id} True" for signal in ("task_failed", "task_retried", "task_failed", "task_dead")
     ]
 
-    def heard() -> list[str]:
+    def received() -> list[str]:
         lines: Any = redis.lrange("tests:alerts", 0, -1)
         return [line.decode() for line in lines]
 
-    eventually(lambda: len(heard()) == len(expected))
+    eventually(lambda: len(received()) == len(expected))
     assert [
-        line.partition(" django_fairque.tasks.errors.TaskTimeoutError: it ran for")[0] for line in heard()
+        line.partition(" django_fairque.tasks.errors.TaskTimeoutError: it ran for")[0] for line in received()
     ] == expected
 
 
@@ -76,7 +76,7 @@ def test_a_schedule_fires_by_itself(queue: FairQueue, start_worker: StartWorker)
 
 def test_mail(settings: Any) -> None:
     settings.EMAIL_SUBJECT_PREFIX = "[shop] "
-    tell([ALERT] * (MOST_LINES + 5), None, ["ops@example.com", "two@example.com"])
+    report_alerts([ALERT] * (MAX_ALERTS_PER_EMAIL + 5), None, ["ops@example.com", "two@example.com"])
     (sent,) = mail.outbox
     assert sent.subject == "[shop] 55 alerts of queue default"
     assert sent.to == ["ops@example.com", "two@example.com"]
@@ -89,10 +89,10 @@ def test_what_fails_is_logged_and_the_rest_goes_on(
     handler: str, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.EMAIL_BACKEND = "nowhere.Backend"
-    heard: list[Alert] = []
+    received: list[Alert] = []
 
     def receiver(alert: Alert, **_: Any) -> None:
-        heard.append(alert)
+        received.append(alert)
 
     def broken_receiver(**_: Any) -> None:
         raise RuntimeError("deaf")
@@ -102,35 +102,37 @@ def test_what_fails_is_logged_and_the_rest_goes_on(
     logger = logging.getLogger("django_fairque.worker")
     logger.addHandler(caplog.handler)
     try:
-        herald = Herald(WorkerOptions("w", alert_handler=handler, alert_email=("a@example.com",)), lambda *_: None)
-        herald.announce([ALERT])
-        herald.announce([ALERT])
-        herald.end(10)
+        signal_thread = SignalThread(
+            WorkerOptions("w", alert_handler=handler, alert_email=("a@example.com",)), lambda *_: None
+        )
+        signal_thread.announce([ALERT])
+        signal_thread.announce([ALERT])
+        signal_thread.end(10)
     finally:
         logger.removeHandler(caplog.handler)
         sla_at_risk.disconnect(receiver, sender="app.report")
         sla_at_risk.disconnect(broken_receiver, sender="app.report")
-    assert heard == [ALERT, ALERT]
+    assert received == [ALERT, ALERT]
     for words in ("alert handler", "e-mail to a@example.com failed", "receiver"):
         assert words in caplog.text
 
 
-def test_what_comes_after_the_end_is_told() -> None:
+def test_alerts_announced_after_the_end_are_sent() -> None:
     """Whoever fetched an alert has taken it from the server: it is told now, or never."""
-    heard: list[Alert] = []
+    received: list[Alert] = []
 
     def receiver(alert: Alert, **_: Any) -> None:
-        heard.append(alert)
+        received.append(alert)
 
     sla_at_risk.connect(receiver, sender="app.report")
     try:
-        herald = Herald(WorkerOptions("w"), lambda *_: None)
+        signal_thread = SignalThread(WorkerOptions("w"), lambda *_: None)
         for _ in range(3):
-            herald.announce([ALERT])
-            herald.end(10)
+            signal_thread.announce([ALERT])
+            signal_thread.end(10)
     finally:
         sla_at_risk.disconnect(receiver, sender="app.report")
-    assert heard == [ALERT] * 3
+    assert received == [ALERT] * 3
 
 
 def test_who_is_stopping_leaves_alerts_to_the_next(
@@ -140,7 +142,7 @@ def test_who_is_stopping_leaves_alerts_to_the_next(
     worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="60")
     worker.wait_ready()
     push("deaf", 60.0)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     worker.send(signal.SIGTERM)
     eventually(lambda: "stopping: 1 running tasks" in worker.log)
     late = push("noop", expires_at=time.time() - 1)

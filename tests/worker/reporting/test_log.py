@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.worker.reporting.log import LINES_PER_SECOND, Reporter, shown
+from django_fairque.worker.reporting.log import LOG_LINES_PER_SECOND, OutcomeReporter, shown
 from tests.worker.fetching.planners import lease
 
 
@@ -24,7 +24,7 @@ def test_each_task_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
         Outcome.fail(failed, error, delay=2.0, took=61.04),
         Outcome.fail(dead, "no", delay=None, took=300.0),
     ]
-    Reporter().report(outcomes, ["finished", "retried", "dead"])
+    OutcomeReporter().report(outcomes, ["finished", "retried", "dead"])
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", f"task {done.task_id} mail.send of user ann finished after 12.3 ms"),
         (
@@ -37,14 +37,14 @@ def test_each_task_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_many_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
-    reporter = Reporter()
-    many = [Outcome.finish(lease(), took=0.001) for _ in range(LINES_PER_SECOND + 450)]
+    reporter = OutcomeReporter()
+    many = [Outcome.finish(lease(), took=0.001) for _ in range(LOG_LINES_PER_SECOND + 450)]
     reporter.report(many, ["finished"] * len(many))
     reporter.flush()
-    told = sum(record.getMessage().startswith("task ") for record in caplog.records)
+    recorded = sum(record.getMessage().startswith("task ") for record in caplog.records)
     summed = [int(r.getMessage().split()[2]) for r in caplog.records if r.getMessage().startswith("... and ")]
-    assert told <= LINES_PER_SECOND  # half of them in each second, and the second may have changed meanwhile
-    assert told + sum(summed) == len(many)
+    assert recorded <= LOG_LINES_PER_SECOND  # half of them in each second, and the second may have changed meanwhile
+    assert recorded + sum(summed) == len(many)
 
 
 @pytest.mark.parametrize("status", ["finished", "dead"])
@@ -52,7 +52,7 @@ def test_no_user_pushes_out_the_lines_of_others(caplog: pytest.LogCaptureFixture
     def of(user: str) -> Outcome:
         return Outcome.finish(lease("n", user)) if status == "finished" else Outcome.fail(lease("n", user), "no")
 
-    reporter = Reporter()
+    reporter = OutcomeReporter()
     noisy = [of("mallory") for _ in range(5000)]
     others = [of(f"user-{number}") for number in range(40)]
     reporter.report(noisy, [status] * len(noisy))
@@ -64,8 +64,8 @@ def test_no_user_pushes_out_the_lines_of_others(caplog: pytest.LogCaptureFixture
     assert any(line.startswith("... and ") and line.endswith(" of them of user mallory") for line in lines)
 
 
-def test_what_was_given_back_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    Reporter().report([Outcome.release(lease())], ["released"])
+def test_returned_tasks_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    OutcomeReporter().report([Outcome.release(lease())], ["released"])
     assert caplog.records == []
 
 

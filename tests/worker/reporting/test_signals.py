@@ -11,7 +11,7 @@ import pytest
 from django_fairque import AsyncWorker, Discard, Retry, Worker, get_queue, signals, task
 from django_fairque.conf import close_queues
 from django_fairque.tasks import registry
-from django_fairque.worker.leases.lease_renewal import Keeper
+from django_fairque.worker.leases.lease_renewal import LeaseRenewal
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytes
 
 
 @pytest.fixture
-def heard() -> Iterator[list[tuple[str, str, dict[str, Any]]]]:
+def received() -> Iterator[list[tuple[str, str, dict[str, Any]]]]:
     """``(signal, task's name, its other arguments)`` in the order in which they came; beside them a broken receiver."""
     found: list[tuple[str, str, dict[str, Any]]] = []
     receivers = {}
@@ -95,12 +95,12 @@ EXPECTED = {
 }
 
 
-def of(heard: list[tuple[str, str, dict[str, Any]]], name: str) -> list[str]:
-    return sorted(signal.removeprefix("task_") for signal, sender, _ in heard if sender == name)
+def of(received: list[tuple[str, str, dict[str, Any]]], name: str) -> list[str]:
+    return sorted(signal.removeprefix("task_") for signal, sender, _ in received if sender == name)
 
 
 @pytest.mark.parametrize("kind", ["threads", "loop"])
-def test_the_life_of_tasks(heard: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str) -> None:
+def test_the_life_of_tasks(received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str) -> None:
     for name, each in tasks.items():
         each.using(user_id="acme").enqueue(*([1] if name == "batch" else []))
     queue = get_queue()
@@ -114,58 +114,58 @@ def test_the_life_of_tasks(heard: list[tuple[str, str, dict[str, Any]]], tasks: 
     else:
         while not is_done():
             asyncio.run(run_on_a_loop(queue.name))
-    eventually(lambda: all(of(heard, name) == sorted(expected) for name, expected in EXPECTED.items()))
-    (finished,) = [about for signal, sender, about in heard if (signal, sender) == ("task_finished", "good")]
+    eventually(lambda: all(of(received, name) == sorted(expected) for name, expected in EXPECTED.items()))
+    (finished,) = [about for signal, sender, about in received if (signal, sender) == ("task_finished", "good")]
     assert (finished["task"].user_id, finished["queue"]) == ("acme", "default")
     assert finished["took"] >= 0
-    (dead,) = [about for signal, sender, about in heard if (signal, sender) == ("task_dead", "bad")]
+    (dead,) = [about for signal, sender, about in received if (signal, sender) == ("task_dead", "bad")]
     assert dead["error"] == "ValueError: no"
-    (retried,) = [about for signal, sender, about in heard if (signal, sender) == ("task_retried", "bad")]
+    (retried,) = [about for signal, sender, about in received if (signal, sender) == ("task_retried", "bad")]
     assert retried["delay"] == pytest.approx(0.01, rel=0.1)
-    (discarded,) = [about for signal, sender, about in heard if (signal, sender) == ("task_canceled", "discarded")]
+    (discarded,) = [about for signal, sender, about in received if (signal, sender) == ("task_canceled", "discarded")]
     assert discarded["task_id"] == discarded["task"].task_id
-    assert {signal for signal, _, _ in heard} >= {"worker_started", "worker_stopped"}
+    assert {signal for signal, _, _ in received} >= {"worker_started", "worker_stopped"}
     close_queues()
 
 
 @pytest.mark.parametrize("kind", ["threads", "loop"])
 def test_a_death_that_nobody_reports(
-    heard: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str
+    received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str
 ) -> None:
     """It expired: no attempt has failed, but it is a dead letter."""
     tasks["good"].using(user_id="acme", expires_at=time.time() + 0.001).enqueue()
     queue = get_queue()
 
-    def is_told() -> bool:
+    def is_dead_received() -> bool:
         if kind == "threads":
             Worker([queue], burst=True, concurrency=2).run()
         else:
             asyncio.run(run_on_a_loop(queue.name))
-        return "dead" in of(heard, "good")
+        return "dead" in of(received, "good")
 
-    eventually(is_told)
-    assert of(heard, "good") == ["dead", "pushed"]
-    (dead,) = [about for signal, _, about in heard if signal == "task_dead"]
+    eventually(is_dead_received)
+    assert of(received, "good") == ["dead", "pushed"]
+    (dead,) = [about for signal, _, about in received if signal == "task_dead"]
     assert (dead["task"].user_id, dead["queue"], dead["error"]) == ("acme", "default", "not started in time")
     assert dead["took"] == 0
     close_queues()
 
 
-def test_what_the_keeper_brings_at_the_end_is_told(
-    heard: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_alerts_fetched_at_the_end_are_sent(
+    received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_down = Keeper.settle_down
+    finish = LeaseRenewal.finish
 
-    def sweep_once_more(keeper: Keeper, seconds: float) -> bool:
+    def sweep_once_more(lease_renewal: LeaseRenewal, seconds: float) -> bool:
         tasks["good"].using(user_id="acme", expires_at=time.time() + 0.001).enqueue()
         eventually(lambda: get_queue().sweep().alerts)
-        keeper._sweep("default")
-        return settle_down(keeper, seconds)
+        lease_renewal._sweep("default")
+        return finish(lease_renewal, seconds)
 
-    monkeypatch.setattr(Keeper, "settle_down", sweep_once_more)
+    monkeypatch.setattr(LeaseRenewal, "finish", sweep_once_more)
     tasks["bad"].using(user_id="acme").enqueue()  # so that something was told before
     Worker([get_queue()], burst=True, concurrency=2).run()
-    assert of(heard, "good") == ["dead", "pushed"]
+    assert of(received, "good") == ["dead", "pushed"]
     close_queues()
 
 
@@ -173,15 +173,15 @@ async def run_on_a_loop(name: str) -> None:
     await AsyncWorker([name], burst=True, concurrency=2).run()
 
 
-def test_canceling_tells_once(heard: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any]) -> None:
+def test_cancel_sends_one_signal(received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any]) -> None:
     result = tasks["good"].enqueue()
     assert result.cancel()
     assert not result.cancel()
-    told = [about for signal, _, about in heard if signal == "task_canceled"]
-    assert [(about["task_id"], about["queue"]) for about in told] == [(result.id, "default")]
+    recorded = [about for signal, _, about in received if signal == "task_canceled"]
+    assert [(about["task_id"], about["queue"]) for about in recorded] == [(result.id, "default")]
 
 
-def test_duplicates_are_not_told(heard: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any]) -> None:
+def test_duplicates_send_no_signal(received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any]) -> None:
     for _ in range(2):
         tasks["good"].using(task_id="once").enqueue()
-    assert of(heard, "good") == ["pushed"]
+    assert of(received, "good") == ["pushed"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.worker.supervisor.health_file import EVERY, HealthFile
+from django_fairque.worker.supervisor.health_file import HEALTH_WRITE_SECONDS, HealthFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,27 +19,27 @@ def facts(ready: int, done: int = 0) -> dict[str, Any]:
     return {"processes": [{"pid": str(pid), "ready": pid < ready, "done": done} for pid in range(2)]}
 
 
-def test_news_is_written_at_once_and_all_else_once_a_second(tmp_path: Path) -> None:
+def test_changes_are_written_at_once_and_all_else_once_a_second(tmp_path: Path) -> None:
     path = tmp_path / "health"
     file = HealthFile(path)
 
-    def said() -> tuple[str, int, int]:
+    def content() -> tuple[str, int, int]:
         content = json.loads(path.read_text())
         processes = content["processes"]
         return content["status"], sum(each["ready"] for each in processes), max(each["done"] for each in processes)
 
     file.update(0.0, ["no worker process is ready"], facts(0))
-    assert said() == ("unhealthy", 0, 0)
+    assert content() == ("unhealthy", 0, 0)
     file.update(0.1, [], facts(1))
-    assert said() == ("healthy", 1, 0)
+    assert content() == ("healthy", 1, 0)
     file.update(0.2, [], facts(2))
-    assert said() == ("healthy", 2, 0)
+    assert content() == ("healthy", 2, 0)
     file.update(0.3, [], facts(2, done=5))
-    assert said() == ("healthy", 2, 0), "how much was done is no news"
-    file.update(0.2 + EVERY, [], facts(2, done=5))
-    assert said() == ("healthy", 2, 5)
-    file.update(0.3 + EVERY, ["the server does not answer"], facts(2, done=6))
-    assert said() == ("unhealthy", 2, 6)
+    assert content() == ("healthy", 2, 0), "how much was done is no news"
+    file.update(0.2 + HEALTH_WRITE_SECONDS, [], facts(2, done=5))
+    assert content() == ("healthy", 2, 5)
+    file.update(0.3 + HEALTH_WRITE_SECONDS, ["the server does not answer"], facts(2, done=6))
+    assert content() == ("unhealthy", 2, 6)
 
 
 def test_a_directory_that_is_missing_is_named_and_not_the_temporary_file(tmp_path: Path) -> None:

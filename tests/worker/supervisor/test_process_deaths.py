@@ -13,7 +13,7 @@ import psutil
 
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.model.task import Task
-from tests.worker.conftest import both_ways, eventually, is_alive, told
+from tests.worker.conftest import both_ways, eventually, is_alive, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def test_a_killed_child_loses_nothing(queue: FairQueue, redis: Redis, push: Push
     tasks = [Task.create(f"user{n % 7}", 3, {"args": [0.01], "kwargs": {}}, name="nap") for n in range(200)]
     queue.push_batch(tasks)
     for kill in range(2):
-        eventually(lambda kill=kill: len(told(redis, STARTED)) > 50 * (kill + 1))  # type: ignore[misc]
+        eventually(lambda kill=kill: len(recorded(redis, STARTED)) > 50 * (kill + 1))  # type: ignore[misc]
         eventually(worker.children)[0].kill()
         eventually(lambda: len(worker.children()) == 2)
     eventually(lambda: queue.get_stats().states["finished"] == 200)
-    starts = Counter(task_id for task_id, _ in told(redis, STARTED))
+    starts = Counter(task_id for task_id, _ in recorded(redis, STARTED))
     assert set(starts) == {task.task_id for task in tasks}
     for task_id, count in starts.items():
         assert len(queue.history(task_id)) >= count - 1
@@ -46,10 +46,10 @@ def test_what_a_killed_child_ran_is_started_again_at_once(
 ) -> None:
     start_worker("--processes", "2", "--concurrency", "1", FAIRQUE_WORKER__LEASE_SECONDS="30").wait_ready(2)
     task_id = push("nap", 1.0)
-    ((_, pid),) = eventually(lambda: told(redis, STARTED))
+    ((_, pid),) = eventually(lambda: recorded(redis, STARTED))
     killed = time.monotonic()
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     assert time.monotonic() - killed < 15  # the time in which a process starts; the lease would take 30 s
     assert [(a.kind, a.error) for a in queue.history(task_id)] == [("crashed", "worker process died (signal 9)")]
     eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
@@ -63,7 +63,7 @@ def test_a_task_that_kills_its_process_is_a_dead_letter_in_the_end(
     eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED)
     (entry,) = queue.dlq.list().items
     assert entry.failure_type is FailureType.POISONED
-    assert len(told(redis, STARTED)) == 3
+    assert len(recorded(redis, STARTED)) == 3
     good = push("add", 1, 1)
     eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)
 
@@ -87,11 +87,11 @@ def test_children_die_with_their_supervisor_and_their_leases_end(
     first = start_worker("--processes", "2", FAIRQUE_WORKER__LEASE_SECONDS="1").wait_ready(2)
     children = first.children()
     task_id = push("nap", 30.0, timeout=60)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     first.send(signal.SIGKILL)
     eventually(lambda: not any(map(is_alive, children)))
     start_worker()
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
     queue.cancel(task_id)
 
@@ -102,7 +102,7 @@ def test_a_frozen_worker_comes_back_to_find_its_task_taken(
     frozen = start_worker(FAIRQUE_WORKER__LEASE_SECONDS="1").wait_ready()
     (child,) = frozen.children()
     task_id = push("nap", 1.0)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
     frozen.send(signal.SIGSTOP)
     child.suspend()
     start_worker().wait_ready()
@@ -110,7 +110,7 @@ def test_a_frozen_worker_comes_back_to_find_its_task_taken(
     frozen.send(signal.SIGCONT)
     with contextlib.suppress(psutil.NoSuchProcess):  # its supervisor may have ended it already
         child.resume()
-    eventually(lambda: "its leases could not be renewed in time" in frozen.log or len(told(redis, ENDED)) == 2)
+    eventually(lambda: "its leases could not be renewed in time" in frozen.log or len(recorded(redis, ENDED)) == 2)
     assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
     assert queue.get_stats().totals["finished"] == 1
 
@@ -119,5 +119,5 @@ def test_a_long_task_keeps_its_lease(queue: FairQueue, redis: Redis, push: Push,
     start_worker("--processes", "2", FAIRQUE_WORKER__LEASE_SECONDS="0.5")
     task_id = push("deaf", 2.0)
     eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
-    assert len(told(redis, STARTED)) == 1
+    assert len(recorded(redis, STARTED)) == 1
     assert queue.history(task_id) == []

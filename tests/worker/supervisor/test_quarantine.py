@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.records import FailureType, TaskState
-from tests.worker.conftest import both_ways, eventually, is_alive, told
+from tests.worker.conftest import both_ways, eventually, is_alive, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def starts(redis: Redis) -> Counter[str]:
-    return Counter(task_id for task_id, _ in told(redis, STARTED))
+    return Counter(task_id for task_id, _ in recorded(redis, STARTED))
 
 
 @both_ways
@@ -29,7 +29,7 @@ def test_only_the_killer_is_poisoned_and_each_innocent_starts_once_more(
 ) -> None:
     worker = start_worker("--processes", "1", "--concurrency", "4")
     innocents = [push("nap", 3.0, user=user) for user in ("ann", "bob", "cy")]
-    eventually(lambda: len(told(redis, STARTED)) == 3, 60)
+    eventually(lambda: len(recorded(redis, STARTED)) == 3, 60)
     killer = push("dies", user="mallory", max_retries=0)
     eventually(lambda: queue.get_task(killer).state is TaskState.FAILED, 60)
     eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in innocents), 60)
@@ -46,10 +46,10 @@ def test_suspects_run_one_at_a_time_in_processes_of_their_own(
 ) -> None:
     worker = start_worker("--processes", "1", "--concurrency", "4").wait_ready()
     ids = [push("nap", 0.3, user=user) for user in ("ann", "bob", "cy")]
-    eventually(lambda: len(told(redis, STARTED)) == 3)
+    eventually(lambda: len(recorded(redis, STARTED)) == 3)
     worker.children()[0].kill()
     eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids), 60)
-    began, ended = told(redis, STARTED)[3:], told(redis, ENDED)
+    began, ended = recorded(redis, STARTED)[3:], recorded(redis, ENDED)
     assert len({pid for _, pid in began}) == 3
     # Each began after the one before it had ended: what they told is in the same order in both lists.
     assert began == ended
@@ -63,14 +63,14 @@ def test_other_tasks_go_on_while_a_suspect_runs(
 ) -> None:
     worker = start_worker("--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__LEASE_SECONDS="3").wait_ready()
     suspect = push("nap", 60.0, user="mallory", timeout=90)
-    eventually(lambda: len(told(redis, STARTED)) == 1)
+    eventually(lambda: len(recorded(redis, STARTED)) == 1)
     worker.children()[0].kill()
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     others = [push("add", n, 1, user="ann") for n in range(20)]
     eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in others))
     assert queue.get_task(suspect).state is TaskState.STARTED
     assert queue.cancel(suspect)
-    alone = psutil.Process(told(redis, STARTED)[1][1])
+    alone = psutil.Process(recorded(redis, STARTED)[1][1])
     eventually(lambda: not is_alive(alone))
 
 
@@ -79,10 +79,10 @@ def test_a_suspect_that_outlived_its_process_is_none_any_more(
 ) -> None:
     worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
     task_id = push("nap_then_fail", 0.5, max_retries=1)
-    eventually(lambda: len(told(redis, STARTED)) == 1)
+    eventually(lambda: len(recorded(redis, STARTED)) == 1)
     worker.children()[0].kill()
     eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED)
-    pids = [pid for _, pid in told(redis, STARTED)]
+    pids = [pid for _, pid in recorded(redis, STARTED)]
     assert len(pids) == 3
     eventually(worker.children)
     assert pids[2] == worker.children()[0].pid  # the retry ran with all others
@@ -115,9 +115,9 @@ def test_a_worker_that_stops_gives_its_suspect_back_when_the_time_is_over(
 ) -> None:
     worker = start_worker("--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="0.5").wait_ready()
     task_id = push("nap", 60.0, timeout=90)
-    eventually(lambda: len(told(redis, STARTED)) == 1)
+    eventually(lambda: len(recorded(redis, STARTED)) == 1)
     worker.children()[0].kill()
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     assert worker.stop() == 0
     assert queue.get_task(task_id).state is TaskState.QUEUED
     assert [attempt.kind for attempt in queue.history(task_id)] == ["crashed", "released"]
@@ -128,7 +128,7 @@ def test_a_suspect_has_its_hard_limit(queue: FairQueue, redis: Redis, push: Push
         "--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.3"
     ).wait_ready()
     task_id = push("deaf", 30.0, timeout=1, max_retries=0)
-    eventually(lambda: len(told(redis, STARTED)) == 1)
+    eventually(lambda: len(recorded(redis, STARTED)) == 1)
     worker.children()[0].kill()
     eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED)
     assert queue.dlq.list().items[0].failure_type is FailureType.FAILED
@@ -143,7 +143,7 @@ class TestHardLimits:
             "--processes", "1", "--concurrency", "4", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2"
         ).wait_ready()
         innocents = [push("nap", 4.0, user=user) for user in ("ann", "bob")]
-        eventually(lambda: len(told(redis, STARTED)) == 2)
+        eventually(lambda: len(recorded(redis, STARTED)) == 2)
         blocking = [push("deaf", 30.0, user="mallory", timeout=0.5, max_retries=1)]
         eventually(lambda: "ran for" in worker.log)
         blocking += [push("deaf", 30.0, user="mallory", timeout=0.5, max_retries=0) for _ in range(2)]
@@ -163,7 +163,7 @@ class TestIsolated:
         worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
         ids = [push("isolated_nap", 0.3, user=user) for user in ("ann", "bob", "cy")]
         eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids), 60)
-        pids = {pid for _, pid in told(redis, STARTED)}
+        pids = {pid for _, pid in recorded(redis, STARTED)}
         assert len(pids) == 3
         assert worker.children()[0].pid not in pids
         assert worker.stop() == 0
@@ -173,19 +173,19 @@ class TestIsolated:
     ) -> None:
         worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
         task_id = push("isolated_nap", 2.0)
-        eventually(lambda: told(redis, STARTED))
+        eventually(lambda: recorded(redis, STARTED))
         worker.children()[0].kill()
         eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
-        assert len(told(redis, STARTED)) == 1
+        assert len(recorded(redis, STARTED)) == 1
         assert queue.history(task_id) == []
 
     def test_it_takes_a_slot(self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
         start_worker("--processes", "1", "--concurrency", "1").wait_ready()
         first = push("isolated_nap", 1.0, user="ann")
-        eventually(lambda: told(redis, STARTED))
+        eventually(lambda: recorded(redis, STARTED))
         second = push("nap", 0.01, user="bob")
         eventually(lambda: queue.get_task(second).state is TaskState.FINISHED)
-        assert [task_id for task_id, _ in told(redis, ENDED)] == [first, second]
+        assert [task_id for task_id, _ in recorded(redis, ENDED)] == [first, second]
 
     @pytest.mark.parametrize("name", ["hungry", "greedy"])
     def test_more_memory_than_allowed_ends_only_that_task(
@@ -193,7 +193,7 @@ class TestIsolated:
     ) -> None:
         worker = start_worker("--processes", "1", "--concurrency", "4").wait_ready()
         innocent = push("nap", 3.0, user="ann")
-        eventually(lambda: len(told(redis, STARTED)) == 1)
+        eventually(lambda: len(recorded(redis, STARTED)) == 1)
         task_id = push(name, user="mallory", max_retries=0)
         eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED, 60)
         (letter,) = queue.dlq.list().items

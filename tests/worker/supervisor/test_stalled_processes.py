@@ -14,7 +14,7 @@ import pytest
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.worker.supervisor import stalled_processes as stalls
-from tests.worker.conftest import eventually, told
+from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def push_short_tasks(queue: FairQueue, users: int, each: int, seconds: float) ->
 
 
 def starts(redis: Redis) -> Counter[str]:
-    return Counter(task_id for task_id, _ in told(redis, STARTED))
+    return Counter(task_id for task_id, _ in recorded(redis, STARTED))
 
 
 def has_fetched_ahead(redis: Redis, process: psutil.Process, slots: int) -> bool:
@@ -90,9 +90,9 @@ def test_a_stopped_process_gives_back_what_it_has_not_begun(
     eventually(lambda: "responds again" in worker.log)
     assert set(starts(redis).values()) == {1}
     # It takes part again.
-    before = len(told(redis, STARTED))
+    before = len(recorded(redis, STARTED))
     push_short_tasks(queue, users=10, each=20, seconds=0.01)
-    eventually(lambda: stopped.pid in {pid for _, pid in told(redis, STARTED)[before:]})
+    eventually(lambda: stopped.pid in {pid for _, pid in recorded(redis, STARTED)[before:]})
     assert worker.stop() == 0
 
 
@@ -103,9 +103,9 @@ def test_a_process_that_a_regular_expression_blocks_gives_back_what_it_has_not_b
     push_short_tasks(queue, users=10, each=10, seconds=0.01)
     blocking = push("backtrack", 40, user="mallory")  # for days
     eventually(lambda: blocking in starts(redis))
-    (blocked,) = {pid for task_id, pid in told(redis, STARTED) if task_id == blocking}
+    (blocked,) = {pid for task_id, pid in recorded(redis, STARTED) if task_id == blocking}
     ids = push_short_tasks(queue, users=10, each=20, seconds=0.01)
-    running = {task_id for task_id, pid in told(redis, STARTED) if pid == blocked}
+    running = {task_id for task_id, pid in recorded(redis, STARTED) if pid == blocked}
     others = [each for each in ids if each not in running]
     eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in others))
     eventually(lambda: "has not responded" in worker.log)
@@ -142,5 +142,7 @@ def test_a_stall_is_seen_in_time() -> None:
     from django_fairque.worker.execution import time_limits as limits
     from django_fairque.worker.supervisor import supervisor
 
-    assert stalls.STALLED_AFTER >= 2 * 10 * limits.TICK, "an idle process shows that it responds twice a second"
-    assert stalls.STALLED_AFTER + stalls.SETTLE_SECONDS + 2 * supervisor.TICK < 1.5
+    assert stalls.STALLED_SECONDS >= 2 * 10 * limits.TIME_LIMIT_TICK_SECONDS, (
+        "an idle process shows that it responds twice a second"
+    )
+    assert stalls.STALLED_SECONDS + stalls.FENCE_SETTLE_SECONDS + 2 * supervisor.SUPERVISOR_TICK_SECONDS < 1.5

@@ -14,7 +14,7 @@ import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.worker.supervisor.fork_client import can_fork
-from tests.worker.conftest import ROOT, both_ways, eventually, is_alive, told
+from tests.worker.conftest import ROOT, both_ways, eventually, is_alive, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_a_fork_server_that_is_killed_is_replaced(
     worker = start_worker("--processes", "2", "--concurrency", "1").wait_ready(2)
     children, server = worker.children(), server_of(worker)
     ids = [push("nap", 1.0) for _ in range(4)]
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     server.kill()
     eventually(lambda: not any(map(is_alive, children)))
     for task_id in ids:
@@ -168,10 +168,10 @@ def test_a_signal_to_all_of_its_processes_lets_tasks_end(
 ) -> None:
     worker = start_worker("--processes", "2", "--concurrency", "1").wait_ready(2)
     ids = [push("nap", 1.0) for _ in range(2)]
-    eventually(lambda: len(told(redis, STARTED)) == 2)
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
     os.killpg(worker.pid, signal.SIGTERM)
     assert worker.wait() == 0
-    assert len(told(redis, ENDED)) == 2
+    assert len(recorded(redis, ENDED)) == 2
     assert [queue.get_task(task_id).state for task_id in ids] == [TaskState.FINISHED] * 2
 
 
@@ -194,11 +194,11 @@ def test_with_threads_in_it_processes_are_spawned(
     )
     worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
     assert {child.ppid() for child in worker.children()} == {worker.pid}
-    said = {
+    message = {
         "auto": "INFO    processes are spawned, not forked: ",
         "forkserver": "WARNING processes are spawned, although START_METHOD is forkserver: ",
     }
-    assert worker.log.count(said[start_method]) == 1
+    assert worker.log.count(message[start_method]) == 1
     assert "the project has started threads (watcher)" in worker.log
     good = push("add", 1, 1)
     eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)
@@ -232,7 +232,7 @@ def test_processes_are_forked_if_nothing_speaks_against_it(
 
 
 @forked_if_possible
-def test_an_open_connection_is_shared_only_by_who_asked_for_it(
+def test_an_open_connection_is_shared_only_if_forkserver_is_required(
     queue: FairQueue, server: Server, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
 ) -> None:
     more_tasks.write_text(
@@ -243,8 +243,8 @@ def test_an_open_connection_is_shared_only_by_who_asked_for_it(
     assert serves_forked(queue, push, worker) == (start_method == "forkserver")
     whose = f"{server.socket}, a socket pair, a socket pair"
     why = f"importing the project opened connections ({whose}), which all forked processes would share"
-    said = worker.log.count(f"INFO    processes are spawned, not forked: {why}")
-    assert said == (start_method == "auto"), worker.log
+    message = worker.log.count(f"INFO    processes are spawned, not forked: {why}")
+    assert message == (start_method == "auto"), worker.log
 
 
 @forked_if_possible
@@ -287,7 +287,7 @@ def test_changed_code_is_loaded_anew(
     servers = set() if start_method == "spawn" else {server_of(worker)}
     eventually(lambda: "watching the code" in worker.log)
     running = push("nap", 1.0)
-    eventually(lambda: told(redis, STARTED))
+    eventually(lambda: recorded(redis, STARTED))
 
     def noticed() -> bool:
         more_tasks.write_text(text.format(22))
