@@ -26,15 +26,14 @@ def check_workers(**_: Any) -> list[CheckMessage]:
 
 
 def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
-    named = {(name, path) for each in workers for name in ("handler", "alert_handler") if (path := getattr(each, name))}
-    for name, path in sorted(named):
+    for path in sorted({each.handler for each in workers if each.handler}):
         try:
             problem = "" if callable(import_string(path)) else "it is not callable"
         except ImportError as failed:
             problem = str(failed)
         if problem:
-            text = f"the worker's {name.replace('_', ' ')} {path!r} can't be used: {problem}"
-            yield error("fairque.E007", text, f"{name.upper()} is the dotted path of a callable.")
+            text = f"the worker's handler {path!r} can't be used: {problem}"
+            yield error("fairque.E007", text, "HANDLER is the dotted path of a callable.")
 
 
 def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:

@@ -10,6 +10,7 @@ from django_fairque.engine.model.options import Mistake, Options, QueueConfig, s
 
 from . import urls
 from .models import FairQueueConfig, Switches
+from .monitor import MonitorConfig
 from .redis import ADDRESSES, RedisConfig
 from .worker import WorkerConfig
 
@@ -27,6 +28,7 @@ _NESTING = {
     *((section,) for section in SECTIONS),
     ("redis", "sentinel"),
     ("workers", "*"),
+    ("monitor", "limits"),
     ("queue", "sla"),
     ("queues", "*"),
     ("queues", "*", "sla"),
@@ -40,6 +42,7 @@ _OPTIONS_AT: dict[Path, type[Options]] = {
     ("worker",): WorkerConfig,
     ("workers", "*"): WorkerConfig,
     ("queue",): QueueConfig,
+    ("monitor",): MonitorConfig,
     ("queues", "*"): QueueConfig,
 }
 

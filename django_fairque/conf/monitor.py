@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, SerializationInfo, field_serializer
 
-from django_fairque.engine.model.options import Number, Options, seconds
+from django_fairque.engine.model.options import Mistake, Number, Options, shown, unknown
 
 from .redis import REVEAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SHORTEST_TOKEN = 16
 TOKEN_WORDS = f"at least {SHORTEST_TOKEN} letters, digits and marks of ASCII, without spaces"
 
 
-def limit(what: str, default: float | None = None) -> Any:
-    return Field(default=default, ge=0, description=f"{what}, at least 0")
+LIMIT_NAMES = (
+    "depth",
+    "oldest_wait",
+    "wait_p95",
+    "run_p95",
+    "failure_share",
+    "dead",
+    "deferred",
+    "sla_violated",
+    "idle_backlog",
+)
+"""The figures that ``LIMITS`` can name: `django_fairque.monitoring.monitor.METRICS` defines them."""
 
 
 def _listed(value: Any) -> Any:
@@ -36,25 +49,23 @@ def _token(value: SecretStr) -> SecretStr:
 
 
 class MonitorConfig(Options):
-    """``MONITOR``: the limits, each that of one of `django_fairque.monitoring.monitor.METRICS` (None: not watched), and
-    the tokens that `django_fairque.urls` asks for (none: nobody reads figures there)."""
+    """``MONITOR``: the limits beyond which a queue is not well, and the tokens that `django_fairque.urls` requires (none:
+    nobody reads figures there)."""
 
-    depth: Number | None = limit("a number of tasks")
-    oldest_wait: Number | None = limit("a number of seconds")
-    wait_p95: Number | None = limit("a number of seconds")
-    run_p95: Number | None = limit("a number of seconds")
-    failure_share: Number | None = Field(default=None, ge=0, le=1, description="a fraction from 0 to 1")
-    dead: Number | None = limit("a number of dead letters")
-    deferred: Number | None = limit("a number of tasks")
-    sla_violated: Number | None = limit("a number of tasks")
-    idle_backlog: Number | None = limit("a number of users")
-    for_seconds: Number = seconds(60, least=0)
+    limits: dict[str, Annotated[Number, Field(ge=0)]] = Field(
+        default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
+    )
     token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_listed)] = Field(
         default_factory=list,
         repr=False,
         description="a token, or a list of tokens",
         title=f"a token: {TOKEN_WORDS}",
     )
+
+    def contradictions(self) -> Iterator[Mistake]:
+        yield from (unknown(("limits", name), LIMIT_NAMES) for name in self.limits if name not in LIMIT_NAMES)
+        if (share := self.limits.get("failure_share", 0)) > 1:
+            yield Mistake("value", ("limits", "failure_share"), f"expected a fraction from 0 to 1; got {shown(share)}")
 
     @field_serializer("token")
     def _reveal(self, value: list[SecretStr], info: SerializationInfo) -> Any:

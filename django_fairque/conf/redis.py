@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis as AsyncRedis
     from redis.asyncio import RedisCluster as AsyncRedisCluster
 
-ADDRESSES = ("url", "host", "unix_socket_path", "cache", "sentinel")
+ADDRESSES = ("url", "host", "cache", "sentinel")
 """The ways to say where the server is; exactly one is used."""
 
 SENTINEL_PORT = 26379
@@ -97,7 +97,6 @@ class RedisConfig(Options):
     db: Whole = whole(0, least=0, most=2**31 - 1)
     username: str | None = Field(default=None, description="a text")
     password: SecretStr | None = Field(default=None, repr=False, description="a text")
-    unix_socket_path: File | None = Field(default=None, min_length=1, description="the path of a socket")
     cache: str | None = Field(default=None, min_length=1, description="an alias of settings.CACHES")
     sentinel: SentinelConfig | None = Field(default=None, description="a mapping with nodes and service")
     cluster: bool = Field(default=False, description="true or false")
@@ -147,7 +146,7 @@ class RedisConfig(Options):
         if self.sentinel:
             nodes = ", ".join(f"{host}:{port}" for host, port in self.sentinel.nodes)
             return f"{self.sentinel.service} (of the sentinels {nodes})"
-        return self.unix_socket_path or (f"cache {self.cache}" if self.cache else f"{self.host}:{self.port}")
+        return f"cache {self.cache}" if self.cache else f"{self.host}:{self.port}"
 
     @property
     def hosts(self) -> list[str]:
@@ -159,7 +158,7 @@ class RedisConfig(Options):
     @property
     def endpoint(self) -> tuple[str, int] | None:
         """Host and port, unless the server is found in another way."""
-        if self.unix_socket_path or self.cache or self.sentinel:
+        if self.cache or self.sentinel:
             return None
         if self.url is None:
             return self.host, self.port
@@ -168,7 +167,7 @@ class RedisConfig(Options):
     @property
     def socket_path(self) -> str:
         """The path of the server's socket, or an empty string."""
-        return self.unix_socket_path or urls.socket_path(self.url)
+        return urls.socket_path(self.url)
 
     @property
     def database(self) -> str:
@@ -204,7 +203,7 @@ class RedisConfig(Options):
     def _cluster_contradictions(self) -> Iterator[Mistake]:
         if not self.cluster:
             return
-        if self.sentinel or self.unix_socket_path or (self.url and self.url.startswith("unix:")):
+        if self.sentinel or (self.url and self.url.startswith("unix:")):
             yield Mistake("conflict", ("cluster",), "expected url (redis://, rediss://) or host beside it; got neither")
         if self.db:
             yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")

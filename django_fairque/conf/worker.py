@@ -86,11 +86,6 @@ class WorkerConfig(Options):
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
         description='the dotted path of a callable, such as "shop.tasks.handle"',
     )
-    alert_handler: str | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
-        description='the dotted path of a callable, such as "shop.alerts.tell"',
-    )
     alert_email: list[str] = Field(
         default_factory=list, description="a list of e-mail addresses", title="an e-mail address"
     )

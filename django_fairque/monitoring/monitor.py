@@ -27,6 +27,10 @@ LATELY = 5
 """Minutes that count as "lately" for shares and counts."""
 
 
+CONFIGURED_RULE_SECONDS = 60.0
+"""How long a figure must be over a limit of the configuration before there is an alert."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """What a rule looks at: its value, how it is written, and what it is called in a sentence."""
@@ -171,9 +175,8 @@ class StatsMonitor:
 
 
 def rules_of(config: MonitorConfig) -> list[Rule]:
-    """The rules that a configuration asks for."""
-    wanted = {name: getattr(config, name) for name in METRICS}
-    return [Rule(name, over, config.for_seconds) for name, over in wanted.items() if over is not None]
+    """The rules that a configuration sets with ``LIMITS``."""
+    return [Rule(name, config.limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in config.limits]
 
 
 def broken(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:

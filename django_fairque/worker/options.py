@@ -70,7 +70,6 @@ class WorkerOptions:
     processes: int = 1
     start_method: str = "auto"
     handler: str | None = None
-    alert_handler: str | None = None
     alert_email: tuple[str, ...] = ()
     one_task: bool = False
     """The process runs one task, which another one has fetched, and ends."""
@@ -98,7 +97,6 @@ class WorkerOptions:
             "processes": config.processes,
             "start_method": config.start_method,
             "handler": config.handler,
-            "alert_handler": config.alert_handler,
             "alert_email": tuple(config.alert_email),
         }
         options.update((name, value) for name, value in changes.items() if value is not None)

@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("backend", [DJANGO, DJANGO_REDIS])
     [
         ({"URL": "redis://localhost/1"}, "redis://127.0.0.1:6379/1", ["W002"]),
         ({"HOST": "h", "PORT": 7, "DB": 1}, "redis://:p@h:7/1", ["W002"]),
-        ({"UNIX_SOCKET_PATH": "/s.sock"}, "unix:///s.sock", ["W002"]),
+        ({"URL": "unix:///s.sock"}, "unix:///s.sock", ["W002"]),
         ({"URL": "unix:///s.sock?db=1"}, "unix:///s.sock?db=1", ["W002"]),
         ({"CACHE": "default"}, "redis://h", ["W002"]),
         ({"CACHE": "default", "DB": 5}, "redis://h", []),

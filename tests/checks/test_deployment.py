@@ -28,7 +28,7 @@ AWAY = "0.0.0.0:1"  # not a loopback address, and refuses at once
         ({"URL": f"rediss://{AWAY}?ssl_check_hostname=false"}, ["E009", "W006"]),
         ({"URL": "redis://[::1]:1"}, ["W006"]),
         ({"URL": "redis://127.0.0.2:1"}, ["W006"]),
-        ({"UNIX_SOCKET_PATH": "/nonexistent/s"}, ["W006"]),
+        ({"URL": "unix:///nonexistent/s"}, ["W006"]),
         ({"PORT": "x"}, ["E002"]),
     ],
 )

@@ -21,16 +21,15 @@ def handle(payload: object) -> None:
     """A handler that can be imported."""
 
 
-@pytest.mark.parametrize("name", ["HANDLER", "ALERT_HANDLER"])
 class TestHandlers:
     @pytest.mark.parametrize("path", ["nowhere.handle", f"{__name__}.nothing", "django_fairque.checks.TAG"])
-    def test_one_that_can_not_be_used(self, check: Check, name: str, path: str) -> None:
-        (message,) = check({"REDIS": HERE, "WORKER": {name: path}})
+    def test_one_that_can_not_be_used(self, check: Check, path: str) -> None:
+        (message,) = check({"REDIS": HERE, "WORKER": {"HANDLER": path}})
         assert ids([message]) == ["E007"]
         assert path in message.msg
 
-    def test_one_that_can(self, check: Check, name: str) -> None:
-        assert check({"REDIS": HERE, "WORKERS": {"w": {name: f"{__name__}.handle"}}}) == []
+    def test_one_that_can(self, check: Check) -> None:
+        assert check({"REDIS": HERE, "WORKERS": {"w": {"HANDLER": f"{__name__}.handle"}}}) == []
 
 
 class TestLeases:

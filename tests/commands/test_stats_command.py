@@ -62,7 +62,7 @@ def test_promotions_are_told_by_where_they_came_from(queue: FairQueue, run: Run)
 def test_what_is_over_its_limit_is_told(queue: FairQueue, run: Run, server: Server, settings: Settings) -> None:
     push(queue, "u", 2)
     assert json.loads(run("--json"))["over_limit"] == []
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"DEPTH": 1}}
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"LIMITS": {"DEPTH": 1}}}
     assert "! queue default: ready tasks 2, over 1\n" in run()
     assert json.loads(run("--json"))["over_limit"] == ["queue default: ready tasks 2, over 1"]
 

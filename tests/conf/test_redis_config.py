@@ -125,8 +125,8 @@ class TestUrl:
         # What contradicts itself
         ({"url": "redis://h", "host": "i"}, "host: expected one way to name the server; got url and host"),
         (
-            {"cache": "a", "unix_socket_path": "/s"},
-            "cache: expected one way to name the server; got unix_socket_path and cache",
+            {"cache": "a", "host": "h"},
+            "cache: expected one way to name the server; got host and cache",
         ),
         ({"url": "redis://h", "port": 1}, "port: expected only beside host; got it beside url"),
         ({"url": "rediss://h", "ssl": False}, "ssl: expected true, because the URL begins with rediss://; got False"),
@@ -135,7 +135,6 @@ class TestUrl:
         ({"url": "embedded://", "cluster": True}, "cluster: expected nothing here with embedded://"),
         ({"cluster": True, "db": 1}, "db: expected 0, the only database of a cluster; got 1"),
         ({"cluster": True, "url": "unix:///s"}, "cluster: expected url (redis://, rediss://) or host beside it"),
-        ({"cluster": True, "unix_socket_path": "/s"}, "cluster: expected url (redis://, rediss://) or host beside it"),
     ],
 )
 def test_mistakes(options: dict[str, Any], expected: str) -> None:
@@ -161,7 +160,7 @@ def test_sentinels_may_be_written_in_several_ways(nodes: Any) -> None:
         ({}, "127.0.0.1:6379"),
         ({"host": "h", "port": 7}, "h:7"),
         ({"url": f"redis://bob:{QUOTED}@h:7/1"}, "redis://h:7/1"),
-        ({"unix_socket_path": "/s"}, "/s"),
+        ({"url": "unix:///s"}, "unix:///s"),
         ({"cache": "queues"}, "cache queues"),
     ],
 )

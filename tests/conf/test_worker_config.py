@@ -34,7 +34,6 @@ def test_the_defaults() -> None:
         "processes": 1,
         "start_method": "auto",
         "handler": None,
-        "alert_handler": None,
         "alert_email": [],
         "max_tasks": 0,
         "max_memory_mb": 0,

@@ -236,7 +236,7 @@ def test_the_command_exits_by_the_status(queue: FairQueue, durable: Server) -> N
 def test_what_is_over_its_limit_makes_it_degraded_and_not_better_than_down(
     queue: FairQueue, durable: Server, settings: Settings
 ) -> None:
-    settings.FAIRQUE = {"REDIS": {"URL": durable.url}, "MONITOR": {"DEPTH": 0}}
+    settings.FAIRQUE = {"REDIS": {"URL": durable.url}, "MONITOR": {"LIMITS": {"DEPTH": 0}}}
     assert command()[0] == 0
     queue = get_queue()
     queue.heartbeat("w", {})
@@ -248,7 +248,7 @@ def test_what_is_over_its_limit_makes_it_degraded_and_not_better_than_down(
 
 
 def test_a_mistake_in_the_limits_is_told(durable: Server, settings: Settings) -> None:
-    settings.FAIRQUE = {"REDIS": {"URL": durable.url}, "MONITOR": {"DEPHT": 5}}
+    settings.FAIRQUE = {"REDIS": {"URL": durable.url}, "MONITOR": {"LIMITS": {"DEPHT": 5}}}
     code, printed = command()
     assert code == 2
     assert "did you mean DEPTH?" in printed

@@ -141,7 +141,7 @@ def test_what_is_looked_at(stats: QueueStats, metric: str, changes: dict[str, An
 def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Settings, server: Server) -> None:
     assert broken(queue) == []
     queue.push(Task.create("u", 3, None))
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"IDLE_BACKLOG": 0, "DEPTH": 5}}
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"LIMITS": {"IDLE_BACKLOG": 0, "DEPTH": 5}}}
     assert broken(get_queue()) == ["queue default: users and due tasks that wait while no worker lives 1, over 0"]
     assert {rule.for_seconds for rule in StatsMonitor(get_queue()).rules} == {60}
 
@@ -153,8 +153,11 @@ def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Se
         (lambda: Rule("depth", math.nan), "over of the rule about depth must be a number of at least 0, got nan"),
         (lambda: Rule("depth", 1, for_seconds="60"), "for_seconds of the rule about depth"),  # type: ignore[arg-type]
         (lambda: Rule("depth", -1), "over of the rule about depth must be a number of at least 0, got -1"),
-        (lambda: FairQueueConfig.model_validate({"monitor": {"depht": 1}}), "did you mean depth"),
-        (lambda: FairQueueConfig.model_validate({"monitor": {"failure_share": 2}}), "a fraction from 0 to 1; got 2"),
+        (lambda: FairQueueConfig.model_validate({"monitor": {"limits": {"depht": 1}}}), "did you mean depth"),
+        (
+            lambda: FairQueueConfig.model_validate({"monitor": {"limits": {"failure_share": 2}}}),
+            "a fraction from 0 to 1; got 2",
+        ),
     ],
 )
 def test_mistakes(made: Any, words: str) -> None:

@@ -68,7 +68,7 @@ def test_ready_tells_those_with_a_token_how_each_queue_is(queue: FairQueue) -> N
 
 def test_a_limit_that_is_passed_is_told_and_stops_no_requests(queue: FairQueue, settings: Settings) -> None:
     queue.push(Task.create("u", 3, None))
-    settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": TOKEN, "DEPTH": 0}}
+    settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": TOKEN, "LIMITS": {"DEPTH": 0}}}
     answer = get("ready", TOKEN)
     assert answer.status_code == 200
     assert "queue default: ready tasks 1, over 0" in answer.json()["queues"]["default"]["reasons"]

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.utils.module_loading import import_string
 
 from django_fairque import signals
 from django_fairque.worker.execution import db_connections as database
@@ -67,7 +66,7 @@ class SignalThread:
         options = self._options
         alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
-            self._put([partial(report_alerts, alerts, options.alert_handler, options.alert_email)])
+            self._put([partial(report_alerts, alerts, options.alert_email)])
         if endings.has_ending_receivers():
             ends = [
                 each if isinstance(each, TaskEnding) else endings.ending_of_alert(each)
@@ -150,10 +149,11 @@ def _extra_arguments(signal: Signal, outcome: Outcome) -> dict[str, Any]:
     return {"task_id": outcome.lease.task_id} if signal is signals.task_canceled else {}
 
 
-def report_alerts(alerts: Sequence[Alert], handler: str | None, email: Sequence[str]) -> None:
-    """Log, signal, call, mail. Whatever fails is logged, and the rest goes on. Of deaths only the log: they have signals of
-    their own, which tell of all others as well."""
-    call = _import_alert_handler(handler) if handler else None
+def report_alerts(alerts: Sequence[Alert], email: Sequence[str]) -> None:
+    """Log the alerts, send their signals, and mail them. A step that fails is logged, and the others are done.
+
+    Deaths are only logged: they have signals, which are sent for all other endings as well.
+    """
     for alert in alerts:
         if alert.task_id:
             logger.warning("queue %s: %s", alert.queue, alert)
@@ -162,19 +162,8 @@ def report_alerts(alerts: Sequence[Alert], handler: str | None, email: Sequence[
         isolation.run_in_new_context(
             partial(send_signal, ALERT_SIGNALS[alert.kind], alert.name or alert.queue, alert=alert)
         )
-        if call is not None:
-            call_safely(f"the alert handler {handler}", isolation.run_in_new_context, partial(call, alert))
     if email and alerts:
         call_safely(f"the e-mail to {', '.join(email)}", _send_email, alerts, email)
-
-
-def _import_alert_handler(path: str) -> Callable[[Alert], Any] | None:
-    try:
-        found: Callable[[Alert], Any] = import_string(path)
-    except ImportError:
-        logger.exception("the alert handler can't be imported (ALERT_HANDLER in FAIRQUE['WORKER'])")
-        return None
-    return found
 
 
 def call_safely(what: str, call: Callable[..., Any], *arguments: Any) -> None:

@@ -31,5 +31,5 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 FAIRQUE = {
     "OUTBOX": True,  # what a transaction enqueues is committed with it
     "WORKER": {"SHUTDOWN_TIMEOUT": 30},
-    "MONITOR": {"OLDEST_WAIT": 600, "DEAD": 100},
+    "MONITOR": {"LIMITS": {"OLDEST_WAIT": 600, "DEAD": 100}},
 }

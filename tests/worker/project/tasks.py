@@ -261,13 +261,6 @@ if "TEST_HEAR_ENDS" in os.environ:
         each.connect(receive_end)
 
 
-def handle_alert(alert: Any) -> None:
-    """ALERT_HANDLER of the tests."""
-    get_queue().client.execute_command(
-        "RPUSH", ALERTS, f"handler {alert.kind} {alert.name} {alert.task_id} {os.getpid()}"
-    )
-
-
 @task(name="portrait")
 def portrait() -> dict[str, Any]:
     """What a task can see of its process."""

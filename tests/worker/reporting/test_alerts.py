@@ -7,7 +7,6 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from django.core import mail
 
 from django_fairque.engine.model.priority import Priority
@@ -21,6 +20,7 @@ from tests.worker.conftest import Push, StartWorker, eventually, recorded
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
+    import pytest
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 ALERT = Alert("at_risk", 100.0, "default", "t1", "acme", "app.report", Priority.HIGH, deadline=130.0)
 
 
-def test_a_broken_promise_reaches_signals_and_the_handler_in_a_child(
-    queue: FairQueue, redis: Redis, start_worker: StartWorker
-) -> None:
+def test_a_broken_promise_reaches_signals_in_a_child(queue: FairQueue, redis: Redis, start_worker: StartWorker) -> None:
     late = queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop", sla=0.000001)).task_id
-    worker = start_worker(FAIRQUE_WORKER__ALERT_HANDLER="tests.worker.project.tasks.handle_alert").wait_ready()
+    worker = start_worker().wait_ready()
     child = worker.children()[0].pid
-    expected = {f"{how} violated noop {late} {child}" for how in ("signal", "handler")}
+    expected = {f"signal violated noop {late} {child}"}
 
     def received() -> set[str]:
         lines: Any = redis.lrange("tests:alerts", 0, -1)
@@ -76,7 +74,7 @@ def test_a_schedule_fires_by_itself(queue: FairQueue, start_worker: StartWorker)
 
 def test_mail(settings: Any) -> None:
     settings.EMAIL_SUBJECT_PREFIX = "[shop] "
-    report_alerts([ALERT] * (MAX_ALERTS_PER_EMAIL + 5), None, ["ops@example.com", "two@example.com"])
+    report_alerts([ALERT] * (MAX_ALERTS_PER_EMAIL + 5), ["ops@example.com", "two@example.com"])
     (sent,) = mail.outbox
     assert sent.subject == "[shop] 55 alerts of queue default"
     assert sent.to == ["ops@example.com", "two@example.com"]
@@ -84,10 +82,7 @@ def test_mail(settings: Any) -> None:
     assert sent.body.splitlines()[-1] == "and 5 more"
 
 
-@pytest.mark.parametrize("handler", ["tests.worker.nothing", "tests.worker.reporting.test_alerts.broken"])
-def test_what_fails_is_logged_and_the_rest_goes_on(
-    handler: str, settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_fails_is_logged_and_the_rest_goes_on(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
     settings.EMAIL_BACKEND = "nowhere.Backend"
     received: list[Alert] = []
 
@@ -102,9 +97,7 @@ def test_what_fails_is_logged_and_the_rest_goes_on(
     logger = logging.getLogger("django_fairque.worker")
     logger.addHandler(caplog.handler)
     try:
-        signal_thread = SignalThread(
-            WorkerOptions("w", alert_handler=handler, alert_email=("a@example.com",)), lambda *_: None
-        )
+        signal_thread = SignalThread(WorkerOptions("w", alert_email=("a@example.com",)), lambda *_: None)
         signal_thread.announce([ALERT])
         signal_thread.announce([ALERT])
         signal_thread.end(10)
@@ -113,7 +106,7 @@ def test_what_fails_is_logged_and_the_rest_goes_on(
         sla_at_risk.disconnect(receiver, sender="app.report")
         sla_at_risk.disconnect(broken_receiver, sender="app.report")
     assert received == [ALERT, ALERT]
-    for words in ("alert handler", "e-mail to a@example.com failed", "receiver"):
+    for words in ("e-mail to a@example.com failed", "receiver"):
         assert words in caplog.text
 
 
