@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from django_fairque.engine.dead_letters.letters import DLQEntry
     from django_fairque.engine.dependencies.dependencies import DependencyView
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.model.errors import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.model.priority import Priority, calculate_score
-    from django_fairque.engine.model.records import DLQEntry, FailureType, PushResult, TaskState
+    from django_fairque.engine.model.records import FailureType, PushResult, TaskState
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
@@ -156,7 +157,8 @@ _MODULES = {
     "engine.model.outcome": ("Outcome",),
     "engine.model.priority": ("Priority", "calculate_score"),
     "engine.queue.queue": ("FairQueue",),
-    "engine.model.records": ("DLQEntry", "FailureType", "PushResult", "TaskState"),
+    "engine.dead_letters.letters": ("DLQEntry",),
+    "engine.model.records": ("FailureType", "PushResult", "TaskState"),
     "engine.maintenance.invariants.snapshot": ("Violation",),
     "engine.users.users": ("UserQueue",),
     "tasks.attribution": ("acurrent_user_id", "as_user", "current_user_id"),

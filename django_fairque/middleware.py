@@ -13,8 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
 
-from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.trace_context import read
 
 from .conf import get_config

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from django_fairque.admin.page_queues import page_queue
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.redaction import as_text, redacted, redacted_text

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
+from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.options import nearest
-from django_fairque.engine.model.shortening import short
 
 from .compat import AnyTask, InvalidTaskBackend
 

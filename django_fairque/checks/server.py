@@ -71,11 +71,11 @@ def check_server(**_: Any) -> list[CheckMessage]:
 
 
 def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
-    from django_fairque.engine.statistics.server_checks import findings
+    from django_fairque.engine.transport.server_checks import check_server_info
 
     where: dict[tuple[str, str], list[str]] = {}
     for node, info in infos.items():
-        for finding in (*findings(info), *_unlimited(info)):
+        for finding in (*check_server_info(info), *_unlimited(info)):
             where.setdefault(finding, []).append(node)
     for (kind, text), nodes in where.items():
         if kind in _NUMBERS:
@@ -134,13 +134,13 @@ def _infos(redis: RedisConfig, until: float) -> Infos:
 
 def _ask(redis: RedisConfig, answers: SimpleQueue[Infos | Exception]) -> None:
     from django_fairque.conf.clients import close_client
-    from django_fairque.engine.statistics.server_checks import server_infos
+    from django_fairque.engine.transport.server_checks import read_server_info
 
     quick = redis.model_copy(update={"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT})
     try:
         client = quick.create_redis_client()
         try:
-            answers.put(server_infos(client))
+            answers.put(read_server_info(client))
         finally:
             close_client(client)
     except Exception as failed:  # noqa: BLE001 - raised again by the one who asks

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import ConfigurationError, short
 
 SCHEME = "embedded"
 DEFAULT_NAME = ".fairque"

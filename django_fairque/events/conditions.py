@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import FileField, Model
 from django.db.models.fields.files import FieldFile
 
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 
 from .event import CREATE
 from .paths import column_at, field_of, key_of, problem_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, changed, unknown_option
 

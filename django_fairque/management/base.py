@@ -12,8 +12,7 @@ from django.utils import translation
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.inspection.pages import Page
-from django_fairque.engine.model.errors import FairQueueError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.monitoring.formatting import plain
 from django_fairque.monitoring.report import missing_words
 

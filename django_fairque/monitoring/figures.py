@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Health
-    from django_fairque.engine.statistics.histograms import Distribution
     from django_fairque.engine.statistics.queue_stats import QueueStats
+    from django_fairque.engine.statistics.timeline import Distribution
 
 PREFIX = "fairque_"
 

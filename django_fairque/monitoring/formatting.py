@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 
 _TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"), (0.000001, "µs"))
 _RATES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.conf import get_config
 from django_fairque.engine.scripting.keys import Keys
 from django_fairque.engine.statistics.health import Health
-from django_fairque.engine.statistics.server_checks import LOSES
-from django_fairque.engine.statistics.server_report import examine
+from django_fairque.engine.transport.server_checks import APPEND_ONLY_FILE_IS_OFF, probe_server
 from django_fairque.monitoring.monitor import broken
 
 if TYPE_CHECKING:
@@ -47,9 +46,11 @@ def examined(queue: FairQueue) -> Health:
     living = next(shard for shard in range(queue.config.shards) if shard not in health.missing_shards)
     key = Keys(queue.config.prefix, queue.name, living)("probe")
     wanted = queue.config.replicas_to_confirm
-    found = asdict(examine(queue.client, key, replicas=wanted, has_log=any(map(is_memorydb, redis.hosts))))
+    found = asdict(probe_server(queue.client, key, replicas=wanted, has_log=any(map(is_memorydb, redis.hosts))))
     refusals = found.pop("refusals")
-    reasons = [each for each in health.reasons if found["durability"] != "managed-log" or each != LOSES]
+    reasons = [
+        each for each in health.reasons if found["durability"] != "managed-log" or each != APPEND_ONLY_FILE_IS_OFF
+    ]
     status = "good" if health.status == "degraded" and not reasons else health.status
     return replace(
         health,

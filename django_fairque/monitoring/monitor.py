@@ -8,9 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.options import nearest
-from django_fairque.engine.model.shortening import short
 
 from .formatting import duration, number, share
 

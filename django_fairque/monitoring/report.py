@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.inspection.pages import Sizes
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.histograms import Percentiles
-    from django_fairque.engine.statistics.queue_stats import QueueStats
-    from django_fairque.engine.statistics.shard_stats import ShardStats
+    from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats
+    from django_fairque.engine.statistics.timeline import Percentiles
     from django_fairque.engine.users.users import UserStats
 
 LATELY = 5

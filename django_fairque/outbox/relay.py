@@ -22,7 +22,7 @@ from django.utils import timezone
 from django_fairque.conf.queues import get_queue
 from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
 from django_fairque.engine.model.records import push_refused
-from django_fairque.engine.pushing.deliver import REMEMBERED_AFTER
+from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
 
 from . import has_outbox
 from .rows import decoded, is_graph
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 500
 """Read and delivered in one go."""
-STALE_AFTER = REMEMBERED_AFTER / 2
+STALE_AFTER = REMOVED_ROW_RECORD_SECONDS / 2
 """Seconds after which what was read counts as stale: others may have delivered it so long ago that nobody remembers."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """Seconds until a row that failed by itself is tried again: doubling from the first to the longest."""

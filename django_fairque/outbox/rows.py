@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import TaskSerializationError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing import batching as together

@@ -6,7 +6,7 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 
 from . import lifecycle
 from .context import RunningTask, running

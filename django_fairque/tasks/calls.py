@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import moment
-from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskValidationError, short
 
 from .attribution import current_user_id
 from .errors import TaskUsageError

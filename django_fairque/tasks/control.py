@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import duration
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 
 from .errors import TaskUsageError
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 
 from . import registry, sending
 from .attribution import knowing_user

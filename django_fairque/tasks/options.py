@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict, Union
 
 from django_fairque.engine.model.durations import duration, moment
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.shortening import short
 
 from .errors import TaskUsageError
 

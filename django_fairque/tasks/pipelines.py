@@ -14,9 +14,9 @@ from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from django_fairque.engine.dependencies.graph import check_graph, cycle_error, find_cycle
+from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.ids import new_task_id
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.pushing.batching import check_graph, cycle_error, find_cycle
 
 from . import canceling, sending
 from .attribution import as_user, knowing_user

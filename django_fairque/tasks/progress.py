@@ -12,8 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model.errors import StaleLeaseError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import StaleLeaseError, short
 
 from .errors import TaskUsageError
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import opened
-from django_fairque.engine.schedules.schedule import template_of
+from django_fairque.engine.schedules.operations import template_of
 
 from . import registry, signing
 from .errors import TaskUsageError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from django_fairque.conf.schedule import ScheduleConfig
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.schedule import Schedule
+    from django_fairque.engine.schedules.operations import Schedule
 
     from .pipelines import Step
 

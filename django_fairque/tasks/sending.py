@@ -99,7 +99,7 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
 
 def _check(queue: str, tasks: Sequence[Task]) -> None:
     """Raise now, where it is enqueued, what needs no server to be found wrong at the commit."""
-    from django_fairque.engine.dependencies.graph import cycle_error, find_cycle
+    from django_fairque.engine.pushing.batching import cycle_error, find_cycle
     from django_fairque.engine.pushing.push import check_limits
 
     check_limits(get_config().queue_config(queue), tasks)

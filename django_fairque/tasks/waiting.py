@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
+from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import EventCount
-from django_fairque.engine.model.shortening import short
 
 from . import delivery
 from .dropping import drop

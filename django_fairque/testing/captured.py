@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks import waiting
 

@@ -6,9 +6,9 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.dependencies.xcom import ABSENT
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
+from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.model.shortening import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

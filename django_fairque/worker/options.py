@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from typing_extensions import TypedDict
 
 from django_fairque.conf import get_config
-from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.options import InvalidOptionsError, Options, shown
-from django_fairque.engine.model.shortening import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.conf.worker import WorkerConfig
-    from django_fairque.engine.leasing.lease_ops import Users
+    from django_fairque.engine.model.ids import Users
     from django_fairque.engine.model.options import Mistake
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue

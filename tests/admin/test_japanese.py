@@ -15,7 +15,7 @@ from django.utils import translation
 from django_fairque.admin.pages.schedules import cron_in_words
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.statistics.server_checks import findings
+from django_fairque.engine.transport.server_checks import check_server_info
 from django_fairque.monitoring.translations import sentence
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import said
@@ -208,7 +208,7 @@ def test_each_sentence_of_a_queues_health_is_known() -> None:
         {**bad, "dragonfly_version": "1.24"},
         {**bad, "executable": "/usr/bin/keydb-server"},
     ]
-    told = [text for info in (bad, *others) for _kind, text in findings(info)]
+    told = [text for info in (bad, *others) for _kind, text in check_server_info(info)]
     assert len(set(told)) == 12
     for text in told:
         assert re.search("[ぁ-ん]", sentence(text)), text

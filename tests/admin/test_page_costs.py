@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.admin.pages import dead_letters, tasks
-from django_fairque.engine.dead_letters import queries as dlq_looking
+from django_fairque.engine.dead_letters import operations as dlq_looking
 from tests.benchmarks.admin import cost
 from tests.benchmarks.filling import Scale, fill
 from tests.benchmarks.visits import visits

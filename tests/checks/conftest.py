@@ -11,7 +11,7 @@ import pytest
 from django.core.checks import run_checks
 
 from django_fairque.conf import reset_config
-from django_fairque.engine.statistics.server_checks import findings, server_infos
+from django_fairque.engine.transport.server_checks import check_server_info, read_server_info
 from django_fairque.tasks import registry
 from tests import source_rules as house
 from tests.servers import BINARY_VARIABLE
@@ -56,7 +56,7 @@ def fit(make_server: MakeServer) -> Server:
     """A server of the test's own with which nothing is wrong."""
     server = make_server("--appendonly", "yes", "--maxmemory", "1gb")
     with server.client() as client:
-        kinds = {kind for kind, _ in findings(server_infos(client)[""])}
+        kinds = {kind for kind, _ in check_server_info(read_server_info(client)[""])}
     if {"version", "hole"} & kinds:
         pytest.skip("this server is itself too old to be fit")
     return server

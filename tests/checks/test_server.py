@@ -15,7 +15,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_fairque.checks.server import DEADLINE
-from django_fairque.engine.statistics.server_checks import findings
+from django_fairque.engine.transport.server_checks import check_server_info
 from tests.topologies import make_cluster
 
 from .conftest import ids
@@ -169,7 +169,7 @@ def test_health_gives_the_same_reasons(fit: Server, settings: Settings) -> None:
     with fit.client() as client:
         client.config_set("appendonly", "no")
         client.config_set("maxmemory-policy", "volatile-lru")
-        texts = [text for _, text in findings(client.info("everything"))]
+        texts = [text for _, text in check_server_info(client.info("everything"))]
     printed = StringIO()
     with pytest.raises(SystemExit):
         call_command("fairque_health", stdout=printed)

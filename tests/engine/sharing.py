@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.leasing.lease_ops import Users
+    from django_fairque.engine.model.ids import Users
     from django_fairque.engine.model.lease import Lease
 
 LENGTHS: list[list[float]] = [[0.1], [1.0], [10.0], [0.1, 10.0], [0.1] * 9 + [30.0]]

@@ -11,9 +11,12 @@ from django.core.management import call_command
 
 from django_fairque.conf import close_queues
 from django_fairque.engine.model.errors import RedisConnectionError, UnsupportedServerError
-from django_fairque.engine.statistics.server_checks import findings
-from django_fairque.engine.statistics.server_report import examine
-from django_fairque.engine.transport.server_support import check_server, holes
+from django_fairque.engine.transport.server_checks import (
+    check_server,
+    check_server_info,
+    find_vulnerabilities,
+    probe_server,
+)
 from django_fairque.monitoring.health import is_memorydb
 from tests.topologies import free_port, make_cluster, make_replica
 
@@ -71,7 +74,7 @@ def test_a_full_server_is_down_and_says_what_it_is(
 )
 def test_how_safe_a_write_is_is_tried(make_server: MakeServer, options: tuple[str, ...], durability: str) -> None:
     with make_server(*options).client() as client:
-        found = examine(client, KEY)
+        found = probe_server(client, KEY)
         assert found.durability == durability
         assert (found.functions, found.scripts, found.undeclared_keys, found.refusals) == ("yes", "yes", "yes", [])
         assert client.keys() == ([KEY.encode()] if options else [])
@@ -87,7 +90,7 @@ def test_replicas_that_confirm(make_server: MakeServer, settings: Settings) -> N
     assert said["reasons"][0].startswith("0 of the 1 replicas")
     with primary.client() as client:
         replica = make_replica(make_server, primary)
-        assert examine(client, KEY, replicas=1).durability == "replicated(1)"
+        assert probe_server(client, KEY, replicas=1).durability == "replicated(1)"
     assert doctor(settings, {"URL": primary.url}, **wants)[1]["server"]["durability"] == "replicated(1)"
     code, said = doctor(settings, {"URL": replica.url})
     assert (code, said["server"]["role"]) == (2, "replica")
@@ -108,7 +111,7 @@ def test_functions_and_scripts(
     redis.execute_command("ACL", "SETUSER", "patient", "on", "nopass", "~*", "+@all", *rules)
     try:
         with server.client(username="patient", password="x") as client:
-            found = examine(client, KEY)
+            found = probe_server(client, KEY)
     finally:
         redis.acl_deluser("patient")
     assert (found.functions, found.scripts, found.undeclared_keys) == expected
@@ -146,7 +149,7 @@ def test_a_server_that_is_gone_is_told_as_that() -> None:
         redis.Redis(unix_socket_path="/nonexistent/s.sock") as client,
         pytest.raises(RedisConnectionError, match="can't be reached"),
     ):
-        examine(client, KEY)
+        probe_server(client, KEY)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_who_only_speaks_like_redis_is_refused(info: dict[str, Any], words: str)
     with pytest.raises(UnsupportedServerError) as refused:
         check_server(info)
     assert str(refused.value).startswith(words)
-    assert ("unsupported", str(refused.value)) in list(findings({"aof_enabled": 1, **info}))
+    assert ("unsupported", str(refused.value)) in list(check_server_info({"aof_enabled": 1, **info}))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,7 @@ def test_who_only_speaks_like_redis_is_refused(info: dict[str, Any], words: str)
     ],
 )
 def test_known_holes(name: str, version: str, found: dict[str, str]) -> None:
-    assert dict(holes(name, version)) == found
+    assert dict(find_vulnerabilities(name, version)) == found
 
 
 def test_what_is_known_by_its_name_only() -> None:

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django_fairque.conf import close_queues, get_queue
 from django_fairque.engine.model.errors import ServerRefusedError
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.statistics.server_checks import REFUSALS, findings
+from django_fairque.engine.transport.server_checks import BLOCKING_FINDINGS, check_server_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,7 +157,7 @@ def test_a_full_server_is_good_again_when_there_is_room(queue: FairQueue, durabl
 
 def full_at(limit: int, **figures: int) -> list[str]:
     info = {"aof_enabled": 1, "redis_version": "8.2.6", "maxmemory": limit, **figures}
-    return [kind for kind, _ in findings(info)]
+    return [kind for kind, _ in check_server_info(info)]
 
 
 def test_what_the_server_does_not_count_fills_no_memory() -> None:
@@ -172,9 +172,9 @@ def test_what_the_server_does_not_count_fills_no_memory() -> None:
 
 def test_a_disk_that_is_full() -> None:
     """Which a test can't bring about: from what the server would tell."""
-    assert [kind for kind, _ in findings({"aof_enabled": 1, "redis_version": "8.2.6"})] == []
-    ((kind, text),) = findings({"aof_enabled": 1, "redis_version": "8.2.6", "aof_last_write_status": "err"})
-    assert (kind in REFUSALS, "could not write its append-only file" in text) == (True, True)
+    assert [kind for kind, _ in check_server_info({"aof_enabled": 1, "redis_version": "8.2.6"})] == []
+    ((kind, text),) = check_server_info({"aof_enabled": 1, "redis_version": "8.2.6", "aof_last_write_status": "err"})
+    assert (kind in BLOCKING_FINDINGS, "could not write its append-only file" in text) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -190,18 +190,18 @@ def test_a_disk_that_is_full() -> None:
     ],
 )
 def test_the_age_of_a_server(versions: dict[str, str], kinds: list[str]) -> None:
-    assert [kind for kind, _ in findings({"aof_enabled": 1, **versions})] == kinds
+    assert [kind for kind, _ in check_server_info({"aof_enabled": 1, **versions})] == kinds
 
 
 def test_an_old_server_is_told_what_to_become() -> None:
-    (_, floats), (_, hole) = findings({"aof_enabled": 1, "redis_version": "7.2.4"})
+    (_, floats), (_, hole) = check_server_info({"aof_enabled": 1, "redis_version": "7.2.4"})
     assert floats == "Redis 7.2.4 writes some integers as 3e+8 inside scripts; upgrade to 7.2.5 or newer"
     assert hole == "Redis 7.2.4 has holes that are known (CVE-2025-49844); upgrade to 7.2.11 or newer"
 
 
 @pytest.mark.parametrize("name", ["redis_mode", "server_mode"])
 def test_any_node_of_a_cluster_may_answer(name: str) -> None:
-    assert list(findings({"aof_enabled": 1, "redis_version": "8.2.6", "role": "slave", name: "cluster"})) == []
+    assert list(check_server_info({"aof_enabled": 1, "redis_version": "8.2.6", "role": "slave", name: "cluster"})) == []
 
 
 def test_a_worker_that_lives_is_enough(queue: FairQueue) -> None:

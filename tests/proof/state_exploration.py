@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
-from django_fairque.engine.maintenance import sweep as maintenance
+from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.model.errors import StaleLeaseError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task

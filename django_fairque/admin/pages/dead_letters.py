@@ -18,8 +18,8 @@ from django_fairque.admin.pages.base import (
     moment,
     posted_list,
 )
-from django_fairque.engine.dead_letters.filters import Filter, Filters
-from django_fairque.engine.dead_letters.queries import COUNTED
+from django_fairque.engine.dead_letters.letters import Filter, Filters
+from django_fairque.engine.dead_letters.operations import MAX_LETTERS_COUNTED
 from django_fairque.engine.model.records import FailureType
 from django_fairque.monitoring.formatting import number, read_age
 from django_fairque.monitoring.redaction import redacted_text
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, QueryDict
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.dead_letters.filters import Filters, Letter
-    from django_fairque.engine.model.records import DLQGroup, DLQMatching
+    from django_fairque.engine.dead_letters.letters import DLQGroup, DLQMatching, Filters, Letter
     from django_fairque.engine.queue.queue import FairQueue
 
 TEXTS = ("failure_type", "user_id", "name", "fingerprint")
@@ -276,13 +275,13 @@ class DeadLetters(ConfirmingPage):
         return self.request.GET.get("show") == "letters" or "fingerprint" in known.written
 
     def _groups(self, queue: FairQueue, known: Wanted) -> dict[str, Any]:
-        look_at = COUNTED if self.request.GET.get("look") == "more" else LOOK_AT
+        look_at = MAX_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LOOK_AT
         found = queue.dlq.groups(look_at, **known.filters)
         return {
             "groups": [self._group(group, known) for group in found.groups],
             "looked_at": found.looked_at,
             "is_whole": found.is_whole,
-            "more": "" if look_at == COUNTED else self.url(self.name, look="more", **known.written),
+            "more": "" if look_at == MAX_LETTERS_COUNTED else self.url(self.name, look="more", **known.written),
         }
 
     def _group(self, group: DLQGroup, known: Wanted) -> dict[str, Any]:

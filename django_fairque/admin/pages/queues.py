@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.queue_stats import QueueStats
-    from django_fairque.engine.statistics.shard_stats import ShardStats
+    from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats
     from django_fairque.engine.statistics.timeline import Activity
 
 AT_ONCE = 20

@@ -20,7 +20,7 @@ from django_fairque.admin.pages.base import Action, FormPage, InvalidForm, ask_f
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
-from django_fairque.engine.schedules.schedule import MISSED
+from django_fairque.engine.schedules.operations import MISSED_POLICIES
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.schedule import Schedule
+    from django_fairque.engine.schedules.operations import Schedule
     from django_fairque.tasks.pipelines import Step
 
 KEPT = {
@@ -93,7 +93,7 @@ class ScheduleForm(forms.Form):
         label=gettext_lazy("Missed instants"),
         choices=list(
             zip(
-                MISSED,
+                MISSED_POLICIES,
                 (gettext_lazy("skip them"), gettext_lazy("fire the last"), gettext_lazy("fire all")),
                 strict=True,
             )

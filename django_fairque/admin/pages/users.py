@@ -14,7 +14,7 @@ from django_fairque.admin.pages.base import Action, FormPage, NotHereError, Ques
 from django_fairque.admin.pages.limit_forms import LimitsForm
 from django_fairque.engine.inspection.pages import Page
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.statistics.recent_usage import together
+from django_fairque.engine.statistics.recent_usage import total_usage
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _is_held_back(stats: UserStats) -> bool:
 
 def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
     served = [each.last_hour for each in quiet if each.last_hour.wait.count]
-    theirs, own = together(served).wait, loud.last_hour.wait
+    theirs, own = total_usage(served).wait, loud.last_hour.wait
     if not (theirs.count and own.count):
         return _("How long the others wait beside it is not known yet.")
     facts = {"count": len(served), "theirs": duration(theirs.p95), "own": duration(own.p95)}

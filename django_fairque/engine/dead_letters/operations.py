@@ -9,18 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.dead_letters.filters import Filter, Letter
-from django_fairque.engine.encoding import payload as json_payload
-from django_fairque.engine.inspection.pages import Page, check_limit, parse_cursor
+from django_fairque.engine.dead_letters.letters import (
+    DLQEntry,
+    DLQGroup,
+    DLQGroups,
+    DLQMatching,
+    Filter,
+    Letter,
+    normalised,
+)
+from django_fairque.engine.inspection.pages import Page, check_limit, parse_cursor, wrong_cursor
 from django_fairque.engine.inspection.task_lookup import attempt, get_tasks, server_time
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, seconds
-from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
-from django_fairque.engine.model.fingerprint import normalised
+from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, new_nonce
-from django_fairque.engine.model.records import DLQEntry, DLQGroup, DLQGroups, FailureType
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import Envelope, seal
 from django_fairque.engine.scripting.operations import Read, Steps, read_sound, scored
 
@@ -308,3 +315,70 @@ def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:
     return TaskNotFoundError(
         f"queue {commands.name!r} has no dead letter {entry_id!r} (any more): it was requeued, discarded or forgotten"
     )
+
+
+LETTERS_READ_PER_PAGE = 1000
+"""Letters that one page looks at, if the filters leave most of them out."""
+MAX_LETTERS_COUNTED = 4000
+"""Letters of which those that match are counted while somebody waits: with a fingerprint to make of each, 0.2 s."""
+
+
+def letters_page(
+    commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
+) -> Steps[Page[Letter]]:
+    """At most ``limit`` letters, of at most `LOOKED_AT`, and where to go on: behind the last one that was looked at."""
+    check_limit(limit)
+    moment = (yield from server_time(now)) if only.asks_age else 0.0
+    place = yield from _cursor_rank(commands, cursor)
+    found: list[Letter] = []
+    for _ in range(LETTERS_READ_PER_PAGE // SLICE):
+        key = commands.keys.state("failed")
+        (reply,) = yield Read([("ZRANGE", key, place, place + SLICE - 1, "WITHSCORES")])
+        pairs = scored(reply)
+        found_letters = {
+            letter.task_id: letter for letter in (yield from letters(commands, [n.decode() for n, _ in pairs]))
+        }
+        for name, score in pairs:
+            cursor = f"{in_us(score)}:{name.decode()}"
+            letter = found_letters.get(name.decode())
+            if letter is not None and only.matches(letter, moment):
+                found.append(letter)
+                if len(found) == limit:
+                    return Page(found, cursor)
+        if len(pairs) < SLICE:
+            return Page(found, None)
+        place += SLICE
+    return Page(found, cursor)
+
+
+def _cursor_rank(commands: Commands, cursor: str | None) -> Steps[int]:
+    """How many letters lie before the one to go on with.
+
+    The cursor names the last one that was looked at. If it has gone since, it goes on with those that died when it
+    did: to show some twice is better than to miss some.
+    """
+    if cursor is None:
+        return 0
+    score, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
+    if not (separator and task_id and score.isascii() and score.isdecimal() and len(score) < 20):
+        raise wrong_cursor(cursor)
+    key = commands.keys.state("failed")
+    rank, before = yield Read([("ZRANK", key, task_id), ("ZCOUNT", key, "-inf", f"({score}")])
+    return int(before) if rank is None else int(rank) + 1
+
+
+def matching(commands: Commands, only: Filter, now: float | None) -> Steps[DLQMatching]:
+    """How many match now. What dies later is not meant: `DLQMatching.until` is for the ``moved_until`` of what follows."""
+    moment = yield from server_time(now)
+    if only == Filter(failure_type=only.failure_type):
+        kept = yield from counts(commands)
+        matched = sum(kept.values()) if only.failure_type is None else kept[only.failure_type.value]
+        return DLQMatching(matched, moment, matched, is_whole=True)
+    # Ages are counted from now on, not from whenever somebody has made up their mind.
+    until = min(moment - (only.older_than or 0.0), moment if only.moved_until is None else only.moved_until)
+    meant = replace(only, older_than=None, moved_until=until)
+    walk = Walk(commands, MAX_LETTERS_COUNTED)
+    matched = 0
+    while ids := (yield from walk.following()):
+        matched += sum(meant.matches(letter, moment) for letter in (yield from letters(commands, ids)))
+    return DLQMatching(matched, until, walk.met, is_whole=walk.met >= (yield from count(commands)))

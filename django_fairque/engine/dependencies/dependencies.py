@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.encoding import payload as json_payload
-from django_fairque.engine.encoding.packing import unpack
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_whole
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.operations import Read, Steps, read_each
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.encoding.packing import unpack
 from django_fairque.engine.inspection.task_lookup import server_time
+from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.scripting.commands import MAX_BATCH
 from django_fairque.engine.scripting.operations import Read
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import positive_us, to_us
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.scripting.operations import AsyncRun, Read, Run, Steps
 
 if TYPE_CHECKING:

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 from django_fairque.engine.inspection.task_lookup import get_tasks
 from django_fairque.engine.model.durations import check_whole, number
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.scripting.commands import NEVER
 from django_fairque.engine.scripting.operations import Read, Steps, read_sound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.sharding.shards import Shards
 
 T = TypeVar("T")
 MAX_PAGE = 1000
@@ -217,3 +218,46 @@ def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
 def wrong_cursor(cursor: object) -> TaskValidationError:
     """What is said of a cursor that no page returned."""
     return TaskValidationError(f"cursor must be one that an earlier page returned, got {short(cursor, 300)}")
+
+
+def read_page(
+    shards: Shards,
+    limit: int,
+    cursor: str | None,
+    read: Callable[[Commands, int, str | None], Steps[tuple[list[T], str | None, bool]]],
+) -> Steps[Page[T]]:
+    """A page: as much of it as the shards have from the cursor on.
+
+    ``read`` returns items, its own cursor to go on, and whether it looked at as much as one page may.
+    """
+    at, inner = parse_shard_cursor(shards, cursor)
+    items: list[T] = []
+    for index in range(at, len(shards)):
+        if not shards.is_present(shards.all[index]):
+            inner = None
+            continue
+        found, inner, is_enough = yield from read(shards.all[index], limit - len(items), inner)
+        items += found
+        if inner is not None and (is_enough or len(items) >= limit):
+            return Page(items, shard_cursor(shards, index, inner), shards.missing)
+        if len(items) >= limit:
+            return Page(items, shard_cursor(shards, index + 1, None), shards.missing)
+        inner = None
+    return Page(items, None, shards.missing)
+
+
+def parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | None]:
+    """The shard to go on with, and its own cursor."""
+    if cursor is None or len(shards) == 1:
+        return 0, cursor
+    number, separator, inner = cursor.partition("!") if isinstance(cursor, str) else ("", "", "")
+    if not (separator and number.isascii() and number.isdecimal() and len(number) < 5 and int(number) < len(shards)):
+        raise wrong_cursor(cursor)
+    return int(number), inner or None
+
+
+def shard_cursor(shards: Shards, number: int, inner: str | None) -> str | None:
+    """The other way round; None behind the last shard."""
+    if len(shards) == 1:
+        return inner
+    return f"{number}!{inner or ''}" if number < len(shards) else None

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import check_limit, wrong_cursor
 from django_fairque.engine.model.durations import check_whole
-from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.operations import Read, Steps, read_sound
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.encoding import payload as json_payload
-from django_fairque.engine.encoding.packing import unpack
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import now_us, seconds
-from django_fairque.engine.model.errors import StaleLeaseError, TaskSerializationError, TaskValidationError
+from django_fairque.engine.model.errors import StaleLeaseError, TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids, check_text, new_nonce
+from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import Attempt, TaskState
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.operations import Read, read_sound
 

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.encoding.packing import pack
-from django_fairque.engine.leasing.validation import check_batch
 from django_fairque.engine.model.durations import MAX_DURATION, check_whole, duration, positive_us, to_us
-from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError
-from django_fairque.engine.model.ids import MAX_USERS, check_id, check_text, new_nonce
+from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
+from django_fairque.engine.model.ids import MAX_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
-from django_fairque.engine.model.outcome import Outcome, Settled, backoff
+from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, backoff
+from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.scripting.commands import MAX_BATCH, NEVER, Commands
 from django_fairque.engine.scripting.operations import Block, Call, Steps
-from django_fairque.engine.sharding.shard_head import NO_WINDOW, Standing, Window
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
-"""Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
+    from collections.abc import Callable, Mapping
 
 WOKEN = 6
 """Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
@@ -86,14 +81,14 @@ class Fetch:
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
         return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists, *sizes]
 
-    def standings(self, text: bytes, count: int) -> tuple[Standing, ...]:
+    def standings(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
         """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
         if self.users == "*":
-            return (Standing(float(text) if text else None, count),)
+            return (ShardHead(float(text) if text else None, count),)
         if self.limit and not text:
-            return (Standing(None, 0.0),) * 2
+            return (ShardHead(None, 0.0),) * 2
         parts = (one.partition(b"/") for one in text.split())
-        return tuple(Standing(float(place) if place else None, float(given)) for place, _, given in parts)
+        return tuple(ShardHead(float(place) if place else None, float(given)) for place, _, given in parts)
 
 
 def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
@@ -307,3 +302,40 @@ def wake(commands: Commands, timeout: float) -> Block:
     if not (is_number and 0 < timeout <= MAX_DURATION):
         raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
     return Block(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
+
+
+T = TypeVar("T")
+
+
+def check_batch(size: int) -> int:
+    """How many tasks are asked for; `TaskValidationError` for more than one call hands out, and for no number."""
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_BATCH:
+        raise TaskValidationError(f"a batch has 1 to {MAX_BATCH} tasks, got {short(size)}")
+    return size
+
+
+def check_leases(leases: Iterable[Lease]) -> list[Lease]:
+    """Any number of leases; `TaskValidationError` for a single one, and for anything else."""
+    return _checked(leases, Lease, "leases", check_lease)
+
+
+def check_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """As many outcomes as one call settles; `TaskValidationError` for more, for a single one, and for anything else."""
+    found = _checked(outcomes, Outcome, "outcomes", _check_outcome)
+    if len(found) > MAX_BATCH:
+        raise TaskValidationError(f"at most {MAX_BATCH} outcomes are settled in one call, got {len(found)}")
+    return found
+
+
+def _check_outcome(outcome: Outcome) -> Outcome:
+    if not isinstance(outcome, Outcome):
+        raise TaskValidationError(f"expected an Outcome, as Outcome.finish(lease) makes one, got {short(outcome)}")
+    return outcome
+
+
+def _checked(some: Any, kind: type[T], what: str, check: Callable[[T], T]) -> list[T]:
+    if isinstance(some, kind):
+        raise TaskValidationError(f"expected a list of {what}, got a single one: put it into a list, [{what[:-1]}]")
+    if isinstance(some, (str, bytes)) or not isinstance(some, Iterable):
+        raise TaskValidationError(f"expected a list of {what}, got {short(some)}")
+    return [check(each) for each in some]

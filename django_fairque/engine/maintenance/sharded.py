@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection import runs
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
-from django_fairque.engine.maintenance import repair as repairing
-from django_fairque.engine.maintenance import sweep as maintenance
+from django_fairque.engine.maintenance import operations as maintenance
+from django_fairque.engine.maintenance import operations as repairing
 from django_fairque.engine.model.durations import check_whole
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.sharding.fan_out import add_up, reach
+from django_fairque.engine.sharding.shards import change_each, sum_over_shards
 from django_fairque.engine.statistics import alerts as alerting
 from django_fairque.engine.users import purge as purging
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.leasing.lease_ops import Heartbeat
-    from django_fairque.engine.maintenance.repair import Repair
-    from django_fairque.engine.maintenance.sweep import Sweep
+    from django_fairque.engine.maintenance.operations import Repair, Sweep
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Steps
     from django_fairque.engine.sharding.shards import Shards
@@ -143,7 +142,7 @@ def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note
     def cancel(shard: Commands, _: object) -> Steps[int]:
         return (yield from lookup.cancel_some(shard, parts[shard], reason, note, now))
 
-    return (yield from add_up(shards, cancel, "tasks were canceled", wanted=parts))
+    return (yield from sum_over_shards(shards, cancel, "tasks were canceled", wanted=parts))
 
 
 def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Steps[int]:
@@ -152,7 +151,7 @@ def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Steps
     def hasten(shard: Commands, _: object) -> Steps[int]:
         return (yield from lookup.run_now(shard, parts[shard], now))
 
-    return (yield from add_up(shards, hasten, "tasks were queued", wanted=parts))
+    return (yield from sum_over_shards(shards, hasten, "tasks were queued", wanted=parts))
 
 
 def run_regardless(shards: Shards, task_id: str, now: float | None) -> Steps[bool]:
@@ -179,7 +178,7 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
             unknown.append(error)
             return 0
 
-    total = yield from add_up(shards, cancel, f"tasks of run {run_id!r} were canceled")
+    total = yield from sum_over_shards(shards, cancel, f"tasks of run {run_id!r} were canceled")
     if len(unknown) == len(shards):
         raise unknown[0]
     return total
@@ -194,7 +193,7 @@ def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Ale
         if len(found) < limit:
             found.extend((yield from alerting.take_alerts(shard, limit - len(found), now)))
 
-    failures = yield from reach(shards, shards.all, take)
+    failures = yield from change_each(shards, shards.all, take)
     if failures and not found:
         raise next(iter(failures.values()))
     return sorted(found, key=lambda alert: alert.at)
@@ -204,7 +203,7 @@ def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Steps[in
     def cancel(shard: Commands, left: int | None) -> Steps[int]:
         return (yield from purging.purge(shard, left if left is not None else limit, note, now))
 
-    return (yield from add_up(shards, cancel, "tasks were canceled", limit))
+    return (yield from sum_over_shards(shards, cancel, "tasks were canceled", limit))
 
 
 def repair(shards: Shards, now: float | None) -> Steps[list[Repair]]:
@@ -215,5 +214,5 @@ def repair(shards: Shards, now: float | None) -> Steps[list[Repair]]:
         done.extend(some)
         return len(some)
 
-    yield from add_up(shards, mend, "repairs were made")
+    yield from sum_over_shards(shards, mend, "repairs were made")
     return done

@@ -6,8 +6,7 @@ import random
 import time
 from datetime import datetime, timedelta, timezone
 
-from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskValidationError, short
 
 MAX_DURATION = 10 * 365 * 86_400.0
 """Ten years: a longer delay, window or timeout is a mistake in units (seconds)."""

@@ -12,17 +12,20 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Union
 from zlib import crc32
 
-from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskValidationError, short
 
 MAX_BYTES = 256
 """The longest user id or task id, in bytes of UTF-8."""
 
 MAX_USERS = 3000
 """User ids in one list of a worker's: each call of the worker names them all."""
+
+Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
+"""Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
 
 BUCKETS = 4096
 """Users are spread over so many buckets, and these over the shards of a queue."""

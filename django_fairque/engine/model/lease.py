@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import seconds
-from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.signature import opened
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
 from django_fairque.engine.model.trace_context import NONE, Trace, restored

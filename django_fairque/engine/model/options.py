@@ -27,11 +27,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from django_fairque.engine.encoding.payload import HARD_LIMIT
 from django_fairque.engine.model.durations import MAX_DURATION
-from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError, short
+from django_fairque.engine.model.payload import HARD_LIMIT
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.shortening import short
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration_us, retry_delay
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.lease import check_lease
-from django_fairque.engine.model.shortening import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.sharding.shard_head import Standing
 
 MAX_ERROR = 2_000
 MAX_TRACEBACK = 8_000
@@ -141,6 +139,17 @@ def backoff(config: QueueConfig, lease: Lease) -> float:
     )
 
 
+class ShardHead(NamedTuple):
+    """What a shard's reply says of all, or of a list of users.
+
+    ``place`` is where the one stands whose turn it is next, of a list any number; None if nobody is there. ``given`` is how many
+    tasks were handed out, of a list what those came to for each of its users (microseconds of worker time, as expected).
+    """
+
+    place: float | None
+    given: float
+
+
 @dataclass(frozen=True)
 class Settled:
     """The reply to `FairQueue.settle`.
@@ -158,7 +167,7 @@ class Settled:
     now: float
     look_at: float | None
     virtual_time: float = 0.0
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[ShardHead, ...] = ()
     has_messages: bool = False
 
     @property

@@ -6,8 +6,7 @@ import time
 from enum import IntEnum
 from typing import Protocol
 
-from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskValidationError, short
 
 
 class Priority(IntEnum):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,11 @@ from django_fairque.engine.model.errors import (
     PushRefusedError,
     TaskIdConflictError,
     TaskValidationError,
+    short,
 )
-from django_fairque.engine.model.fingerprint import fingerprint
-from django_fairque.engine.model.shortening import short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from django_fairque.engine.model.task import Task
+    from collections.abc import Sequence
 
 
 class TaskState(str, Enum):
@@ -134,73 +130,3 @@ class Attempt:
     worker: str
     error: str = ""
     traceback: str = ""
-
-
-@dataclass(frozen=True)
-class DLQEntry:
-    """A dead letter: a task that will not be tried again by itself, with why."""
-
-    entry_id: str
-    original_task: Task
-    failure_type: FailureType
-    reason: str
-    moved_at: float
-    retry_history: tuple[Attempt, ...] = field(default=())
-
-    @property
-    def fingerprint(self) -> str:
-        """The same for all letters that died of the same: see `django_fairque.engine.model.fingerprint`."""
-        return fingerprint(self.original_task.name, self.failure_type.value, self.reason)
-
-    def get_age_seconds(self, now: float | None = None) -> float:
-        """Seconds since it became a dead letter; ``now`` defaults to this machine's clock."""
-        return max(0.0, (time.time() if now is None else now) - self.moved_at)
-
-
-@dataclass(frozen=True)
-class DLQGroup:
-    """Dead letters that died of the same. Moments in seconds since the epoch."""
-
-    fingerprint: str
-    name: str
-    failure_type: FailureType
-    error: str
-    count: int
-    oldest: float
-    newest: float
-    example: str
-    """The entry id of the newest."""
-
-
-@dataclass(frozen=True)
-class DLQGroups:
-    """The groups, the largest first, of the ``looked_at`` oldest letters; ``is_whole`` if there are no more."""
-
-    groups: tuple[DLQGroup, ...]
-    looked_at: int
-    is_whole: bool
-    missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, and are left out."""
-
-
-@dataclass(frozen=True)
-class DLQMatching:
-    """How many letters match, of the ``looked_at`` oldest; ``is_whole`` if there are no more.
-
-    None of them died after ``until``, in seconds since the epoch.
-    """
-
-    count: int
-    until: float
-    looked_at: int
-    is_whole: bool
-    missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, of which nothing is known."""
-
-
-class DLQCounts(dict[str, int]):
-    """How many dead letters lie there, by failure type, without those on ``missing_shards``, which can't be reached now."""
-
-    def __init__(self, counts: Mapping[str, int], missing_shards: tuple[int, ...] = ()) -> None:
-        super().__init__(counts)
-        self.missing_shards = missing_shards

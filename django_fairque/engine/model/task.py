@@ -13,16 +13,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from django_fairque.engine.encoding import payload as json_payload
-from django_fairque.engine.encoding import task_encoding as task_hash
-from django_fairque.engine.encoding.push_template import Form
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model import trace_context as traces
-from django_fairque.engine.model.durations import duration, moment, positive_us, retry_delay, rounded
-from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
+from django_fairque.engine.model.durations import (
+    LAST,
+    MAX_DURATION,
+    duration,
+    moment,
+    positive_us,
+    retry_delay,
+    rounded,
+    seconds,
+    to_us,
+)
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_encodable, check_id, new_task_id
+from django_fairque.engine.model.payload import pack, unpack
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.push_template import Form
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.model.signature import opened
 
 if TYPE_CHECKING:
@@ -129,7 +138,7 @@ class Task(BaseModel):
 
         Args:
             user_id: who must be treated fairly; a non-empty string of at most 256 bytes.
-            payload: any JSON value; see `django_fairque.engine.encoding.payload`.
+            payload: any JSON value; see `django_fairque.engine.model.payload`.
             task_id: an idempotency key: while a task of this id has not ended, pushing it again is a duplicate;
                 afterwards it takes the ended one's place, also that of a dead letter. An id that belongs to a task of
                 another user is refused (`TaskIdConflictError`).
@@ -295,7 +304,7 @@ class Task(BaseModel):
 
         `from_redis_dict` makes an equal task of it.
         """
-        return task_hash.written(self)
+        return encode_task(self)
 
     @classmethod
     def from_redis_dict(cls, fields: Mapping[Any, Any]) -> Task:
@@ -310,8 +319,8 @@ class Task(BaseModel):
             payload: Any = json_payload.loads(raw)
         except TaskSerializationError as error:
             payload = Undecodable(raw, str(error))
-        found = {**_DEFAULTS, **task_hash.read(data), "payload": payload}
-        return cls._made(found, raw, is_chosen=task_hash.CHOSEN in data)
+        found = {**_DEFAULTS, **decode_task(data), "payload": payload}
+        return cls._made(found, raw, is_chosen=CHOSEN_ID_FIELD in data)
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
@@ -413,3 +422,96 @@ def _text(value: Any) -> str:
 
 def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+TIME_FIELDS = {
+    "created_at": "created",
+    "execute_after": "due",
+    "expires_at": "expires",
+    "timeout": "timeout",
+    "sla": "sla",
+    "sla_deadline": "deadline",
+    "ready_at": "ready",
+    "started_at": "started",
+    "ended_at": "ended",
+    "unique_for": "unique_for",
+    "debounce": "debounce",
+    "debounce_max_wait": "debounce_max_wait",
+}
+"""Moments and lengths of time, each with its field."""
+TEXT_FIELDS = {"name": "name", "worker": "worker", "run_id": "run", "unique_key": "unique"}
+CHOSEN_ID_FIELD = "chosen"
+
+
+def encode_task(task: Task) -> dict[str, str | bytes]:
+    """The fields of its hash, its id and payload, and what the server keeps elsewhere: unique key, windows, chosen id."""
+    fields: dict[str, str | bytes] = {
+        "id": task.task_id,
+        "user": task.user_id,
+        "priority": str(int(task.priority)),
+        "state": task.state.value,
+        "retries": str(task.retry_count),
+        "max_retries": str(task.max_retries),
+        "payload": task.payload_bytes,
+    }
+    values = task.__dict__
+    fields.update({field: str(to_us(values[name])) for name, field in TIME_FIELDS.items() if values[name] is not None})
+    fields.update({field: values[name] for name, field in TEXT_FIELDS.items() if values[name]})
+    fields.update(_optional_fields(task))
+    return fields
+
+
+def _optional_fields(task: Task) -> dict[str, str | bytes]:
+    """What most tasks don't have."""
+    fields: dict[str, str | bytes] = {}
+    if task.result is not None:
+        fields["result"] = json_payload.dumps(task.result, what="result")
+    if task.delivery:
+        fields["deliveries"] = str(task.delivery)
+    if task.given_back:
+        fields["returned"] = str(task.given_back)
+    if task.depends_on:
+        fields["parents"] = pack(task.depends_on)
+    if task.on_dependency_failure != "wait":
+        fields["policy"] = task.on_dependency_failure
+    if task.promoted_from is not None:
+        fields["promoted"] = str(int(task.promoted_from))
+    if task.traceparent:
+        fields["trace"] = task.trace.stored()
+    if task.has_chosen_id:
+        fields[CHOSEN_ID_FIELD] = "1"
+    return fields
+
+
+def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
+    """A task's values but for its payload; `TaskSerializationError` when something is missing or damaged."""
+    trace = traces.restored(data["trace"]) if data.get("trace") else traces.NONE
+    try:
+        return {
+            **{name: _checked_seconds(data.get(field)) for name, field in TIME_FIELDS.items()},
+            **{name: data.get(field, b"").decode() for name, field in TEXT_FIELDS.items()},
+            "task_id": data["id"].decode(),
+            "user_id": data["user"].decode(),
+            "priority": Priority(int(data.get("priority", b"3"))),
+            "state": TaskState(data.get("state", b"queued").decode()),
+            "retry_count": int(data.get("retries") or 0),
+            "max_retries": int(data.get("max_retries") or 0),
+            "created_at": _checked_seconds(data.get("created")) or 0.0,
+            "result": json_payload.loads(data["result"], what="result") if data.get("result") else None,
+            "delivery": int(data.get("deliveries") or 0),
+            "given_back": int(data.get("returned") or 0),
+            "depends_on": tuple(part.decode() for part in unpack(data.get("parents", b""))),
+            "on_dependency_failure": data.get("policy", b"wait").decode(),
+            "promoted_from": Priority(int(data["promoted"])) if data.get("promoted") else None,
+            "traceparent": trace.parent,
+            "tracestate": trace.state,
+        }
+    except (KeyError, ValueError) as error:
+        raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
+
+
+def _checked_seconds(us: bytes | None) -> float | None:
+    found = seconds(us)
+    if found is not None and not 0 <= found <= LAST + MAX_DURATION:
+        raise ValueError(f"{us!r:.40} is no moment")
+    return found

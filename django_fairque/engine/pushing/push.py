@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.dependencies.graph import check_graph, check_refusal, dependency_args
+from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
 from django_fairque.engine.model.ids import new_nonce
-from django_fairque.engine.model.records import PushResult, push_refused
+from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.model.signature import Envelope, is_used, seal
 from django_fairque.engine.model.task import check_tasks
-from django_fairque.engine.pushing.batching import push_apart
-from django_fairque.engine.scripting.operations import Stream
+from django_fairque.engine.pushing.batching import check_graph, dependency_args, push_apart, raise_graph_refusal
+from django_fairque.engine.scripting.commands import MAX_BATCH
+from django_fairque.engine.scripting.operations import Read, Steps, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from django_fairque.engine.encoding.push_template import Form
     from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.model.push_template import Form
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Steps
@@ -121,7 +122,7 @@ def _push_slice(
     args = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
     reply = yield commands.call("push", args, now, reply=new_nonce())
     if is_graph:
-        check_refusal(commands, tasks, reply)
+        raise_graph_refusal(commands, tasks, reply)
     return push_results(tasks, reply)
 
 
@@ -205,3 +206,61 @@ def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResu
     if all(result.is_known for result in results):
         return results
     raise push_refused(commands.name, results)
+
+
+DELIVERY_RECORD_SECONDS = 30 * 86_400.0
+"""Seconds for which it is known that a row was delivered, should nobody come to remove it: beyond any outage."""
+REMOVED_ROW_RECORD_SECONDS = 600.0
+"""Seconds for which it is known once the row is gone: longer than anybody holds on to a row that was read."""
+MAX_EVENT_ERROR_CHARACTERS = 500
+
+
+def deliver(
+    commands: Commands,
+    tasks: Sequence[Task],
+    counts: Mapping[str, EventCount],
+    *,
+    run_id: str = "",
+    is_graph: bool = False,
+    from_outbox: bool = False,
+    now: float | None = None,
+    elsewhere: Elsewhere = NOWHERE,
+) -> Steps[list[PushResult]]:
+    """At most `MAX_BATCH` tasks, or a graph, and at most `MAX_BATCH` counts, in one call."""
+    if is_graph:
+        check_graph(tasks)
+    elif max(len(tasks), len(counts)) > MAX_BATCH:
+        raise TaskValidationError(f"at most {MAX_BATCH} tasks and events are delivered in one call")
+    args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(counts)]
+    for event, count in counts.items():
+        args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
+    _kept, *rest = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
+    reply = yield commands.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
+    if is_graph:
+        raise_graph_refusal(commands, tasks, reply)
+    return push_results(tasks, reply)
+
+
+def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | None = None) -> Steps[int]:
+    """Say that the rows of these tasks are gone; how many were known."""
+    ids, known = list(task_ids), 0
+    for first in range(0, len(ids), MAX_BATCH):
+        part = ids[first : first + MAX_BATCH]
+        known += yield commands.call("forget_delivered", [to_us(REMOVED_ROW_RECORD_SECONDS), len(part), *part], now)
+    return known
+
+
+def event_counts(commands: Commands) -> Steps[dict[str, EventCount]]:
+    """What is known of each event that ever asked for a task of this queue."""
+    (fields,) = yield Read([("HGETALL", commands.keys("events"))])
+    found: dict[str, EventCount] = {}
+    for name, value in fields.items():
+        kind, _, event = name.decode().partition(":")
+        count = found.setdefault(event, EventCount())
+        if kind == "last":
+            count.last = seconds(value)
+        elif kind == "error":
+            count.error = value.decode(errors="replace")
+        else:
+            setattr(count, kind, int(value))
+    return found

@@ -9,19 +9,18 @@ from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import AsyncXCom
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing import lease_ops_sharded as routed
-from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, Users
-from django_fairque.engine.leasing.validation import check_leases, check_outcomes
-from django_fairque.engine.maintenance import resharding
+from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.maintenance import sharded as upkeep
-from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.task import check_task
 from django_fairque.engine.pushing import push_sharded as pushing
 from django_fairque.engine.queue.async_reads import AsyncReading
+from django_fairque.engine.queue.executor import check_client
 from django_fairque.engine.schedules.schedules import AsyncSchedules
-from django_fairque.engine.sharding import shard_count as spreading
-from django_fairque.engine.sharding.shard_head import NO_WINDOW, Window
-from django_fairque.engine.transport.client_check import check_client
+from django_fairque.engine.sharding import resharding
+from django_fairque.engine.sharding import resharding as spreading
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.transport.transport import AsyncClient, AsyncTransport
 from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue
 from django_fairque.engine.users.users import AsyncUserQueue
@@ -30,14 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from django_fairque.engine.inspection.task_lookup import Note
-    from django_fairque.engine.maintenance.repair import Repair
-    from django_fairque.engine.maintenance.resharding import Moved
-    from django_fairque.engine.maintenance.sweep import Sweep
+    from django_fairque.engine.maintenance.operations import Repair, Sweep
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import EventCount, PushResult, TaskState
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.sharding.resharding import Moved
     from django_fairque.engine.statistics.alerts import Alert
 
 T = TypeVar("T")
@@ -60,7 +58,7 @@ class AsyncFairQueue(AsyncReading):
         self.schedules = AsyncSchedules(self._shards, self._run, self._survey)
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
-        before = await self._drive(spreading.known(self._shards))
+        before = await self._drive(spreading.read_shard_count(self._shards))
         old, new = (self._shards.spread_over(number) for number in (before, shards))
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 

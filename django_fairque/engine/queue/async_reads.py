@@ -8,8 +8,7 @@ from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.queue.executor import AsyncDriving
 from django_fairque.engine.statistics.health import Health, health
-from django_fairque.engine.statistics.queue_stats import QueueStats, stats
-from django_fairque.engine.statistics.shard_stats import ShardStats, shard_stats
+from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, shard_stats, stats
 from django_fairque.engine.statistics.timeline import activity
 from django_fairque.engine.users import organizations_sharded as organizations
 

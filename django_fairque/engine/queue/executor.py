@@ -4,27 +4,104 @@ from __future__ import annotations
 
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.model.errors import (
+    ConfigurationError,
     FairQueueError,
     NotPermittedError,
     RedisConnectionError,
+    TaskValidationError,
     UnsupportedServerError,
     UntrustedServerError,
 )
-from django_fairque.engine.queue.base import QueueOfShards
+from django_fairque.engine.model.options import LONGEST_REPEATING, REPLIES_RECORDED, QueueConfig
 from django_fairque.engine.scripting.commands import MAX_BATCH
-from django_fairque.engine.sharding import shard_count as spreading
+from django_fairque.engine.sharding import resharding as spreading
+from django_fairque.engine.sharding.shard_scheduler import Order, Orders
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.transport import node_health as nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from typing_extensions import Self
+
+    from django_fairque.engine.model.ids import Users
     from django_fairque.engine.scripting.operations import Steps
     from django_fairque.engine.transport.transport import AsyncClient, AsyncTransport, SyncClient, Transport
+
+
+class QueueOfShards:
+    """Or one of its shards, as a queue of its own: then ``shard`` is its number."""
+
+    _whole: Self | None = None
+    _is_checked = False
+    """Whether the number of shards that is written down is known to be the configured one."""
+    _check_at = 0.0
+    """When to look it up again, if nobody who could be reached knew it."""
+
+    def __init__(
+        self, client: Any, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
+    ) -> None:
+        self.name = name
+        self.client = client
+        self.config = config or QueueConfig()
+        self._shards = Shards(name, self.config, shard)
+        self._orders = Orders(len(self._shards))
+        self._only = shard
+
+    @property
+    def shards(self) -> Sequence[Self]:
+        """Each shard as a queue of its own, for who works on all of them; of one shard, this queue itself."""
+        if len(self._shards) == 1:
+            return (self,)
+        parts = tuple(type(self)(self.client, self.name, self.config, number) for number in range(len(self._shards)))
+        for part in parts:
+            part._whole = self  # noqa: SLF001 - of its own kind
+        return parts
+
+    def order_for(self, users: Users, steal: Users) -> Order:
+        """A new order of its shards, for who goes round them to serve these."""
+        return Orders(len(self._shards)).of(users, steal, self._shards.number_of)
+
+    @property
+    def whole(self) -> Self:
+        """The queue of which this is a shard; else this queue itself."""
+        return self._whole or self
+
+    def repeating_for(self, seconds: float) -> Self:
+        """The same queue or shard, repeating its calls for so long when the server does not answer."""
+        if not seconds <= LONGEST_REPEATING:
+            raise TaskValidationError(
+                f"a call may be repeated for at most {LONGEST_REPEATING} seconds, got {seconds!r}: replies are recorded for "
+                f"{REPLIES_RECORDED} seconds"
+            )
+        config = self.config.model_copy(update={"request_timeout": seconds})
+        other = type(self)(self.client, self.name, config, self._only)
+        other._whole = self._whole  # noqa: SLF001
+        return other
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a node of the cluster that has one of its shards did not answer when it was last asked anything."""
+        return bool(self.missing_shards)
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that lie there. Nothing is asked for this."""
+        return nodes.absence(self.client).missing(self.client, self._shards)
+
+    @property
+    def label(self) -> str:
+        """The queue's name, and the shard's number if this is one of several."""
+        is_one_of_several = len(self._shards) == 1 and self.config.shards > 1
+        return f"{self.name}/{self._shards.home.keys.shard}" if is_one_of_several else self.name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label!r}>"
+
 
 R = TypeVar("R")
 
@@ -112,7 +189,7 @@ class Driving(QueueOfShards):
         if self._whole is not None:
             self._whole._check()  # noqa: SLF001 - of its own kind
         elif not self._is_checked and monotonic() >= self._check_at:
-            self._is_checked = self._among(Shards(self.name, self.config), spreading.check)
+            self._is_checked = self._among(Shards(self.name, self.config), spreading.check_shard_count)
             self._check_at = monotonic() + CHECK_AGAIN
 
     def _among(self, shards: Shards, read: Callable[[Shards], Steps[R]]) -> R:
@@ -188,7 +265,7 @@ class AsyncDriving(QueueOfShards):
         if self._whole is not None:
             await self._whole._check()  # noqa: SLF001 - of its own kind
         elif not self._is_checked and monotonic() >= self._check_at:
-            self._is_checked = await self._among(Shards(self.name, self.config), spreading.check)
+            self._is_checked = await self._among(Shards(self.name, self.config), spreading.check_shard_count)
             self._check_at = monotonic() + CHECK_AGAIN
 
     async def _among(self, shards: Shards, read: Callable[[Shards], Steps[R]]) -> R:
@@ -218,3 +295,37 @@ class AsyncDriving(QueueOfShards):
         except StopIteration as stop:
             result: R = stop.value
             return result
+
+
+CLIENT_METHODS = ("execute_command", "pipeline")
+
+
+def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) -> None:
+    """Raise `ConfigurationError` for what is no client, or one of the other kind.
+
+    Args:
+        queue: the class that was called.
+        maker: the configuration's method that makes a client for it.
+        is_awaited: the queue's calls are, and so must be the client's.
+    """
+    kind = type(client)  # all that is told of it: an address may have a password in it
+    if not all(callable(getattr(kind, name, None)) for name in CLIENT_METHODS):
+        raise ConfigurationError(
+            f"{queue} takes a redis client, as {maker}() of a FairQueueConfig makes one, got {_class_name(kind)}; "
+            "get_queue() makes a client and a queue from the project's configuration"
+        )
+    # By their modules: what somebody has put around a method, to see its calls, need not look like it.
+    modules = [base.__module__ for base in kind.__mro__]
+    is_of_asyncio = any(module.startswith("redis.asyncio") for module in modules)
+    if is_of_asyncio and not is_awaited:
+        raise ConfigurationError(
+            f"{queue} takes a client that is not awaited, as {maker}() makes one, got {_class_name(kind)}"
+        )
+    if is_awaited and not is_of_asyncio and any(module.startswith("redis.") for module in modules):
+        raise ConfigurationError(
+            f"{queue} takes a client of redis.asyncio, as {maker}() makes one, got {_class_name(kind)}"
+        )
+
+
+def _class_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

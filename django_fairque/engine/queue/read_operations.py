@@ -11,13 +11,19 @@ from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import runs
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
-from django_fairque.engine.inspection.pages import Listed, Page, WorkerRecord
-from django_fairque.engine.inspection.paging import cursor_of, place, walk
+from django_fairque.engine.inspection.pages import (
+    Listed,
+    Page,
+    WorkerRecord,
+    parse_shard_cursor,
+    read_page,
+    shard_cursor,
+)
 from django_fairque.engine.inspection.search import Found, Matching, check_search
-from django_fairque.engine.maintenance import sweep as maintenance
+from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance.invariants.checker import check_invariants as check_one
 from django_fairque.engine.model.ids import check_ids
-from django_fairque.engine.pushing import deliver as delivering
+from django_fairque.engine.pushing import push as delivering
 from django_fairque.engine.scripting.operations import read_together
 from django_fairque.engine.statistics import longest_waits as waiting
 from django_fairque.engine.statistics.health import health
@@ -63,7 +69,7 @@ def is_paused(shards: Shards) -> Steps[bool]:
 def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
     """A shard after the other, in ``look_at`` records of all of them."""
     check_search(search)
-    at, inner = place(shards, cursor)
+    at, inner = parse_shard_cursor(shards, cursor)
     tasks: list[Task] = []
     looked_at = 0
     for number in range(at, len(shards)):
@@ -75,9 +81,9 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Step
         tasks += found.tasks
         looked_at += found.looked_at
         if found.cursor is not None:
-            return Found(tuple(tasks), looked_at, cursor_of(shards, number, found.cursor), shards.missing)
+            return Found(tuple(tasks), looked_at, shard_cursor(shards, number, found.cursor), shards.missing)
         if len(tasks) >= limit or looked_at >= search.look_at:
-            return Found(tuple(tasks), looked_at, cursor_of(shards, number + 1, None), shards.missing)
+            return Found(tuple(tasks), looked_at, shard_cursor(shards, number + 1, None), shards.missing)
         inner = None
     return Found(tuple(tasks), looked_at, None, shards.missing)
 
@@ -162,7 +168,7 @@ def tasks(
         return page.items, page.cursor, True
 
     listing.check_limit(limit)
-    return (yield from walk(shards, limit, cursor, read))
+    return (yield from read_page(shards, limit, cursor, read))
 
 
 def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
@@ -190,7 +196,7 @@ def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool)
         return page.items, page.cursor, False
 
     listing.check_limit(limit)
-    return (yield from walk(shards, limit, cursor, read))
+    return (yield from read_page(shards, limit, cursor, read))
 
 
 def busy_users(shards: Shards, limit: int) -> Steps[Listed[str]]:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from cronsim import CronSim, CronSimError
 
 from django_fairque.engine.model.durations import to_us
-from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskValidationError, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

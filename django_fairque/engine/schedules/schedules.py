@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.pages import Listed
+from django_fairque.engine.inspection.task_lookup import server_time
+from django_fairque.engine.model.durations import check_whole, moment
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.schedules import operations as schedules
-from django_fairque.engine.schedules import sharded as recurring
+from django_fairque.engine.scripting.operations import Read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.inspection.pages import Listed
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.executor import AsyncSurvey, Survey
-    from django_fairque.engine.schedules.schedule import Fired, Schedule, Template
+    from django_fairque.engine.schedules.operations import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import AsyncRun, Run
+    from django_fairque.engine.scripting.operations import AsyncRun, Run, Steps
     from django_fairque.engine.sharding.shards import Shards
 
 
@@ -27,7 +30,7 @@ class Schedules:
         self._shards, self._run, self._survey = shards, run, survey
 
     def _holder(self, name: str) -> Commands:
-        return self._survey(lambda shards: recurring.holder(shards, name))
+        return self._survey(lambda shards: holder(shards, name))
 
     def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
         """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
@@ -50,8 +53,8 @@ class Schedules:
                 was changed.
         """
         checked = _checked(options)
-        place = self._survey(lambda shards: recurring.places(shards, name, task))
-        return self._run(recurring.add(place, name, task, checked, now))
+        place = self._survey(lambda shards: places(shards, name, task))
+        return self._run(add(place, name, task, checked, now))
 
     def remove(self, name: str, *, now: float | None = None) -> bool:
         """Whether there was one."""
@@ -79,15 +82,15 @@ class Schedules:
 
     def list(self) -> Listed[Schedule]:
         """All of them, by name."""
-        return self._survey(recurring.list_all)
+        return self._survey(list_all)
 
     def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
-        return self._run(recurring.fire_due(self._shards, limit, now))
+        return self._run(fire_due(self._shards, limit, now))
 
     def next_due(self, after: float | None = None) -> float | None:
         """Return when the next schedule is due after a moment (by default after now), as Unix times; None if none is."""
-        return self._run(recurring.next_due(self._shards, after))
+        return self._run(next_due(self._shards, after))
 
 
 class AsyncSchedules:
@@ -97,12 +100,12 @@ class AsyncSchedules:
         self._shards, self._run, self._survey = shards, run, survey
 
     async def _holder(self, name: str) -> Commands:
-        return await self._survey(lambda shards: recurring.holder(shards, name))
+        return await self._survey(lambda shards: holder(shards, name))
 
     async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
         checked = _checked(options)
-        place = await self._survey(lambda shards: recurring.places(shards, name, task))
-        return await self._run(recurring.add(place, name, task, checked, now))
+        place = await self._survey(lambda shards: places(shards, name, task))
+        return await self._run(add(place, name, task, checked, now))
 
     async def remove(self, name: str, *, now: float | None = None) -> bool:
         return await self._run(schedules.remove(await self._holder(name), name, now))
@@ -123,24 +126,100 @@ class AsyncSchedules:
         return await self._run(schedules.get(await self._holder(name), name))
 
     async def list(self) -> Listed[Schedule]:
-        return await self._survey(recurring.list_all)
+        return await self._survey(list_all)
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
-        return await self._run(recurring.fire_due(self._shards, limit, now))
+        return await self._run(fire_due(self._shards, limit, now))
 
     async def next_due(self, after: float | None = None) -> float | None:
-        return await self._run(recurring.next_due(self._shards, after))
+        return await self._run(next_due(self._shards, after))
 
 
-OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")
+SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     from django_fairque.engine.model.options import nearest
 
     for name in options:
-        if name not in OPTIONS:
-            near = nearest(name, OPTIONS)
-            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(OPTIONS)}"
+        if name not in SCHEDULE_OPTIONS:
+            near = nearest(name, SCHEDULE_OPTIONS)
+            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(SCHEDULE_OPTIONS)}"
             raise TaskValidationError(f"schedules.add() has no option {name!r}; {hint}")
     return options
+
+
+def places(shards: Shards, name: str, task: Task | Template) -> Steps[tuple[Commands, Sequence[Commands]]]:
+    """Where a schedule is to be, and from which shards it is to be removed, as its task had another user before."""
+    there = shards.of(schedules.user_of(task))
+    if len(shards) == 1:
+        return there, ()
+    holders = yield from _holders(shards, name)
+    if not holders:
+        shards.check_present(f"whether there is a schedule {name!r} can't be told")
+        if (yield from _total(shards)) >= schedules.MAX_SCHEDULES:
+            raise schedules.too_many(shards.home)
+    return there, [shard for shard in holders if shard is not there]
+
+
+def add(
+    place: tuple[Commands, Sequence[Commands]],
+    name: str,
+    task: Task | Template,
+    options: dict[str, Any],
+    now: float | None,
+) -> Steps[Schedule]:
+    """On another shard than before when its task has another user: then the one of before is removed first."""
+    there, others = place
+    for shard in others:
+        yield from schedules.remove(shard, name, now)
+    return (yield from schedules.add(there, name, task, options, now))
+
+
+def _total(shards: Shards) -> Steps[int]:
+    total = 0
+    for shard in shards:
+        total += yield from schedules.count(shard)
+    return total
+
+
+def list_all(shards: Shards) -> Steps[Listed[Schedule]]:
+    found: list[Schedule] = []
+    for shard in shards:
+        found += yield from schedules.list_all(shard)
+    return Listed(sorted(found, key=lambda schedule: schedule.name), shards.missing)
+
+
+def fire_due(shards: Shards, limit: int, now: float | None) -> Steps[list[Fired]]:
+    check_whole(limit, "limit", 1)
+    fired: list[Fired] = []
+    for shard in shards:
+        left = limit - sum(not each.is_refused for each in fired)
+        if left > 0:
+            fired += yield from schedules.fire_due(shard, left, now)
+    return fired
+
+
+def next_due(shards: Shards, after: float | None) -> Steps[float | None]:
+    start = yield from server_time(moment(after, "after"))
+    found = []
+    for shard in shards:
+        found.append((yield from schedules.next_due(shard, start)))
+    return min((each for each in found if each is not None), default=None)
+
+
+def holder(shards: Shards, name: str) -> Steps[Commands]:
+    """The shard of a schedule; that of home when there is none of this name, and it says so."""
+    found = yield from _holders(shards, name)
+    if not found:
+        shards.check_present(f"whether there is a schedule {name!r} can't be told")
+    return next(iter(found), shards.home)
+
+
+def _holders(shards: Shards, name: str) -> Steps[list[Commands]]:
+    if len(shards) == 1:
+        return [shards.home]
+    check_id(name, "a schedule's name")
+    living = tuple(shards)
+    known = yield Read([("HEXISTS", shard.keys("schedules"), name) for shard in living])
+    return [shard for shard, is_there in zip(living, known, strict=True) if is_there]

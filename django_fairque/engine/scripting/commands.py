@@ -8,9 +8,9 @@ from django_fairque.engine.model.durations import now_us, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.options import STARVING
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.scripting.keys import BASE, Keys
+from django_fairque.engine.scripting.keys import Keys
 from django_fairque.engine.scripting.operations import Call
-from django_fairque.engine.scripting.scripts import load
+from django_fairque.engine.scripting.scripts import BASE, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.scripting.scripts import BASE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-BASE = (
-    *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
-    *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
-    *("outbox", "mirrors", "groups", "grouped", "due"),
-)
-"""What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
 
 AS_ORGANIZATION = b"\xff"
 """The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organization.lua``)."""

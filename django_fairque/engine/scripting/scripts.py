@@ -15,12 +15,119 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.scripting.keys import BASE
-from django_fairque.engine.scripting.library import Command, assemble
+from redis.exceptions import ResponseError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+
+_FRAME = """#!lua name={name}
+local KEYS, ARGV, P, K
+local frame, each_call = {{ calls = 0, seen = 0, since = 0 }}, nil
+do
+
+local path, marks = {{}}, {{}} -- what is run at each call of the commands written here; how much of it, outside of each branch
+function each_call(init) path[#path + 1] = init end
+function frame.enter() marks[#marks + 1] = #path end
+function frame.leave()
+  while #path > marks[#marks] do path[#path] = nil end
+  marks[#marks] = nil
+end
+
+function frame.command(name, flags, read_keys, main)
+  local inits, named = {{}}, {{}} -- a table of keys for each: none sees another's
+  for i = 1, #path do inits[i] = path[i] end
+  redis.register_function{{
+    function_name = name,
+    callback = function(keys, args)
+      KEYS, ARGV, K = keys, args, named
+      frame.calls = frame.calls + 1
+      read_keys()
+      for i = 1, #inits do inits[i]() end
+      return main()
+    end,
+    flags = flags,
+  }}
+end
+
+redis.register_function{{
+  function_name = '{idle}',
+  callback = function(_, args)
+    local now = tonumber(args[1] or redis.call('TIME')[1])
+    if frame.since == 0 or frame.calls ~= frame.seen then frame.seen, frame.since = frame.calls, now end
+    return now - frame.since
+  end,
+  flags = {{ 'no-writes' }},
+}}
+
+end
+{tree}
+"""
+
+IDLE_FUNCTION = "{name}_idle"
+"""The name of a library's function that returns for how many seconds none of the others was called, as far as it knows: it
+compares with the last time it was asked. A test gives it the time, in seconds since the epoch."""
+
+_COMMAND = """frame.command({name!r}, {{ {flags} }}, function()
+  {read_keys}
+end, function()
+{body}
+end)"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is to be a function: its name and flags, the Lua that names its keys, its own code, and what that includes."""
+
+    name: str
+    flags: Sequence[str]
+    read_keys: str
+    body: str
+    includes: Sequence[str]
+
+    def registered(self) -> str:
+        """The Lua that makes it one."""
+        flags = ", ".join(map(repr, self.flags))
+        return _COMMAND.format(name=self.name, flags=flags, read_keys=self.read_keys, body=self.body)
+
+
+@dataclass
+class _Branch:
+    """What follows an include: the commands that need no more, and the includes behind it."""
+
+    commands: list[Command] = field(default_factory=list)
+    behind: dict[str, _Branch] = field(default_factory=dict)
+
+    def lines(self, includes: Mapping[str, str]) -> Iterator[str]:
+        yield from (command.registered() for command in self.commands)
+        for name, branch in self.behind.items():
+            yield "do frame.enter()"
+            yield includes[name]
+            yield from branch.lines(includes)
+            yield "frame.leave() end"
+
+
+def assemble(name: str, commands: Iterable[Command], includes: Mapping[str, str]) -> str:
+    """The library's source; ``includes`` are the texts of those that the commands name."""
+    root = _Branch()
+    for command in commands:
+        branch = root
+        for include in command.includes:
+            branch = branch.behind.setdefault(include, _Branch())
+        branch.commands.append(command)
+    return _FRAME.format(name=name, idle=IDLE_FUNCTION.format(name=name), tree="\n".join(root.lines(includes)))
+
+
+BASE = (
+    *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
+    *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
+    *("outbox", "mirrors", "groups", "grouped", "due"),
+)
+"""What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
 
 _ROOT = files("django_fairque.engine") / "lua"
 _LINE = {word: re.compile(rf"^-- {word} +(.+)$", re.MULTILINE) for word in ("KEYS", "include")}
@@ -120,3 +227,56 @@ def _digest(text: str) -> str:
 def _words(kind: str, text: str) -> list[str]:
     found = _LINE[kind].search(text)
     return found.group(1).split() if found else []
+
+
+UNUSED_SECONDS = 86_400
+"""Seconds without a call after which a library is deleted."""
+
+
+def delete_unused(execute: Callable[..., Any]) -> None:
+    """Ask one server with ``execute``. A user who may not do this does nothing."""
+    steps = _unused_library_commands()
+    command = next(steps)
+    while command:
+        try:
+            reply = execute(*command)
+        except ResponseError:
+            reply = None
+        command = steps.send(reply)
+
+
+async def adelete_unused(execute: Callable[..., Awaitable[Any]]) -> None:
+    """As `delete_unused`."""
+    steps = _unused_library_commands()
+    command = next(steps)
+    while command:
+        try:
+            reply = await execute(*command)
+        except ResponseError:
+            reply = None
+        command = steps.send(reply)
+
+
+def _unused_library_commands() -> Generator[tuple[Any, ...], Any, None]:
+    """Commands; each reply is sent, None for an error. The last command is empty."""
+    for name in _library_names((yield ("FUNCTION LIST", "LIBRARYNAME", "fairque_*"))):
+        if name == library_name():
+            continue
+        idle = yield ("FCALL", IDLE_FUNCTION.format(name=name), 0)
+        if isinstance(idle, int) and idle >= UNUSED_SECONDS:
+            yield ("FUNCTION DELETE", name)
+    yield ()
+
+
+def _library_names(reply: Any) -> list[str]:
+    """The libraries in the reply to FUNCTION LIST, each a mapping or a flat list, as the protocol's version has it."""
+    found = []
+    for entry in reply or ():
+        fields = entry if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=False))
+        texts = {_text(key): value for key, value in fields.items()}
+        found.append(_text(texts.get("library_name", b"")))
+    return found
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from django_fairque.engine.encoding.packing import unpack
 from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 
 if TYPE_CHECKING:

@@ -10,15 +10,20 @@ from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.scripting.commands import NEVER, Commands
 from django_fairque.engine.scripting.operations import Read, Steps, read_each
 from django_fairque.engine.sharding.shards import said
-from django_fairque.engine.statistics.server_checks import REFUSALS, SECTIONS, findings
-from django_fairque.engine.transport.server_support import mode, name_and_version
+from django_fairque.engine.transport.server_checks import (
+    BLOCKING_FINDINGS,
+    CHECKED_INFO_SECTIONS,
+    check_server_info,
+    name_and_version,
+    server_mode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.server_checks import Kind
+    from django_fairque.engine.transport.server_checks import FindingKind
 
 MAX_NAMED = 5
 """Names of tasks that workers do not know, and processes with a blocked event loop: one reason for each."""
@@ -45,9 +50,9 @@ def attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
     return [("ZCOUNT", keys("workers"), now, "+inf"), *(("ZCOUNT", key, "-inf", now) for key in due)]
 
 
-def _refuses(found: Iterable[tuple[Kind, str]]) -> bool:
+def _refuses(found: Iterable[tuple[FindingKind, str]]) -> bool:
     """Whether this node takes no task."""
-    return any(kind in REFUSALS for kind, _ in found)
+    return any(kind in BLOCKING_FINDINGS for kind, _ in found)
 
 
 def _reads(commands: Commands) -> list[tuple[Any, ...]]:
@@ -59,7 +64,7 @@ def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
     """What each node of a cluster says that has a shard: what has no key goes where the rest of a read goes."""
     found: dict[str, dict[str, Any]] = {}
     for shard in shards[1:]:
-        info, _ = yield Read([("INFO", *SECTIONS), ("EXISTS", shard.keys("stats"))])
+        info, _ = yield Read([("INFO", *CHECKED_INFO_SECTIONS), ("EXISTS", shard.keys("stats"))])
         found[str(info.get("run_id"))] = info
     return list(found.values())
 
@@ -101,17 +106,19 @@ def health(queue: Shards) -> Steps[Health]:
     others go on.
     """
     shards = tuple(queue)
-    (info, clock), *found_in = yield from read_each([[("INFO", *SECTIONS), ("TIME",)], *map(_reads, shards)])
+    (info, clock), *found_in = yield from read_each(
+        [[("INFO", *CHECKED_INFO_SECTIONS), ("TIME",)], *map(_reads, shards)]
+    )
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     attended = yield from read_each([attendance(shard, now) for shard in shards])
     ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
     look = min(float(each[2] or NEVER) for each in found_in)
     workers, due = max(int(each[0]) for each in attended), [number for each in attended for number in each[1:]]
-    infos = [info, *((yield from _other_nodes(shards)) if mode(info) == "cluster" else [])]
-    of_nodes = [list(findings(each)) for each in infos]
+    infos = [info, *((yield from _other_nodes(shards)) if server_mode(info) == "cluster" else [])]
+    of_nodes = [list(check_server_info(each)) for each in infos]
     found = dict.fromkeys(each for one in of_nodes for each in one)
-    refusals = [text for kind, text in found if kind in REFUSALS]
-    reasons = [text for kind, text in found if kind not in REFUSALS]
+    refusals = [text for kind, text in found if kind in BLOCKING_FINDINGS]
+    reasons = [text for kind, text in found if kind not in BLOCKING_FINDINGS]
     if queue.missing:
         reasons.insert(
             0,
@@ -128,7 +135,7 @@ def health(queue: Shards) -> Steps[Health]:
     server = {
         "name": name,
         "version": version,
-        "mode": mode(info),
+        "mode": server_mode(info),
         "role": "replica" if info.get("role") == "slave" else "primary",
         "replicas": int(info.get("connected_slaves") or 0),
         "memory_used": info.get("used_memory"),

@@ -6,21 +6,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.pages import Listed
 from django_fairque.engine.model.durations import check_whole
 from django_fairque.engine.model.options import STARVING
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.operations import Steps, read_each, read_together
 from django_fairque.engine.statistics.health import attendance
-from django_fairque.engine.statistics.histograms import (
+from django_fairque.engine.statistics.longest_waits import waits
+from django_fairque.engine.statistics.timeline import (
     Distribution,
     Histograms,
     Percentiles,
+    add_up_records,
     distribution,
     percentiles,
-    summed,
 )
-from django_fairque.engine.statistics.longest_waits import waits
+from django_fairque.engine.transport import cluster as clusters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.longest_waits import Waiting
+
 
 MINUTES = 60
 LOOKED_AT = 1
@@ -133,7 +136,7 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
     attended = [attendance(shard, now * 1_000_000 + int(clock[0][1])) for shard in shards]
     minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
     replies = yield from read_each([*attended, *minute_reads])
-    records = [summed(each) for each in zip(*replies[len(shards) :], strict=True)]
+    records = [add_up_records(each) for each in zip(*replies[len(shards) :], strict=True)]
     workers, due = (
         max(int(each[0]) for each in replies[: len(shards)]),
         [sum(map(int, each[1:])) for each in replies[: len(shards)]],
@@ -213,4 +216,52 @@ def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
         wait_p95=percentiles(histograms.wait).p95,
         run_p95=percentiles(histograms.runs).p95,
         **{name: int(record.get(name.encode(), 0)) for name in counted},
+    )
+
+
+@dataclass(frozen=True)
+class ShardStats:
+    """One shard now: tasks by state, and how many of its users have something to start. ``node`` is the address of the cluster's
+    node that has it, empty without a cluster. Unless ``is_up`` it can't be reached, and nothing is known of it: all is 0."""
+
+    shard: int
+    node: str
+    states: dict[str, int]
+    users_ready: int
+    is_up: bool = True
+
+    @property
+    def depth(self) -> int:
+        """Tasks that are ready."""
+        return self.states[TaskState.QUEUED.value]
+
+
+def shard_stats(shards: Shards, client: Any) -> Steps[Listed[ShardStats]]:
+    """Of every shard, also of the missing ones."""
+    found = iter((yield from read_each([_reads(shard) for shard in shards])))
+    each = [
+        _shard(shard, client, next(found)) if shards.is_present(shard) else _away(shard, client) for shard in shards.all
+    ]
+    return Listed(each, shards.missing)
+
+
+def _away(commands: Commands, client: Any) -> ShardStats:
+    nothing = dict.fromkeys((state.value for state in TaskState), 0)
+    return ShardStats(commands.keys.shard, clusters.address(client, str(commands.keys)), nothing, 0, is_up=False)
+
+
+def _reads(commands: Commands) -> list[tuple[Any, ...]]:
+    keys = commands.keys
+    return [
+        ("ZCARD", keys("ring")),
+        ("HGET", keys("stats"), "behind"),
+        *(("ZCARD", keys.state(state.value)) for state in TaskState),
+    ]
+
+
+def _shard(commands: Commands, client: Any, sizes: Sequence[int]) -> ShardStats:
+    ring, behind, *by_state = sizes
+    states = {state.value: size for state, size in zip(TaskState, by_state, strict=True)}
+    return ShardStats(
+        commands.keys.shard, clusters.address(client, str(commands.keys)), states, ring + int(behind or 0)
     )

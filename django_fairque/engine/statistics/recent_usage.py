@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import number
-from django_fairque.engine.statistics.histograms import Percentiles, percentiles
+from django_fairque.engine.statistics.timeline import Percentiles, percentiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-HOUR = 3_600_000_000
+HOUR_MICROSECONDS = 3_600_000_000
 """In microseconds."""
-BUCKETS = 16
+WAIT_BUCKETS = 16
 
 
 @dataclass(frozen=True)
@@ -32,33 +32,35 @@ class LastHour:
     waits: dict[int, float] = field(default_factory=dict, repr=False)
 
 
-def middle(bucket: int) -> float:
+def wait_bucket_middle(bucket: int) -> float:
     """Of a bucket of waits, in seconds: the first ends at 10 ms, each of the next where three times the last did."""
     return float(0.01 * 3 ** (bucket - 0.5))
 
 
 def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
     """From a user's record, as of a moment in microseconds since the epoch."""
-    hour, since = divmod(now_us, HOUR)
+    hour, since = divmod(now_us, HOUR_MICROSECONDS)
     written = int(number(record.get(b"hour")))
-    busy, waits = 0.0, dict.fromkeys(range(BUCKETS), 0.0)
-    for at, part in ((hour, 1.0), (hour - 1, 1 - since / HOUR)):
+    busy, waits = 0.0, dict.fromkeys(range(WAIT_BUCKETS), 0.0)
+    for at, part in ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS)):
         if written - at in (0, 1):  # else an older hour stands at that place
             busy += part * number(record.get(b"lately:%d" % (at % 2))) / 1_000_000
             for bucket in waits:
                 waits[bucket] += part * number(record.get(b"lately:%d:%d" % (at % 2, bucket)))
-    return _of(busy, waits)
+    return _usage(busy, waits)
 
 
-def together(hours: Iterable[LastHour]) -> LastHour:
+def total_usage(hours: Iterable[LastHour]) -> LastHour:
     """What several users had."""
-    busy, waits = 0.0, dict.fromkeys(range(BUCKETS), 0.0)
+    busy, waits = 0.0, dict.fromkeys(range(WAIT_BUCKETS), 0.0)
     for each in hours:
         busy += each.busy_seconds
         for bucket, count in each.waits.items():
             waits[bucket] += count
-    return _of(busy, waits)
+    return _usage(busy, waits)
 
 
-def _of(busy: float, waits: dict[int, float]) -> LastHour:
-    return LastHour(busy, percentiles(waits, middle), {bucket: count for bucket, count in waits.items() if count})
+def _usage(busy: float, waits: dict[int, float]) -> LastHour:
+    return LastHour(
+        busy, percentiles(waits, wait_bucket_middle), {bucket: count for bucket, count in waits.items() if count}
+    )

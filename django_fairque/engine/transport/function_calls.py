@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_errors
 
+from django_fairque.engine.model.errors import NotReplicatedError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django_fairque.engine.scripting.operations import Call
     from django_fairque.engine.scripting.scripts import Script
@@ -46,3 +48,29 @@ class Calls:
             was, self.as_functions = self.as_functions, False
             return was
         return False
+
+
+def with_confirmation(request: Call, command: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    yield command
+    yield "HINCRBY", request.keys[0], "confirmations", 1
+    yield "WAIT", request.replicas, max(1, round(request.replication_timeout * 1000))
+
+
+def check_confirmed(request: Call, replies: Sequence[Any]) -> Any:
+    """The reply to the call itself.
+
+    Raises:
+        NotReplicatedError: it was executed, and too few replicas have confirmed it.
+    """
+    failure = next((reply for reply in replies if isinstance(reply, Exception)), None)
+    if failure is not None:
+        raise failure
+    reply, _, count = replies
+    if int(count) < request.replicas:
+        raise NotReplicatedError(
+            f"{int(count)} of {request.replicas} replicas (replicas_to_confirm) confirmed within "
+            f"{request.replication_timeout:g} s what the primary has taken: whether it outlives a failover is unknown",
+            int(count),
+            request.replicas,
+        )
+    return reply

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redis import exceptions as redis_errors
 
-from django_fairque.engine.scripting.old_libraries import adelete_unused, delete_unused
 from django_fairque.engine.scripting.operations import Block, Call, Read, Request, Scan, Stream
-from django_fairque.engine.scripting.scripts import Script, functions, load
+from django_fairque.engine.scripting.scripts import Script, adelete_unused, delete_unused, functions, load
 from django_fairque.engine.transport import cluster as clusters
+from django_fairque.engine.transport import function_calls as replication
 from django_fairque.engine.transport import node_health as nodes
-from django_fairque.engine.transport import replication
 from django_fairque.engine.transport.connection import Line, Wire
 from django_fairque.engine.transport.function_calls import Calls
 from django_fairque.engine.transport.retry_policy import FAILURES, Patience
-from django_fairque.engine.transport.server_support import check_server
+from django_fairque.engine.transport.server_checks import check_server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -151,9 +150,9 @@ class Transport:
                 return clusters.home(self.client, request).execute_command(*command, **RAW)
             return self._wire.call(command, **RAW)
         with clusters.home(self.client, request).pipeline(transaction=False) as pipe:
-            for each in replication.commands(request, command):
+            for each in replication.with_confirmation(request, command):
                 pipe.execute_command(*each, **RAW)
-            return replication.confirmed(request, pipe.execute(raise_on_error=False))
+            return replication.check_confirmed(request, pipe.execute(raise_on_error=False))
 
     def _info(self, request: Request) -> Any:
         """Of the server that is to work on the request."""
@@ -243,13 +242,15 @@ class AsyncTransport:
     async def _execute(self, request: Call, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
             return await clusters.home(self.client, request).execute_command(*command, **RAW)
-        sent = list(replication.commands(request, command))
+        sent = list(replication.with_confirmation(request, command))
         if clusters.is_cluster(self.client):
-            return replication.confirmed(request, await clusters.in_one_go(clusters.home(self.client, request), sent))
+            return replication.check_confirmed(
+                request, await clusters.in_one_go(clusters.home(self.client, request), sent)
+            )
         async with self.client.pipeline(transaction=False) as pipe:
             for each in sent:
                 pipe.execute_command(*each, **RAW)
-            return replication.confirmed(request, await pipe.execute(raise_on_error=False))
+            return replication.check_confirmed(request, await pipe.execute(raise_on_error=False))
 
     async def _info(self, request: Request) -> Any:
         """Of the server that is to work on the request."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import Sizes, sizes
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import now_us, positive_us
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.scripting.operations import AsyncRun, Read, Run, Steps, read_sound
 from django_fairque.engine.statistics.recent_usage import LastHour, last_hour
 from django_fairque.engine.users.purge import purge_user

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from django_fairque.conf import get_config
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 from django_fairque.engine.scripting.acl import ROLES, rules
 from django_fairque.management.base import PrintingCommand
 

@@ -8,11 +8,11 @@ from argparse import ArgumentTypeError
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.dead_letters.filters import Filters
+from django_fairque.engine.dead_letters.letters import Filters
 from django_fairque.engine.dead_letters.operations import MOST_LOOKED_AT, SLICE
-from django_fairque.engine.encoding import payload as json_payload
+from django_fairque.engine.model import payload as json_payload
+from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType
-from django_fairque.engine.model.shortening import short
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.formatting import plain, read_age
 from django_fairque.monitoring.redaction import HIDDEN, as_line, redacted_text
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import CommandParser
 
-    from django_fairque.engine.model.records import DLQEntry, DLQGroup
+    from django_fairque.engine.dead_letters.letters import DLQEntry, DLQGroup
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 

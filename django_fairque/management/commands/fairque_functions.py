@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.scripting.old_libraries import delete_unused
-from django_fairque.engine.scripting.scripts import functions, names
+from django_fairque.engine.scripting.scripts import delete_unused, functions, names
 from django_fairque.engine.transport.retry_policy import FAILURES, explained
 from django_fairque.management.base import PrintingCommand
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.management.base import QueueCommand, positive
 from django_fairque.monitoring.formatting import plain
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.schedule import Schedule
+    from django_fairque.engine.schedules.operations import Schedule
 
 
 class Command(QueueCommand):

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import short
 from django_fairque.management.base import NONE, QueueCommand, limit_of, pages
 from django_fairque.tasks import canceling
 

@@ -14,9 +14,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from django_fairque.conf import get_config, set_overrides
-from django_fairque.engine.model.errors import ConfigurationError, FairQueueError
+from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, short
 from django_fairque.engine.model.options import InvalidOptionsError
-from django_fairque.engine.model.shortening import short
 from django_fairque.management.base import open_what_is_closed
 from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.reporting import log

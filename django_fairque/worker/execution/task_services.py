@@ -6,9 +6,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
-from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.engine.model.shortening import short
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import execute, failed, prepare

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.engine.sharding.shard_head import NO_WINDOW, Turns, Window
-from django_fairque.engine.sharding.shard_scheduler import Order
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Order, Turns, Window
 from django_fairque.worker.execution.status_board import Fence
 from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
 from django_fairque.worker.fetching.pace import Pace

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.sharding.shard_head import Window
-    from django_fairque.engine.sharding.shard_scheduler import Order
+    from django_fairque.engine.sharding.shard_scheduler import Order, Window
     from django_fairque.worker.options import WorkerOptions
 
 AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from django_fairque.engine.sharding.shard_head import Window
+    from django_fairque.engine.sharding.shard_scheduler import Window
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner
 
 MAX_FETCH_LEASES = 300

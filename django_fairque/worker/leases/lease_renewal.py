@@ -27,11 +27,11 @@ from django_fairque.worker.reporting.log import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from django_fairque.engine.maintenance.sweep import Sweep
+    from django_fairque.engine.maintenance.operations import Sweep
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.schedule import Fired
+    from django_fairque.engine.schedules.operations import Fired
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages

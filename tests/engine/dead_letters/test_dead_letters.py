@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.dead_letters import operations as dlq
-from django_fairque.engine.dead_letters.filters import Filter
+from django_fairque.engine.dead_letters.letters import Filter, fingerprint, normalised
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializationError, TaskValidationError
-from django_fairque.engine.model.fingerprint import fingerprint, normalised
 from django_fairque.engine.model.outcome import MAX_ERROR
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue

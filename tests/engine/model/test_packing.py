@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from django_fairque.engine.encoding.packing import pack, unpack
 from django_fairque.engine.model.errors import LuaScriptError
+from django_fairque.engine.model.payload import pack, unpack
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:

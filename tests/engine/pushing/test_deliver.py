@@ -8,7 +8,7 @@ import pytest
 
 from django_fairque.engine.model.errors import BacklogFullError, DependencyCycleError, TaskNotFoundError
 from django_fairque.engine.model.records import EventCount, TaskState
-from django_fairque.engine.pushing.deliver import REMEMBERED, REMEMBERED_AFTER
+from django_fairque.engine.pushing.push import DELIVERY_RECORD_SECONDS, REMOVED_ROW_RECORD_SECONDS
 from tests.counting import commands
 from tests.engine.conftest import NOW, task
 
@@ -65,9 +65,9 @@ class TestOutbox:
         made = task()
         deliver(queue, made)
         key = queue._shards.home.keys.delivered(made.task_id)
-        assert REMEMBERED - 60 < redis.ttl(key) <= REMEMBERED
+        assert DELIVERY_RECORD_SECONDS - 60 < redis.ttl(key) <= DELIVERY_RECORD_SECONDS
         assert queue.forget_delivered([made.task_id, "unknown"]) == 1
-        assert REMEMBERED_AFTER - 60 < redis.ttl(key) <= REMEMBERED_AFTER
+        assert REMOVED_ROW_RECORD_SECONDS - 60 < redis.ttl(key) <= REMOVED_ROW_RECORD_SECONDS
         redis.expire(key, 5)
         queue.forget_delivered([made.task_id])
         assert redis.ttl(key) <= 5, "saying it again prolongs nothing"
@@ -128,7 +128,7 @@ class TestCounts:
         }
 
     def test_a_repeated_call_counts_once(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("django_fairque.engine.pushing.deliver.new_nonce", lambda: "same")
+        monkeypatch.setattr("django_fairque.engine.pushing.push.new_nonce", lambda: "same")
         made = task()
         for _ in range(3):
             assert [each.status for each in queue.deliver([made], {"a": EventCount(1)}, now=NOW)] == ["accepted"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.dependencies.graph import MAX_EDGES, MAX_GRAPH
 from django_fairque.engine.model.errors import (
     BacklogFullError,
     DependencyCycleError,
@@ -15,6 +14,7 @@ from django_fairque.engine.model.errors import (
     TaskValidationError,
 )
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.pushing.batching import MAX_GRAPH_EDGES, MAX_GRAPH_TASKS
 from django_fairque.engine.scripting.operations import Call
 from tests.engine.conftest import NOW, MakeQueue, task
 from tests.engine.graphs import die, node, states, take
@@ -62,18 +62,20 @@ class TestCycles:
         assert states(queue, *"bcd") == "b:queued c:deferred d:deferred"
 
     def test_long_chains_are_no_problem(self, queue: FairQueue) -> None:
-        names = [f"t{i}" for i in range(MAX_GRAPH)]
+        names = [f"t{i}" for i in range(MAX_GRAPH_TASKS)]
         queue.push_graph([node(names[0]), *(node(b, a) for a, b in itertools.pairwise(names))], now=NOW)
-        assert queue.get_stats().states["deferred"] == MAX_GRAPH - 1
+        assert queue.get_stats().states["deferred"] == MAX_GRAPH_TASKS - 1
 
 
 class TestWhatIsRefused:
     def test_a_graph_that_is_too_large(self, queue: FairQueue) -> None:
-        with pytest.raises(TaskValidationError, match=f"at most {MAX_GRAPH:,} tasks, got {MAX_GRAPH + 1:,}"):
-            queue.push_graph([task() for _ in range(MAX_GRAPH + 1)])
+        with pytest.raises(
+            TaskValidationError, match=f"at most {MAX_GRAPH_TASKS:,} tasks, got {MAX_GRAPH_TASKS + 1:,}"
+        ):
+            queue.push_graph([task() for _ in range(MAX_GRAPH_TASKS + 1)])
         many = [node(f"t{i}") for i in range(1000)]
         ids = [each.task_id for each in many]
-        with pytest.raises(TaskValidationError, match=f"at most {MAX_EDGES:,} dependencies"):
+        with pytest.raises(TaskValidationError, match=f"at most {MAX_GRAPH_EDGES:,} dependencies"):
             queue.push_graph([*many, *(task(depends_on=ids) for _ in range(11))])
 
     @pytest.mark.parametrize("bad", ["an id", ["a", ""], [1], ["x" * 300]])

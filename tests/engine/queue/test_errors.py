@@ -20,7 +20,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.transport.server_support import check_server
+from django_fairque.engine.transport.server_checks import check_server
 from tests.engine.conftest import NOW, push_many, task
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from django_fairque import (
     task,
 )
 from django_fairque.conf import WorkerConfig, close_queues
-from django_fairque.engine.encoding.payload import MAX_DEPTH
-from django_fairque.engine.model.shortening import LONGEST, short
+from django_fairque.engine.model.errors import MAX_SHOWN_CHARACTERS, short
+from django_fairque.engine.model.payload import MAX_DEPTH
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker
@@ -200,7 +200,7 @@ def test_true_is_no_interval(queue: FairQueue) -> None:
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
 def test_a_value_is_shown_shortly(value: Any) -> None:
-    assert len(short(value)) <= LONGEST + 25
+    assert len(short(value)) <= MAX_SHOWN_CHARACTERS + 25
 
 
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, "a'b", b"x", ["a", 1], {"a": [1]}, (1,), set()])

@@ -20,7 +20,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.due_times import Timing, find_zone
-from django_fairque.engine.schedules.schedule import Schedule
+from django_fairque.engine.schedules.operations import Schedule
 from django_fairque.engine.scripting.operations import Call
 from tests.engine.conftest import NOW, MakeQueue, task
 

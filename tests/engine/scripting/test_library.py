@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.exceptions import ResponseError
 
-from django_fairque.engine.scripting.library import Command, assemble
+from django_fairque.engine.scripting.scripts import Command, assemble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

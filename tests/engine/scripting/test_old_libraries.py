@@ -9,8 +9,7 @@ import pytest
 
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.scripting.library import IDLE, Command, assemble
-from django_fairque.engine.scripting.scripts import library_name
+from django_fairque.engine.scripting.scripts import IDLE_FUNCTION, Command, assemble, library_name
 from tests.engine.conftest import task
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def libraries(redis: Redis) -> set[str]:
 
 def ask(redis: Redis, ago: float) -> int:
     """Ask the old library as if that were so many seconds ago."""
-    return int(redis.fcall(IDLE.format(name=OLD), 0, str(int(time.time() - ago))))
+    return int(redis.fcall(IDLE_FUNCTION.format(name=OLD), 0, str(int(time.time() - ago))))
 
 
 def test_it_goes_after_a_day_without_a_call(old: Redis) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.sharding.shard_head import Turns, Window
-from django_fairque.engine.sharding.shard_scheduler import Order
+from django_fairque.engine.sharding.shard_scheduler import Order, Turns, Window
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
 

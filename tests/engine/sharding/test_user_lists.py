@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from django_fairque.engine.model.outcome import Settled
-from django_fairque.engine.sharding.shard_head import NO_WINDOW, Standing, Window
-from django_fairque.engine.sharding.shard_scheduler import Order, Orders
+from django_fairque.engine.model.outcome import Settled, ShardHead
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Order, Orders, Window
 from tests.engine.conftest import NOW, task
 from tests.engine.leasing.test_fairness_at_random import A_QUARTER, STEPS, by_either, quietly, seeds
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_fairque.engine.leasing.lease_ops import Users
+    from django_fairque.engine.model.ids import Users
     from django_fairque.engine.queue.queue import FairQueue
 
 SHARDS = 3
@@ -121,27 +120,27 @@ class TestTheOrder:
     def order(self) -> Order:
         return Orders(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
 
-    def reply(self, *standings: Standing) -> Settled:
+    def reply(self, *standings: ShardHead) -> Settled:
         return Settled([], [], NOW, None, 0.0, standings)
 
     def test_nobody_is_stolen_from_until_both_were_looked_at(self, order: Order) -> None:
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
-        order.served(0, self.reply(Standing(None, 0.0)))
+        order.served(0, self.reply(ShardHead(None, 0.0)))
         assert order.turn(0) > order.turn(1)
         assert order.window(1, [0]) == NO_WINDOW
-        order.served(1, self.reply(Standing(None, 0.0), Standing(5.0, 1)))
+        order.served(1, self.reply(ShardHead(None, 0.0), ShardHead(5.0, 1)))
         assert order.next([0, 1]) == 0, "who has not been stolen from yet"
         assert order.window(0, []).steals
 
     def test_a_shard_says_how_far_it_may_go(self, order: Order) -> None:
-        order.served(0, self.reply(Standing(0.0, 300.0)))
-        order.served(1, self.reply(Standing(0.0, 100.0)))
+        order.served(0, self.reply(ShardHead(0.0, 300.0)))
+        order.served(1, self.reply(ShardHead(0.0, 100.0)))
         assert order.next([0, 1]) == 1
         assert order.window(1, [0]) == Window(until=200.0, steals=False)
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
 
     def test_a_reply_that_says_nothing_changes_nothing(self, order: Order) -> None:
-        order.served(0, self.reply(Standing(0.0, 300.0)))
+        order.served(0, self.reply(ShardHead(0.0, 300.0)))
         before = order.turn(0), order.turn(1)
         order.served(0, self.reply())
         assert (order.turn(0), order.turn(1)) == before
@@ -164,5 +163,5 @@ class TestTheOrder:
         orders = Orders(2)
         home = {"a": 0}.__getitem__
         everybody, rest = orders.of("*", (), home), orders.of(["a"], "*", home)
-        rest.served(0, self.reply(Standing(None, 0.0), Standing(7.0, 1)))
+        rest.served(0, self.reply(ShardHead(None, 0.0), ShardHead(7.0, 1)))
         assert everybody.turn(0) == (0, 7.0)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.statistics.histograms import Percentiles
-from django_fairque.engine.statistics.recent_usage import LastHour, middle, together
+from django_fairque.engine.statistics.recent_usage import LastHour, total_usage, wait_bucket_middle
+from django_fairque.engine.statistics.timeline import Percentiles
 from tests.counting import commands
 from tests.engine.conftest import task
 
@@ -88,7 +88,7 @@ def test_a_wait_falls_into_its_bucket(queue: FairQueue, waited: float, bucket: i
     """They end at 10 ms, 30 ms, 90 ms, and so on to 13.3 hours."""
     work(queue, 1_000_000, waited=waited)
     found = had(queue, 1_000_000).wait
-    assert found == Percentiles(1, middle(bucket), middle(bucket), middle(bucket))
+    assert found == Percentiles(1, wait_bucket_middle(bucket), wait_bucket_middle(bucket), wait_bucket_middle(bucket))
     if 0.01 <= waited < 47_829.69:
         assert waited / 1.8 < found.p50 < waited * 1.8
 
@@ -100,7 +100,12 @@ def test_percentiles(queue: FairQueue) -> None:
     work(queue, 2100, waited=10)
     work(queue, 2500, waited=300)
     found = had(queue, 2500).wait
-    assert (found.count, found.p50, found.p95, found.p99) == (20, middle(3), middle(7), middle(10))
+    assert (found.count, found.p50, found.p95, found.p99) == (
+        20,
+        wait_bucket_middle(3),
+        wait_bucket_middle(7),
+        wait_bucket_middle(10),
+    )
 
 
 def test_those_of_the_hour_before_weigh_less(queue: FairQueue) -> None:
@@ -109,8 +114,10 @@ def test_those_of_the_hour_before_weigh_less(queue: FairQueue) -> None:
         work(queue, 600 + 400 * second, waited=300)
     for second in range(3):
         work(queue, HOUR + 600 + second)
-    assert had(queue, HOUR + 603).wait.p50 == middle(10)
-    assert had(queue, 1.5 * HOUR).wait == Percentiles(5, middle(0), middle(10), middle(10))
+    assert had(queue, HOUR + 603).wait.p50 == wait_bucket_middle(10)
+    assert had(queue, 1.5 * HOUR).wait == Percentiles(
+        5, wait_bucket_middle(0), wait_bucket_middle(10), wait_bucket_middle(10)
+    )
 
 
 def test_what_is_given_back_was_no_work(queue: FairQueue) -> None:
@@ -126,8 +133,8 @@ def test_each_user_has_its_own(queue: FairQueue) -> None:
     work(queue, 1, took=9, user="bob")
     found = queue.user_stats(["ann", "bob"], now=NINE + 2)
     assert [each.last_hour.busy_seconds for each in found] == [5, 9]
-    assert together([]) == LastHour()
-    both = together(each.last_hour for each in found)
+    assert total_usage([]) == LastHour()
+    both = total_usage(each.last_hour for each in found)
     assert (both.busy_seconds, both.waits) == (14, {0: 2})
 
 

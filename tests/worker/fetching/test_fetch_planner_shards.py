@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from django_fairque.engine.model.outcome import Settled
-from django_fairque.engine.sharding.shard_head import Standing, Turns, Window
-from django_fairque.engine.sharding.shard_scheduler import Order, Orders
+from django_fairque.engine.model.outcome import Settled, ShardHead
+from django_fairque.engine.sharding.shard_scheduler import Order, Orders, Turns, Window
 from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
 from django_fairque.worker.fetching.shard_places import ShardTurn
 from django_fairque.worker.fetching.slot_budget import TURN_CHECK_SECONDS, SlotBudget
@@ -29,7 +28,7 @@ def give(
 ) -> None:
     """The reply of a shard that serves at ``served_at`` and then stands at ``place``."""
     leases = [lease() for _ in range(count)]
-    standings = (Standing(place, count),)
+    standings = (ShardHead(place, count),)
     planner.call_succeeded(
         call, Settled(["finished"] * len(call.outcomes), leases, now, None, served_at, standings), now
     )
@@ -78,12 +77,12 @@ class TestShards:
         one, two = (FetchPlanner(index, budget, poll_interval=5.0, turn=ShardTurn(order, index)) for index in range(2))
         call = planned(one, 0.0)
         assert not call.window.steals
-        one.call_succeeded(call, Settled([], [], 0.0, None, 0.0, (Standing(None, 0.0),)), 0.0)
+        one.call_succeeded(call, Settled([], [], 0.0, None, 0.0, (ShardHead(None, 0.0),)), 0.0)
         assert not one.exhausted
         assert one.plan_wait(0.0) is None
         assert one.next_call(0.0) is None, "the other one comes first"
         call = planned(two, 0.0)
-        two.call_succeeded(call, Settled([], [], 0.0, None, 0.0, (Standing(None, 0.0), Standing(None, 0.0))), 0.0)
+        two.call_succeeded(call, Settled([], [], 0.0, None, 0.0, (ShardHead(None, 0.0), ShardHead(None, 0.0))), 0.0)
         assert (call.window.steals, two.exhausted) == (True, True)
         call = planned(one, 0.0)
         assert (call.window.steals, call.fetch) == (True, 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.encoding import task_encoding as task_hash
 from django_fairque.engine.maintenance.invariants.dependency_rules import check_dependencies, check_runs
 from django_fairque.engine.maintenance.invariants.ring_rules import (
     CHARGED,
@@ -19,6 +18,7 @@ from django_fairque.engine.maintenance.invariants.ring_rules import (
     differs,
 )
 from django_fairque.engine.maintenance.invariants.snapshot import Snapshot, Violation, name_of, take_snapshot
+from django_fairque.engine.model import task as task_hash
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
 from django_fairque.engine.model.records import FailureType, TaskState
@@ -97,7 +97,7 @@ def _one_state_each(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
 
 def _damage_of(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
     try:
-        task_hash.read({"id": b"", **{name_of(field): value for field, value in record.items()}})
+        task_hash.decode_task({"id": b"", **{name_of(field): value for field, value in record.items()}})
     except TaskSerializationError as error:
         return f"{error}; listings leave {task_id!r} out"
     return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from django_fairque.engine.encoding.packing import pack, unpack
 from django_fairque.engine.model.durations import seconds, to_us
+from django_fairque.engine.model.payload import pack, unpack
 
 
 class Form(NamedTuple):

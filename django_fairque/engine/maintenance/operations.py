@@ -1,4 +1,4 @@
-"""Mending what the checker found: indexes and counters are made to agree with the tasks' own records."""
+"""Bounded maintenance, and pausing a whole queue."""
 
 from __future__ import annotations
 
@@ -7,15 +7,81 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.maintenance.invariants.checker import SQUATTED, check_invariants
 from django_fairque.engine.maintenance.invariants.snapshot import bytes_of
+from django_fairque.engine.scripting.commands import NEVER, Commands
+from django_fairque.engine.scripting.operations import Read
 
 if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Steps
 
-ROUNDS = 12
-SLICE = 100
-ORDER = (
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one bounded maintenance did; ``more`` says to call it again at once.
+
+    ``alerts`` wait to be fetched; ``look_at`` is when the next thing is due, ``schedule_at`` the next schedule;
+    ``messages`` wait to be carried to other shards.
+    """
+
+    due: int
+    reaped: int
+    expired: int
+    overdue: int
+    freed: int
+    forgotten: int
+    dropped: int
+    more: bool
+    look_at: float | None
+    now: float
+    at_risk: int = 0
+    promoted: int = 0
+    alerts: int = 0
+    schedule_at: float | None = None
+    messages: int = 0
+
+
+def sweep(commands: Commands, now: float | None = None) -> Steps[Sweep]:
+    reply = [int(float(value)) for value in (yield commands.call("sweep", [], now))]
+    (
+        due,
+        reaped,
+        expired,
+        overdue,
+        freed,
+        forgotten,
+        dropped,
+        more,
+        look,
+        at,
+        at_risk,
+        promoted,
+        alerts,
+        schedule,
+        messages,
+    ) = reply
+    return Sweep(
+        *(due, reaped, expired, overdue, freed, forgotten, dropped, bool(more), _moment(look), at / 1_000_000),
+        *(at_risk, promoted, alerts, _moment(schedule), messages),
+    )
+
+
+def _moment(us: int) -> float | None:
+    return None if us >= NEVER else us / 1_000_000
+
+
+def set_paused(commands: Commands, now: float | None, *, paused: bool) -> Steps[None]:
+    yield commands.call("pause", [int(paused)], now)
+
+
+def is_paused(commands: Commands) -> Steps[bool]:
+    (value,) = yield Read([("HGET", commands.keys("stats"), "paused")])
+    return bool(value == b"1")
+
+
+MAX_REPAIR_ROUNDS = 12
+REPAIRS_PER_CALL = 100
+REPAIR_ORDER = (
     ("task", "index", "queue", "lease", "run", "key", "mirror", "watchers"),
     ("edge",),
     ("user", "stat"),
@@ -43,19 +109,19 @@ class Repair:
 def repair(commands: Commands, now: float | None) -> Steps[list[Repair]]:
     """Check and mend until nothing is left that a program can mend, at most twelve rounds."""
     done: dict[Violation, Repair] = {}
-    for _ in range(ROUNDS):
+    for _ in range(MAX_REPAIR_ROUNDS):
         found = yield from check_invariants(commands)
         if any(each.invariant == SQUATTED for each in found):  # the script could read neither it nor around it
             done.update((each, Repair(each, mended=False)) for each in found if each not in done)
             break
         waiting = [each for each in found if each.mend and not (each in done and not done[each].mended)]
         done.update((each, Repair(each, mended=False)) for each in found if not each.mend)
-        kinds = next((kinds for kinds in ORDER if any(each.mend[0] in kinds for each in waiting)), None)
+        kinds = next((kinds for kinds in REPAIR_ORDER if any(each.mend[0] in kinds for each in waiting)), None)
         if kinds is None:
             break
         some = [each for each in waiting if each.mend[0] in kinds]
-        for first in range(0, len(some), SLICE):
-            part = some[first : first + SLICE]
+        for first in range(0, len(some), REPAIRS_PER_CALL):
+            part = some[first : first + REPAIRS_PER_CALL]
             args = [len(part), *(bytes_of(value) for each in part for value in each.mend)]
             codes = yield commands.call("repair", args, now)
             done.update((each, Repair(each, mended=code != UNMENDABLE)) for each, code in zip(part, codes, strict=True))

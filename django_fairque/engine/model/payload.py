@@ -7,10 +7,12 @@ strings); each of these would arrive as something else or not at all, so each is
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from django_fairque.engine.model.errors import TaskSerializationError
-from django_fairque.engine.model.shortening import short
+from django_fairque.engine.model.errors import TaskSerializationError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HARD_LIMIT = 8 * 1024 * 1024
 """No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
@@ -108,3 +110,27 @@ def loads(data: bytes, *, what: str = "payload", quotes: bool = True) -> Any:
         )
     except (ValueError, RecursionError) as error:
         raise TaskSerializationError(f"{what} can't be decoded: {type(error).__name__}: {error}") from error
+
+
+def pack(values: Iterable[Any]) -> bytes:
+    """The other way round, of texts, bytes and whole numbers."""
+    raw = (value if isinstance(value, bytes) else str(value).encode() for value in values)
+    return b"".join(b"%d:%b" % (len(value), value) for value in raw)
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The byte strings that the scripts packed into one: ``3:abc0:…``.
+
+    Raises:
+        ValueError: somebody else has written this.
+    """
+    parts, at = [], 0
+    while at < len(data):
+        colon = data.index(b":", at)
+        size = int(data[at:colon])
+        if size < 0:  # it would lead back to what was read already
+            raise ValueError(f"expected a packed list, got a part of {size} bytes in {data[:50]!r}")
+        end = colon + 1 + size
+        parts.append(data[colon + 1 : end])
+        at = end
+    return parts

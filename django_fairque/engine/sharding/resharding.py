@@ -7,19 +7,19 @@ interrupted is done by doing it again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.maintenance import sharded as upkeep
 from django_fairque.engine.model.durations import to_us
-from django_fairque.engine.model.errors import QueueNotDrainedError
+from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, QueueNotDrainedError
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.scripting.operations import Read, Scan, read_each
-from django_fairque.engine.sharding import shard_count as spreading
 from django_fairque.engine.users import organizations_sharded as organizations
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Steps
     from django_fairque.engine.sharding.shards import Shards
+
 
 SETTINGS = ("weight", "cap", "rate", "gap", "burst", "backlog", "max_bytes", "sla", "paused", "group")
 """Fields of a user's record that people set."""
@@ -54,7 +55,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
     """
     yield from _check_drained(old)
     for each in (old, new):
-        yield from spreading.forget_copies(each)
+        yield from delete_shard_count_copies(each)
     forgotten = 0
     for shard in old:
         forgotten += yield from _forget_ended(shard, now)
@@ -67,7 +68,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
     for shard in old:
         if shard.keys.shard not in kept:
             yield from _remove(shard)
-    yield from spreading.write(new)
+    yield from write_shard_count(new)
     return Moved(users, moved, forgotten)
 
 
@@ -183,3 +184,56 @@ def _remove(shard: Commands) -> Steps[None]:
             yield Read([("DEL", key) for key in found])
         if cursor == 0:
             return
+
+
+def read_shard_count(shards: Shards) -> Steps[int]:
+    """On how many shards the queue lies, whatever is configured."""
+    (written,) = yield Read([("GET", shards.home.keys("shards"))])
+    return int(written or 1)
+
+
+def check_shard_count(shards: Shards) -> Steps[bool]:
+    """Raise `ConfigurationError` when the queue lies on another number of shards than is configured.
+
+    Returns whether it is known: not if the first shard can't be reached and the others have no copy.
+    """
+    configured = shards.config.shards
+    if configured == 1:
+        lies_on = yield from read_shard_count(shards)
+    else:
+        living = tuple(shards)
+        found = yield Read([("GET", shard.keys("shards")) for shard in living])
+        written = next((int(each) for each in found if each is not None), None)
+        if shards.is_present(shards.home) and found[0] is None:
+            written = int((yield shards.home.call("set_shard_count", [configured, 0], None)))
+        if written is None:
+            return False
+        lies_on = written
+        if lies_on == configured:
+            without = [shard for shard, each in zip(living, found, strict=True) if each is None]
+            yield from _copy_shard_count(lies_on, [shard for shard in without if shard is not shards.home])
+    if lies_on != configured:
+        raise ConfigurationError(
+            f"queue {shards.name!r} lies on {lies_on} shards and is configured to lie on {configured}: its users "
+            f"would not be found any more. Set SHARDS back, or let the queue drain, stop its workers and run "
+            f"'manage.py fairque_reshard --queue {shards.name} --shards {configured}'"
+        )
+    return True
+
+
+def write_shard_count(shards: Shards) -> Steps[None]:
+    """Write down that this is their number: first where it counts."""
+    yield shards.home.call("set_shard_count", [len(shards), 1], None)
+    yield from _copy_shard_count(len(shards), shards.all[1:])
+
+
+def delete_shard_count_copies(shards: Shards) -> Steps[None]:
+    """Before the number changes."""
+    for shard in shards.all[1:]:
+        yield Read([("DEL", shard.keys("shards"))])
+
+
+def _copy_shard_count(number: int, shards: Sequence[Commands]) -> Steps[None]:
+    for shard in shards:
+        with suppress(FairQueueError):  # who may only look, or meets one that is away now, leaves it to others
+            yield shard.call("set_shard_count", [number, 1], None)

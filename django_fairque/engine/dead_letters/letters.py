@@ -1,0 +1,229 @@
+"""Which dead letters are meant, and the little that has to be known of one to tell."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from django_fairque.engine.model.durations import duration, moment
+from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.records import FailureType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from django_fairque.engine.model.records import Attempt
+    from django_fairque.engine.model.task import Task
+
+MOST_READ = 2000
+"""Characters of an error that are looked at: as many as are kept of one (`outcomes.MAX_ERROR`)."""
+
+# An apostrophe within a word (can't, O'Brien) neither begins nor ends a quotation.
+_QUOTED = r"(?<!\w)[bruf]{0,2}'(?:[^'\\\n]|\\.|'(?=\w))*'(?!\w)|(?:(?<!\w)[bruf]{1,2})?\"(?:[^\"\\\n]|\\.)*\""
+_PARTICULARS = tuple(
+    (re.compile(pattern, re.IGNORECASE), word)
+    for pattern, word in (
+        (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
+        (_QUOTED, "<text>"),
+        (r"\b0x[0-9a-f]+\b", "<address>"),
+        (r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+", "<email>"),
+        # IPv6: two colons at least, and something that a time of day does not have.
+        (r"(?<![\w:])(?=[0-9:]*(?:[a-f]|::))(?=:*[0-9a-f])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{0,4}(?![\w:])", "<address>"),
+        # Letters and digits mixed, as chance makes them; digits alone are a number, whatever their length.
+        (r"\b(?:(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,}|[a-f]{12,})\b", "<hex>"),
+        (r"\b(?=\d*[a-z])(?=[a-z]*\d)[0-9a-z]{16,}\b", "<id>"),
+        (r"(?:(?<![\w)\]])[-+])?\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?", "<n>"),
+    )
+)
+_CUT_OFF = re.compile(r"(?<!\w)[bruf]{0,2}(?:'[^']*|\"[^\"]*)\Z", re.IGNORECASE)
+
+
+def normalised(error: str) -> str:
+    """The first line of an error with ids, numbers, addresses and quoted text replaced by what they are."""
+    text = error[:MOST_READ].strip().partition("\n")[0]
+    for pattern, word in _PARTICULARS:
+        text = pattern.sub(word, text)
+    return _CUT_OFF.sub("<text>", text) if len(error) >= MOST_READ else text
+
+
+def fingerprint(name: str, failure_type: str, error: str) -> str:
+    """Twelve hexadecimal digits, the same for errors that differ in their particulars only."""
+    text = "\0".join((name, failure_type, normalised(error)))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+class Filters(TypedDict, total=False):
+    """Which entries are meant; what is not given (or None) is not asked for. Ages in seconds.
+
+    ``moved_until``, in seconds since the epoch, leaves out what died after that moment: what one has not seen.
+    """
+
+    failure_type: FailureType | str | None
+    user_id: str | None
+    name: str | None
+    fingerprint: str | None
+    older_than: float | None
+    newer_than: float | None
+    moved_until: float | None
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A dead letter without its payload and history: they can be large, and choosing needs neither."""
+
+    task_id: str
+    died: int
+    user_id: str
+    name: str
+    failure_type: FailureType
+    reason: str
+    moved_at: float
+
+    @property
+    def entry_id(self) -> str:
+        return f"{self.task_id}~{self.died}"
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.name, self.failure_type.value, self.reason)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Checked `Filters`."""
+
+    failure_type: FailureType | None = None
+    user_id: str | None = None
+    name: str | None = None
+    fingerprint: str | None = None
+    older_than: float | None = None
+    newer_than: float | None = None
+    moved_until: float | None = None
+
+    @classmethod
+    def create(cls, filters: Filters) -> Filter:
+        for key in filters:
+            if key not in CHECKS:
+                raise TypeError(f"there is no filter {key!r}; expected one of {', '.join(CHECKS)}")
+        return cls(**{key: CHECKS[key](value, key) for key, value in filters.items() if value is not None})
+
+    @property
+    def asks_age(self) -> bool:
+        return self.older_than is not None or self.newer_than is not None
+
+    def matches(self, letter: Letter, now: float) -> bool:
+        age = now - letter.moved_at
+        return (
+            self.failure_type in (None, letter.failure_type)
+            and self.user_id in (None, letter.user_id)
+            and self.name in (None, letter.name)
+            and (self.older_than is None or age >= self.older_than)
+            and (self.newer_than is None or age < self.newer_than)
+            and (self.moved_until is None or letter.moved_at <= self.moved_until)
+            and (self.fingerprint is None or self.fingerprint == letter.fingerprint)
+        )
+
+
+def _failure_type(value: Any, key: str) -> FailureType:
+    try:
+        return FailureType(value)
+    except ValueError:
+        expected = ", ".join(each.value for each in FailureType)
+        raise TaskValidationError(f"{key} must be one of {expected}, got {short(value)}") from None
+
+
+def _text(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise TaskValidationError(f"{key} must be a string, got {short(value)}")
+    return value
+
+
+def _fingerprint(value: Any, key: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{12}", value):
+        raise TaskValidationError(f"{key} must be 12 hexadecimal digits, as groups() shows them, got {short(value)}")
+    return value.lower()
+
+
+CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "failure_type": _failure_type,
+    "user_id": check_id,
+    "name": _text,
+    "fingerprint": _fingerprint,
+    "older_than": duration,
+    "newer_than": duration,
+    "moved_until": moment,
+}
+
+
+@dataclass(frozen=True)
+class DLQEntry:
+    """A dead letter: a task that will not be tried again by itself, with why."""
+
+    entry_id: str
+    original_task: Task
+    failure_type: FailureType
+    reason: str
+    moved_at: float
+    retry_history: tuple[Attempt, ...] = field(default=())
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for all letters that died of the same: see `fingerprint`."""
+        return fingerprint(self.original_task.name, self.failure_type.value, self.reason)
+
+    def get_age_seconds(self, now: float | None = None) -> float:
+        """Seconds since it became a dead letter; ``now`` defaults to this machine's clock."""
+        return max(0.0, (time.time() if now is None else now) - self.moved_at)
+
+
+@dataclass(frozen=True)
+class DLQGroup:
+    """Dead letters that died of the same. Moments in seconds since the epoch."""
+
+    fingerprint: str
+    name: str
+    failure_type: FailureType
+    error: str
+    count: int
+    oldest: float
+    newest: float
+    example: str
+    """The entry id of the newest."""
+
+
+@dataclass(frozen=True)
+class DLQGroups:
+    """The groups, the largest first, of the ``looked_at`` oldest letters; ``is_whole`` if there are no more."""
+
+    groups: tuple[DLQGroup, ...]
+    looked_at: int
+    is_whole: bool
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, and are left out."""
+
+
+@dataclass(frozen=True)
+class DLQMatching:
+    """How many letters match, of the ``looked_at`` oldest; ``is_whole`` if there are no more.
+
+    None of them died after ``until``, in seconds since the epoch.
+    """
+
+    count: int
+    until: float
+    looked_at: int
+    is_whole: bool
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, of which nothing is known."""
+
+
+class DLQCounts(dict[str, int]):
+    """How many dead letters lie there, by failure type, without those on ``missing_shards``, which can't be reached now."""
+
+    def __init__(self, counts: Mapping[str, int], missing_shards: tuple[int, ...] = ()) -> None:
+        super().__init__(counts)
+        self.missing_shards = missing_shards

@@ -1,0 +1,280 @@
+"""What a server says of itself, and what of that endangers tasks: for health, and for the system checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from redis import exceptions as redis_errors
+
+from django_fairque.engine.model.errors import UnsupportedServerError
+from django_fairque.engine.transport.cluster import is_cluster
+from django_fairque.engine.transport.retry_policy import FAILURES, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Version = tuple[int, ...]
+
+MINIMUM_VERSION: Version = (7, 2)
+
+VULNERABILITY_FIXES: Mapping[str, Mapping[str, tuple[Version, ...]]] = {
+    "CVE-2025-49844": {
+        "Redis": ((7, 2, 11), (7, 4, 6), (8, 0, 4), (8, 2, 2)),
+        "Valkey": ((7, 2, 11), (8, 0, 6), (8, 1, 4)),
+    },
+    "CVE-2026-23479": {
+        "Redis": ((7, 4, 9), (8, 2, 6), (8, 4, 3), (8, 6, 3)),
+        "Valkey": ((7, 2, 13), (8, 0, 9), (8, 1, 7), (9, 0, 4)),
+    },
+}
+"""Holes by which whoever may connect can run code of their own on the server's machine, and in each line the first version
+without. Lines that are not named and later than the last are without it; of earlier ones nothing is known here."""
+
+
+def name_and_version(info: Mapping[str, Any]) -> tuple[str, str]:
+    """``("Valkey", "9.0.1")``. Valkey calls itself Redis 7.2.4 as well."""
+    if "valkey_version" in info:
+        return "Valkey", str(info["valkey_version"])
+    return "Redis", str(info.get("redis_version") or "0")
+
+
+def version_numbers(version: str) -> Version:
+    """``(9, 0, 1)`` of ``9.0.1-rc2``."""
+    return tuple(int(part) for part in version.partition("-")[0].split(".")[:3] if part.isdigit())
+
+
+def unsupported_reason(info: Mapping[str, Any]) -> str:
+    """Of a server that only speaks like Redis, why it can't have queues; of any other an empty string."""
+    if "dragonfly_version" in info:
+        return (
+            f"Dragonfly ({info['dragonfly_version']}) is not supported: it runs scripts beside each other, and refuses keys "
+            "that are not declared; use Redis 7.2.5, Valkey 7.2.6 or newer"
+        )
+    if "keydb" in str(info.get("executable", "")).lower():
+        return f"KeyDB ({info.get('redis_version')}) has no functions; use Redis 7.2.5, Valkey 7.2.6 or newer"
+    return ""
+
+
+def find_vulnerabilities(name: str, version: str) -> Iterator[tuple[str, str]]:
+    """Each known hole of this version: its number, and the first version of its line without it."""
+    own = version_numbers(version)
+    for hole, fixed in VULNERABILITY_FIXES.items():
+        for first in fixed.get(name, ()):
+            if own[:2] == first[:2] and own < first:
+                yield hole, ".".join(map(str, first))
+
+
+def server_mode(info: Mapping[str, Any]) -> str:
+    """``standalone``, ``cluster``, or ``sentinel``."""
+    return str(info.get("server_mode") or info.get("redis_mode") or "standalone")
+
+
+def check_server(info: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedServerError` unless ``INFO`` describes a server that keeps tasks safe."""
+    if who := unsupported_reason(info):
+        raise UnsupportedServerError(who)
+    name, version = name_and_version(info)
+    if version_numbers(version) < MINIMUM_VERSION:
+        raise UnsupportedServerError(f"{name} 7.2 or newer is needed, this server is {name} {version}; upgrade it")
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys") and int(info.get("maxmemory", 0)) > 0:
+        raise UnsupportedServerError(
+            f"the server throws tasks away when memory is short (maxmemory-policy {policy}); "
+            f"it must be noeviction, or the queue needs a server of its own"
+        )
+
+
+FindingKind = Literal[
+    "replica", "disk", "persistence", "snapshot", "eviction", "unsupported", "version", "hole", "memory", "full"
+]
+
+BLOCKING_FINDINGS: tuple[FindingKind, ...] = ("replica", "disk", "unsupported", "full")
+"""With these nothing can be written, or nothing is sent."""
+
+APPEND_ONLY_FILE_IS_OFF = "the append-only file is off: a restart of the server loses what came since its last snapshot"
+
+CHECKED_INFO_SECTIONS = ("server", "memory", "persistence", "replication")
+"""Of INFO: all that `findings` looks at."""
+
+_EXACT_INTEGERS_SINCE = {"Redis": (7, 2, 5), "Valkey": (7, 2, 6)}
+"""The first versions whose scripts write large integers as integers."""
+
+
+def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
+    """What a client's server says now, under an empty name; of a cluster, what each of its primaries says. It is asked once.
+
+    Raises:
+        RedisConnectionError: it can't be reached.
+        FairQueueError: it answers with an error.
+    """
+    options = {"target_nodes": "primaries"} if is_cluster(client) else {}
+    try:
+        reply = client.execute_command("INFO", *CHECKED_INFO_SECTIONS, **options)
+    except FAILURES as error:
+        raise explained(error) from error
+    return {"": reply} if "redis_version" in reply else reply  # as it is also for the only primary of a cluster
+
+
+def check_server_info(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
+    """Each danger, as a sentence."""
+    yield from _check_writable(info)
+    yield from _check_persistence(info)
+    yield from _check_version(info)
+    yield from _check_memory(info)
+
+
+def _check_writable(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
+    # A cluster's client asks any node of it, and sends what it writes to the right one.
+    if info.get("role") == "slave" and server_mode(info) != "cluster":
+        yield "replica", "the server is a read-only replica; connect to the primary"
+    if info.get("aof_last_write_status", "ok") != "ok":
+        yield "disk", "the server could not write its append-only file and refuses changes; look at its disk"
+
+
+def _check_persistence(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
+    if not info.get("aof_enabled"):
+        yield "persistence", APPEND_ONLY_FILE_IS_OFF
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        text = "the server could not write its last snapshot, and may refuse changes until it can; look at its disk"
+        yield "snapshot", text
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield "eviction", f"maxmemory-policy is {policy}; it should be noeviction"
+
+
+def _check_memory(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
+    limit, used = int(info.get("maxmemory") or 0), int(info.get("used_memory") or 0)
+    # Buffers for replicas and for the append-only file are in `used_memory`, and the server refuses nothing for them.
+    counted = used - int(info.get("mem_not_counted_for_evict") or 0)
+    if limit and counted >= limit:
+        part = 100 * counted // limit
+        yield "full", f"memory is full ({part} % of maxmemory): new tasks are refused, what waits drains"
+    elif limit and used > 0.9 * limit:
+        yield "memory", f"memory is {100 * used // limit} % full; new tasks will be refused when it is full"
+
+
+def _check_version(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
+    name, version = name_and_version(info)
+    if who := unsupported_reason(info):
+        yield "unsupported", who
+        return
+    if version_numbers(version) < MINIMUM_VERSION:
+        yield "unsupported", f"{name} {version} is too old; upgrade to 7.2 or newer"
+    elif version_numbers(version) < _EXACT_INTEGERS_SINCE[name]:
+        newer = ".".join(map(str, _EXACT_INTEGERS_SINCE[name]))
+        yield "version", f"{name} {version} writes some integers as 3e+8 inside scripts; upgrade to {newer} or newer"
+    if found := dict(find_vulnerabilities(name, version)):
+        newer = max(found.values(), key=version_numbers)
+        yield "hole", f"{name} {version} has holes that are known ({', '.join(found)}); upgrade to {newer} or newer"
+
+
+SYNC_PROBES = 3
+"""Writes in a row that are on disk at once, if every write is: on an idle server the first of them is in any case."""
+SYNC_TIMEOUT_MS = 1500
+"""Milliseconds in which a server that syncs every second has synced."""
+CONFIRM_TIMEOUT_MS = 1000
+"""Milliseconds for replicas."""
+PROBE_FUNCTION = "fairque_probe"
+"""A function that nobody has."""
+
+UNKNOWN_DURABILITY = "unknown"
+_UNDECLARED_KEY_SCRIPT = "#!lua flags=no-writes\nreturn redis.call('EXISTS', KEYS[1] .. ':undeclared')"
+
+
+@dataclass
+class ServerReport:
+    """``durability`` is memory, aof-no, aof-everysec, aof-always, replicated(n), managed-log or unknown. ``functions``,
+    ``scripts`` and ``undeclared_keys`` are yes, no or not permitted (to this user). ``refusals`` say what can't work."""
+
+    durability: str
+    functions: str
+    scripts: str
+    undeclared_keys: str
+    refusals: list[str] = field(default_factory=list)
+
+
+def probe_server(client: Any, key: str, *, replicas: int = 0, has_log: bool = False) -> ServerReport:
+    """Try the server that has ``key``, which should not exist; of a cluster, one of its nodes.
+
+    Args:
+        replicas: how many must confirm each push.
+        has_log: it is known that what it acknowledges is in a log of several machines.
+
+    Raises:
+        RedisConnectionError: it can't be reached.
+    """
+    try:
+        node = client.get_redis_connection(client.get_node_from_key(key)) if is_cluster(client) else client
+        functions = _is_supported(node, "FCALL", PROBE_FUNCTION, 1, key)
+        scripts = _is_supported(node, "EVALSHA", "0" * 40, 1, key)
+        undeclared = _is_supported(node, "EVAL", _UNDECLARED_KEY_SCRIPT, 1, key) if scripts == "yes" else scripts
+        found = ServerReport(UNKNOWN_DURABILITY, functions, scripts, undeclared)
+        found.durability = "managed-log" if has_log else _probe_durability(node, key)
+        if replicas:
+            _probe_replication(node, key, replicas, found)
+    except FAILURES as error:
+        raise explained(error, "a question of the doctor") from error
+    found.refusals += _unusable_reasons(found)
+    return found
+
+
+def _is_supported(node: Any, *command: Any) -> str:
+    try:
+        node.execute_command(*command)
+    except redis_errors.NoPermissionError:
+        return "not permitted"
+    except redis_errors.NoScriptError:
+        return "yes"
+    except redis_errors.ResponseError as error:
+        return "yes" if str(error).startswith("Function not found") else "no"
+    return "yes"
+
+
+def _probe_durability(node: Any, key: str) -> str:
+    if not node.execute_command("INFO", "persistence").get("aof_enabled"):
+        return "memory"
+    try:
+        if all(_is_synced(node, key, 1) for _ in range(SYNC_PROBES)):
+            return "aof-always"
+        return "aof-everysec" if _is_synced(node, key, SYNC_TIMEOUT_MS) else "aof-no"
+    except (redis_errors.NoPermissionError, redis_errors.ReadOnlyError, redis_errors.OutOfMemoryError):
+        return UNKNOWN_DURABILITY
+
+
+def _is_synced(node: Any, key: str, milliseconds: int) -> bool:
+    """Whether a write is on disk within this time."""
+    return bool(_run_after_write(node, key, "WAITAOF", 1, 0, milliseconds)[0])
+
+
+def _probe_replication(node: Any, key: str, wanted: int, found: ServerReport) -> None:
+    try:
+        confirmed = int(_run_after_write(node, key, "WAIT", wanted, CONFIRM_TIMEOUT_MS))
+    except redis_errors.OutOfMemoryError:
+        return  # it takes no write that could be confirmed; health says so
+    if confirmed >= wanted:
+        found.durability = f"replicated({confirmed})"
+    else:
+        found.refusals.append(
+            f"{confirmed} of the {wanted} replicas that replicas_to_confirm asks for confirm a write: no push succeeds"
+        )
+
+
+def _run_after_write(node: Any, key: str, *command: Any) -> Any:
+    """What a command answers that waits for the writes of its own connection."""
+    with node.pipeline(transaction=False) as pipe:
+        pipe.execute_command("SET", key, "1", "PX", 10_000)
+        pipe.execute_command(*command)
+        return pipe.execute()[1]
+
+
+def _unusable_reasons(found: ServerReport) -> list[str]:
+    if found.functions != "yes" and found.scripts != "yes":
+        text = f"neither functions ({found.functions}) nor scripts ({found.scripts}) can be used"
+        return [
+            f"{text}: connect to the server itself and not to a proxy, as a user that manage.py fairque_acl describes"
+        ]
+    if found.undeclared_keys == "no":
+        text = "the server refuses keys that a script did not declare, and the queues need them"
+        return [f"{text}: use another (those that are sold as serverless do so)"]
+    return []
