@@ -40,11 +40,11 @@ class About:
         priority = said.get("priority")
         is_number = isinstance(priority, int) and not isinstance(priority, bool) and -100 <= priority <= 100
         return cls(
-            _moment(said.get("at")),
-            _text(said.get("backend")),
+            _metadata_moment(said.get("at")),
+            _metadata_text(said.get("backend")),
             priority if is_number else None,
-            _moment(said.get("run_after")),
-            _text(said.get("user_id")),
+            _metadata_moment(said.get("run_after")),
+            _metadata_text(said.get("user_id")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -55,12 +55,12 @@ class About:
         }
 
 
-def _moment(value: object) -> datetime | None:
+def _metadata_moment(value: object) -> datetime | None:
     try:
         return parse_datetime(value) if isinstance(value, str) else None
     except ValueError:  # well formed, but no such day
         return None
 
 
-def _text(value: object) -> str | None:
+def _metadata_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

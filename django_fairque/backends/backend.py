@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
-from django_fairque.tasks.handles import aasked, asked, current_outlet
+from django_fairque.tasks.handles import aqueue_for, current_outlet, queue_for
 from django_fairque.tasks.queues import get_config
 
 from . import definition, options, results
@@ -71,7 +71,7 @@ class FairqueBackend(BaseTaskBackend):
     @cached_property
     def settings(self) -> options.BackendOptions:
         """``OPTIONS``, checked; `InvalidTaskBackend` if they are wrong."""
-        return options.read(self.options, self.alias)
+        return options.read_options(self.options, self.alias)
 
     def validate_task(self, task: AnyTask) -> None:
         """As Django's. A task that is valid is known from now on: workers run those that their process has seen."""
@@ -101,7 +101,7 @@ class FairqueBackend(BaseTaskBackend):
             TaskResultDoesNotExist: no queue knows it (any more), or its function is not declared in this process.
         """
         for name in self._queues_of(result_id):
-            queue = asked(name, current_outlet())
+            queue = queue_for(name, current_outlet())
             try:
                 record = queue.get_task(result_id)
             except TaskNotFoundError:
@@ -111,7 +111,7 @@ class FairqueBackend(BaseTaskBackend):
 
     async def aget_result(self, result_id: str) -> AnyResult:
         for name in self._queues_of(result_id):
-            queue = await aasked(name, current_outlet())
+            queue = await aqueue_for(name, current_outlet())
             try:
                 record = await queue.get_task(result_id)
             except TaskNotFoundError:
@@ -124,7 +124,7 @@ class FairqueBackend(BaseTaskBackend):
         where = f"TASKS[{self.alias!r}]"
         found: list[checks.CheckMessage] = [
             checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E040")
-            for problem in options.problems(self.options)
+            for problem in options.option_problems(self.options)
         ]
         try:
             declared = get_config().queues

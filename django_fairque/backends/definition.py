@@ -41,7 +41,7 @@ class DjangoDefinition(Sendable[Any]):
     def sending(self, task: AnyTask, max_retries: int, user_id: object, now: datetime) -> Self:
         """The one that sends ``task``, which may have been changed by ``using``. A ``user_id`` of None names nobody."""
         call = copy.copy(self)
-        object.__setattr__(call, "options", _options(task, max_retries, user_id))
+        object.__setattr__(call, "options", _call_options(task, max_retries, user_id))
         object.__setattr__(call, "about", About.for_call(task, now).to_json())
         return call
 
@@ -68,14 +68,17 @@ def register(task: AnyTask, max_retries: int, user_of: UserOf) -> DjangoDefiniti
             f"{name} is a task of django_fairque already (@django_fairque.task); use only one of the two decorators"
         )
     options = TaskOptions(
-        priority=class_of(task.priority), queue=task.queue_name, max_retries=max_retries, user=_user(task, user_of)
+        priority=class_of(task.priority),
+        queue=task.queue_name,
+        max_retries=max_retries,
+        user=_user_function(task, user_of),
     )
     definition = DjangoDefinition(runner(task), name, options, task)
     registry.register(definition)
     return definition
 
 
-def _user(task: AnyTask, user_of: UserOf) -> Any:
+def _user_function(task: AnyTask, user_of: UserOf) -> Any:
     """As `TaskOptions.user`: a callable of the arguments."""
 
     def user(*args: Any, **kwargs: Any) -> object:
@@ -85,7 +88,7 @@ def _user(task: AnyTask, user_of: UserOf) -> Any:
     return user
 
 
-def _options(task: AnyTask, max_retries: int, user_id: object) -> TaskOptions:
+def _call_options(task: AnyTask, max_retries: int, user_id: object) -> TaskOptions:
     options: dict[str, Any] = {
         "priority": class_of(task.priority),
         "queue": task.queue_name,

@@ -27,15 +27,15 @@ class BackendOptions:
     max_retries: int = 0
 
 
-def read(options: Mapping[str, Any], alias: str) -> BackendOptions:
+def read_options(options: Mapping[str, Any], alias: str) -> BackendOptions:
     """The options of a backend; `InvalidTaskBackend` with everything that is wrong with them."""
-    found = problems(options)
+    found = option_problems(options)
     if found:
         raise InvalidTaskBackend(f"OPTIONS of TASKS[{alias!r}]: {'; '.join(found)}")
     return BackendOptions(_user(options), max_retries(options))
 
 
-def problems(options: Mapping[str, Any]) -> list[str]:
+def option_problems(options: Mapping[str, Any]) -> list[str]:
     """What is wrong, one sentence each."""
     return [*_unknown(options), *_wrong_user(options), *_wrong_retries(options)]
 

@@ -20,7 +20,7 @@ from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.control import Discard, Retry
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.tasks.handles import aasked, asked, current_outlet
+from django_fairque.tasks.handles import aqueue_for, current_outlet, queue_for
 from django_fairque.tasks.stopping import TaskRevoked, stopped
 
 from . import results
@@ -151,7 +151,7 @@ def _earlier() -> Sequence[Attempt]:
     if _is_first(context):
         return ()
     try:
-        return asked(context.queue, current_outlet()).history(context.id)
+        return queue_for(context.queue, current_outlet()).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)
 
@@ -161,7 +161,7 @@ async def _aearlier() -> Sequence[Attempt]:
     if _is_first(context):
         return ()
     try:
-        return await (await aasked(context.queue, current_outlet())).history(context.id)
+        return await (await aqueue_for(context.queue, current_outlet())).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)
 

@@ -11,26 +11,26 @@ from django.core.serializers.base import DeserializedObject
 if TYPE_CHECKING:
     from django.db.models import Model
 
-ATTRIBUTE = "_fairque_loading"
+LOADING_ATTRIBUTE = "_fairque_loading"
 
 
 def is_loading(instance: Model) -> bool:
-    return ATTRIBUTE in instance.__dict__
+    return LOADING_ATTRIBUTE in instance.__dict__
 
 
 def watch_relations() -> None:
     """Have objects say that they are loaded: before Django 6.1 `m2m_changed` has no ``raw``, and sets relations as anybody."""
     original: Any = DeserializedObject.save
-    if django.VERSION >= (6, 1) or hasattr(original, ATTRIBUTE):
+    if django.VERSION >= (6, 1) or hasattr(original, LOADING_ATTRIBUTE):
         return
 
     @functools.wraps(original)
     def save(self: DeserializedObject, *args: Any, **options: Any) -> None:
-        self.object.__dict__[ATTRIBUTE] = True
+        self.object.__dict__[LOADING_ATTRIBUTE] = True
         try:
             original(self, *args, **options)
         finally:
-            self.object.__dict__.pop(ATTRIBUTE, None)
+            self.object.__dict__.pop(LOADING_ATTRIBUTE, None)
 
-    setattr(save, ATTRIBUTE, True)
+    setattr(save, LOADING_ATTRIBUTE, True)
     DeserializedObject.save = save  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .rules import Rule
 
-UID = "django_fairque.events"
+RECEIVER_ID = "django_fairque.events"
 
 
 def connect(rule: Rule) -> None:
@@ -27,31 +27,31 @@ def connect(rule: Rule) -> None:
         _connect_signal(rule)
     if rule.model is None:
         return
-    signals.pre_migrate.connect(migration_begins, dispatch_uid=UID)
-    signals.post_migrate.connect(migration_ends, dispatch_uid=UID)
+    signals.pre_migrate.connect(migration_begins, dispatch_uid=RECEIVER_ID)
+    signals.post_migrate.connect(migration_ends, dispatch_uid=RECEIVER_ID)
     if rule.relation:
         relations.connect_relation(rule.model, rule.relation)
         return
     for model in classes_of(rule.model):
         if {CREATE, UPDATE} & rule.kinds:
-            signals.post_save.connect(saved, sender=model, dispatch_uid=UID)
+            signals.post_save.connect(object_saved, sender=model, dispatch_uid=RECEIVER_ID)
         if DELETE in rule.kinds:
-            signals.pre_delete.connect(deleting, sender=model, dispatch_uid=UID)
+            signals.pre_delete.connect(object_deleting, sender=model, dispatch_uid=RECEIVER_ID)
         if model in seen.tracked:
-            signals.post_init.connect(made, sender=model, dispatch_uid=UID)
-            signals.pre_save.connect(saving, sender=model, dispatch_uid=UID)
+            signals.post_init.connect(object_made, sender=model, dispatch_uid=RECEIVER_ID)
+            signals.pre_save.connect(object_saving, sender=model, dispatch_uid=RECEIVER_ID)
 
 
-def made(instance: Model, **_: Any) -> None:
+def object_made(instance: Model, **_: Any) -> None:
     seen.note_made(instance)
 
 
-def saving(instance: Model, raw: bool = False, **_: Any) -> None:
+def object_saving(instance: Model, raw: bool = False, **_: Any) -> None:
     if not raw:
         seen.note_saving(instance)
 
 
-def saved(
+def object_saved(
     sender: type[Model],
     instance: Model,
     created: bool,
@@ -70,7 +70,7 @@ def saved(
     seen.note_saved(instance, using, fields)
 
 
-def deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
+def object_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
     """Before the row is gone, while what it refers to can be read; Django has opened a transaction."""
     registry.fire(sender, Event(DELETE, sender, using, pk=instance.pk, known_instance=instance))
 
@@ -78,12 +78,12 @@ def deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None
 def migration_begins(**_: Any) -> None:
     """Data migrations have classes of their own for models, which are not there yet: listen to all for a while."""
     for signal, receiver in _HISTORICAL:
-        signal.connect(receiver, dispatch_uid=UID)
+        signal.connect(receiver, dispatch_uid=RECEIVER_ID)
 
 
 def migration_ends(**_: Any) -> None:
     for signal, _receiver in _HISTORICAL:
-        signal.disconnect(dispatch_uid=UID)
+        signal.disconnect(dispatch_uid=RECEIVER_ID)
 
 
 def _of_historical(*receivers: Callable[..., None]) -> Callable[..., None]:
@@ -98,11 +98,11 @@ def _of_historical(*receivers: Callable[..., None]) -> Callable[..., None]:
 
 
 _HISTORICAL: tuple[tuple[ModelSignal, Callable[..., None]], ...] = (
-    (signals.post_init, _of_historical(made)),
-    (signals.pre_save, _of_historical(saving)),
-    (signals.post_save, _of_historical(saved, relations.row_saved)),
-    (signals.pre_delete, _of_historical(deleting, relations.row_deleting)),
-    (signals.m2m_changed, _of_historical(relations.changed)),
+    (signals.post_init, _of_historical(object_made)),
+    (signals.pre_save, _of_historical(object_saving)),
+    (signals.post_save, _of_historical(object_saved, relations.row_saved)),
+    (signals.pre_delete, _of_historical(object_deleting, relations.row_deleting)),
+    (signals.m2m_changed, _of_historical(relations.relation_changed)),
 )
 
 
@@ -129,4 +129,4 @@ def _connect_signal(rule: Rule) -> None:
         )
         rule.fire(event)
 
-    rule.signal.connect(received, sender=rule.sender, weak=False, dispatch_uid=f"{UID}:{rule.name}")
+    rule.signal.connect(received, sender=rule.sender, weak=False, dispatch_uid=f"{RECEIVER_ID}:{rule.name}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .rules import Rule
 
-UID = "django_fairque.events"
+RELATION_RECEIVER_ID = "django_fairque.events"
 CLEARING = "_fairque_clearing"
 
 
@@ -34,10 +34,10 @@ def connect_relation(target: type[Model], name: str) -> None:
         relations = _watched.setdefault(through, [])
         if relation not in relations:
             relations.append(relation)
-        signals.m2m_changed.connect(changed, sender=through, dispatch_uid=UID)
+        signals.m2m_changed.connect(relation_changed, sender=through, dispatch_uid=RELATION_RECEIVER_ID)
         if relation.has_own_rows:
-            signals.post_save.connect(row_saved, sender=through, dispatch_uid=f"{UID}.through")
-            signals.pre_delete.connect(row_deleting, sender=through, dispatch_uid=f"{UID}.through")
+            signals.post_save.connect(row_saved, sender=through, dispatch_uid=f"{RELATION_RECEIVER_ID}.through")
+            signals.pre_delete.connect(row_deleting, sender=through, dispatch_uid=f"{RELATION_RECEIVER_ID}.through")
 
 
 def _relations_through(through: type[Model]) -> Iterable[Relation]:
@@ -57,7 +57,7 @@ def _as_it_was(relation: Relation, apps: Any) -> Relation | None:
         return None
 
 
-def changed(
+def relation_changed(
     sender: type[Model],
     instance: Model,
     action: str,

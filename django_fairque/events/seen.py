@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from django_fairque.tasks.waiting import Waiting
 
-ATTRIBUTE = "_fairque_seen"
+TRACKED_ATTRIBUTE = "_fairque_seen"
 
 tracked: dict[type[Model], tuple[str, ...]] = {}
 """The column attributes that are watched, by concrete class."""
@@ -98,18 +98,18 @@ def _kept(value: Any) -> Any:
 def note_made(instance: Model) -> None:
     names = names_of(type(instance))
     if names:
-        instance.__dict__[ATTRIBUTE] = Seen(_taken(instance, names))
+        instance.__dict__[TRACKED_ATTRIBUTE] = Seen(_taken(instance, names))
 
 
 def note_saving(instance: Model) -> None:
     """What was made by hand may be in the database already, and nobody knows as what."""
-    if instance._state.adding and ATTRIBUTE in instance.__dict__:
-        instance.__dict__[ATTRIBUTE] = Seen({})
+    if instance._state.adding and TRACKED_ATTRIBUTE in instance.__dict__:
+        instance.__dict__[TRACKED_ATTRIBUTE] = Seen({})
 
 
 def before(instance: Model) -> Mapping[str, Any]:
     """What is known of the watched fields as they were before the save that has just happened."""
-    seen = instance.__dict__.get(ATTRIBUTE)
+    seen = instance.__dict__.get(TRACKED_ATTRIBUTE)
     return {} if seen is None else seen.values()
 
 
@@ -121,9 +121,9 @@ def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None
         meta = type(instance)._meta
         names = tuple(name for name in names if update_fields & {name, meta.get_field(name).name})
     values = _taken(instance, names)
-    seen: Seen = (instance.__dict__.get(ATTRIBUTE) or Seen({})).standing()
+    seen: Seen = (instance.__dict__.get(TRACKED_ATTRIBUTE) or Seen({})).standing()
     if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
-        instance.__dict__[ATTRIBUTE] = seen.followed_by(values, sending.event_hook_in(using))
+        instance.__dict__[TRACKED_ATTRIBUTE] = seen.followed_by(values, sending.event_hook_in(using))
 
 
 def note_refreshed(instance: Model, fields: Iterable[str] | None) -> None:
@@ -133,13 +133,13 @@ def note_refreshed(instance: Model, fields: Iterable[str] | None) -> None:
             meta = type(instance)._meta
             wanted = set(fields)
             names = tuple(name for name in names if wanted & {name, meta.get_field(name).name})
-        instance.__dict__[ATTRIBUTE] = Seen({**before(instance), **_taken(instance, names)})
+        instance.__dict__[TRACKED_ATTRIBUTE] = Seen({**before(instance), **_taken(instance, names)})
 
 
 def watch_refreshes(model: type[Model]) -> None:
     """Have `refresh_from_db` say so: Django sends no signal then. (Deferred fields are loaded by it too.)"""
     original: Any = model.refresh_from_db
-    if getattr(original, ATTRIBUTE, False):
+    if getattr(original, TRACKED_ATTRIBUTE, False):
         return
 
     @functools.wraps(original)
@@ -150,5 +150,5 @@ def watch_refreshes(model: type[Model]) -> None:
         original(self, using=using, fields=names, **options)
         note_refreshed(self, names)
 
-    setattr(refresh_from_db, ATTRIBUTE, True)
+    setattr(refresh_from_db, TRACKED_ATTRIBUTE, True)
     model.refresh_from_db = refresh_from_db  # type: ignore[method-assign, assignment]

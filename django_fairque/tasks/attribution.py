@@ -36,7 +36,7 @@ def _user_of(task: TaskContext) -> str | None:
     return (users.pop() or None) if len(users) == 1 else None
 
 
-_current: Ambient[str | UserSource | None] = Ambient("fairque_user", _user_of)
+_current_user: Ambient[str | UserSource | None] = Ambient("fairque_user", _user_of)
 
 
 def as_user(user: object) -> AbstractContextManager[None]:
@@ -50,12 +50,12 @@ def as_user(user: object) -> AbstractContextManager[None]:
     Raises:
         TaskValidationError: it is no id.
     """
-    return _current.hold(None if user is None else user_id(user, "the user"))
+    return _current_user.hold(None if user is None else user_id(user, "the user"))
 
 
 def as_user_of(source: UserSource) -> AbstractContextManager[None]:
     """As `as_user`, with the user that the source finds if somebody asks."""
-    return _current.hold(source)
+    return _current_user.hold(source)
 
 
 def current_user_id() -> str | None:
@@ -64,19 +64,19 @@ def current_user_id() -> str | None:
     Raises:
         TaskUsageError: in a coroutine, where looking up the request's user would block: `acurrent_user_id` awaits it.
     """
-    current = _current.get()
+    current = _current_user.get()
     return current.user_id() if isinstance(current, UserSource) else current
 
 
 async def acurrent_user_id() -> str | None:
     """As `current_user_id`, where looking up the request's user has to be awaited."""
-    current = _current.get()
+    current = _current_user.get()
     return await current.auser_id() if isinstance(current, UserSource) else current
 
 
 async def knowing_user(build: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call ``build``, which may ask for the current user and must not block, when that user is known."""
-    if not isinstance(_current.get(), UserSource):
+    if not isinstance(_current_user.get(), UserSource):
         return build(*args, **kwargs)
     with as_user(await acurrent_user_id()):
         return build(*args, **kwargs)

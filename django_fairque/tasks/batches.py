@@ -73,10 +73,10 @@ class BatchResult:
 
 def run_batch(runs: Sequence[Run]) -> list[Outcome]:
     """Call the function once for all ``runs`` (of one task); one outcome for each, in their order."""
-    batch = _Batch(runs)
+    batch = _BatchCall(runs)
     token = running.set(batch.contexts[0])
     for run in runs:
-        lifecycle.started(run)
+        lifecycle.send_task_started(run)
     try:
         with around_running(runs):
             value = runs[0].definition.function(batch.items)
@@ -92,10 +92,10 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
 
 async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
     """As `run_batch`, for an ``async def`` task; `asyncio.CancelledError` goes through to the one who canceled."""
-    batch = _Batch(runs)
+    batch = _BatchCall(runs)
     token = running.set(batch.contexts[0])
     for run in runs:
-        await lifecycle.astarted(run)
+        await lifecycle.asend_task_started(run)
     try:
         with around_running(runs):
             value = await runs[0].definition.function(batch.items)
@@ -112,7 +112,7 @@ async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
     return batch.outcomes()
 
 
-class _Batch:
+class _BatchCall:
     """One call for many runs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:

@@ -123,9 +123,9 @@ class TaskContext:
 
     def progress(self, current: float, total: float, message: str = "") -> None:
         """Report how far the task is. Cheap and never blocking: the newest report is sent ten times a second."""
-        progress.number(current, "current")
-        progress.number(total, "total")
-        progress.text(message)
+        progress.check_progress_number(current, "current")
+        progress.check_progress_number(total, "total")
+        progress.check_progress_message(message)
 
 
 class RunningTask(TaskContext):

@@ -37,7 +37,7 @@ OF_A_TASK = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
 logger = logging.getLogger("django_fairque.tasks")
 
 
-def push(name: str, parcel: Parcel) -> Exception | None:
+def send_batch(name: str, parcel: Parcel) -> Exception | None:
     """Push after a commit; the error if something that was enqueued by hand could not be sent.
 
     What was refused is logged: its ids are known to callers, and it is nowhere else now. What a model event asked for
@@ -51,7 +51,7 @@ def push(name: str, parcel: Parcel) -> Exception | None:
     try:
         _push(get_queue(name), tasks, counts, sent)
     except Exception as error:  # noqa: BLE001 - logged here, raised after the other queues' tasks were sent
-        event_counts.keep(name, counts)
+        event_counts.keep_event_counts(name, counts)
         known = {*sent.answers, *sent.refused}
         sent.refuse([task.task_id for task in tasks if task.task_id not in known], error)
     if sent.failure is not None:
@@ -60,7 +60,7 @@ def push(name: str, parcel: Parcel) -> Exception | None:
     if sent.answers:
         told = [task for task in tasks if task.task_id in sent.answers]
         _tell(parcel.tasks, sent.answers)
-        lifecycle.pushed(name, told, [sent.answers[task.task_id] for task in told])
+        lifecycle.send_task_pushed(name, told, [sent.answers[task.task_id] for task in told])
     return sent.failure if any(task_id not in parcel.event_of for task_id in sent.refused) else None
 
 
@@ -107,7 +107,7 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
         queue.deliver([], counts)
 
 
-def relay(database: str, parcels: Mapping[str, Parcel]) -> None:
+def relay_batches(database: str, parcels: Mapping[str, Parcel]) -> None:
     """Relay what the transaction has written into its outbox. What can't be relayed now stays there for the workers."""
     from django_fairque.outbox.relay import relay as relay_rows
 
@@ -117,18 +117,18 @@ def relay(database: str, parcels: Mapping[str, Parcel]) -> None:
         relayed = relay_rows(database, users, counts, queue_of=brief_queue)
     except Exception:
         for name, kept in counts.items():
-            event_counts.keep(name, kept)
+            event_counts.keep_event_counts(name, kept)
         logger.exception("the outbox of database %r could not be relayed after a commit; a worker will do it", database)
         return
     for name, untold in relayed.uncounted.items():
-        event_counts.keep(name, untold)
+        event_counts.keep_event_counts(name, untold)
     for name, tasks, answers in relayed.pushed:
         mine = parcels[name].tasks if name in parcels else {}
         by_id = {answer_task.task_id: answer for answer_task, answer in zip(tasks, answers, strict=True)}
         for result in list(mine):
             if result.id in by_id:
                 result.sent_as(by_id[result.id].task_id)
-        lifecycle.pushed(name, tasks, answers)
+        lifecycle.send_task_pushed(name, tasks, answers)
     if relayed.error is not None:
         logger.warning(
             "tasks stay in the outbox of database %r until a worker relays them: %s", database, relayed.error
@@ -139,7 +139,7 @@ def _with_untold(name: str, counts: Mapping[str, EventCount]) -> dict[str, Event
     """The counts of this commit and what was not told before; nothing if no event fired now."""
     if not counts:
         return {}
-    told = event_counts.taken(name)
+    told = event_counts.take_event_counts(name)
     for event, count in counts.items():
         told.setdefault(event, EventCount()).add(count)
     return told
@@ -154,7 +154,9 @@ def _tell(results: Mapping[TaskResult, Task], answers: Mapping[str, PushResult])
 
 def _count_lost(name: str, parcel: Parcel, refused: Sequence[str], error: Exception) -> None:
     lost = Counter(parcel.event_of[task_id] for task_id in refused if task_id in parcel.event_of)
-    event_counts.keep(name, {event: EventCount(failed=times, error=str(error)) for event, times in lost.items()})
+    event_counts.keep_event_counts(
+        name, {event: EventCount(failed=times, error=str(error)) for event, times in lost.items()}
+    )
 
 
 def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:

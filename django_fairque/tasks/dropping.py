@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .waiting import Parcel
 
 
-def drop(task_id: str, parcels: Sequence[Parcel]) -> Iterator[tuple[Parcel, dict[str, Task | None]]]:
+def drop_with_dependents(task_id: str, parcels: Sequence[Parcel]) -> Iterator[tuple[Parcel, dict[str, Task | None]]]:
     """Take the task away, and those that depend on it or on such a one; those that are to run anyhow only depend on fewer.
 
     Args:

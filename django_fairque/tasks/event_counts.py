@@ -30,7 +30,7 @@ _untold = _Untold()
 os.register_at_fork(after_in_child=_untold.forget)
 
 
-def keep(queue: str, counts: Mapping[str, EventCount]) -> None:
+def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
     """Add to what is to be told."""
     if not counts:
         return
@@ -40,7 +40,7 @@ def keep(queue: str, counts: Mapping[str, EventCount]) -> None:
             known.setdefault(event, EventCount()).add(count)
 
 
-def taken(queue: str) -> dict[str, EventCount]:
+def take_event_counts(queue: str) -> dict[str, EventCount]:
     """All that is to be told to a queue; the caller tells it, or keeps it again."""
     with _untold.lock:
         return _untold.counts.pop(queue, {})

@@ -71,7 +71,7 @@ def execute(run: Run) -> Outcome:
         return run_batch([run])[0]
     context = RunningTask(run.lease, run.services, run.timeout)
     token = running.set(context)
-    lifecycle.started(run)
+    lifecycle.send_task_started(run)
     started = perf_counter()
     try:
         with around_running([run]):
@@ -96,7 +96,7 @@ async def aexecute(run: Run) -> Outcome:
         return (await arun_batch([run]))[0]
     context = RunningTask(run.lease, run.services, run.timeout)
     token = running.set(context)
-    await lifecycle.astarted(run)
+    await lifecycle.asend_task_started(run)
     started = perf_counter()
     try:
         with around_running([run]):

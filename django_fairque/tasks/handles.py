@@ -44,12 +44,12 @@ def current_outlet() -> Outlet | None:
     return outlets[-1] if outlets else None
 
 
-def asked(name: str, outlet: Outlet | None) -> FairQueue:
+def queue_for(name: str, outlet: Outlet | None) -> FairQueue:
     """The queue of that name, or what the outlet answers with in its place."""
     return get_queue(name) if outlet is None else outlet.queue(name)
 
 
-async def aasked(name: str, outlet: Outlet | None) -> AsyncFairQueue:
+async def aqueue_for(name: str, outlet: Outlet | None) -> AsyncFairQueue:
     """The same for coroutines."""
     return await aget_queue(name) if outlet is None else outlet.aqueue(name)
 
@@ -62,10 +62,10 @@ class Handle:
         self._outlet = current_outlet()
 
     def _asked(self) -> FairQueue:
-        return asked(self.queue, self._outlet)
+        return queue_for(self.queue, self._outlet)
 
     async def _aasked(self) -> AsyncFairQueue:
-        return await aasked(self.queue, self._outlet)
+        return await aqueue_for(self.queue, self._outlet)
 
     def _pauses(self, timeout: float | timedelta | None, first: float, longest: float) -> Iterator[float]:
         """How long to sleep after each look, doubling; ends when the time is over and there was a last look."""

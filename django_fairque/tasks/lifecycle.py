@@ -26,7 +26,7 @@ SLICE = 200
 """Canceled tasks that are read at once."""
 
 
-def pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
+def send_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
     """Tell of the tasks that were accepted (not of duplicates)."""
     if not signals.task_pushed.receivers:
         return
@@ -35,18 +35,18 @@ def pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> 
             _log_failures(signals.task_pushed.send_robust(sender=task.name, task=task, queue=queue))
 
 
-async def apushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
+async def asend_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
     """As `pushed`, from a coroutine: in the thread where synchronous code runs, once for all of the tasks."""
     if signals.task_pushed.receivers:
-        await sync_to_async(pushed)(queue, tasks, results)
+        await sync_to_async(send_task_pushed)(queue, tasks, results)
 
 
-def started(run: Run) -> None:
+def send_task_started(run: Run) -> None:
     if signals.task_started.receivers:
         _log_failures(signals.task_started.send_robust(sender=run.lease.name, **_about(run)))
 
 
-async def astarted(run: Run) -> None:
+async def asend_task_started(run: Run) -> None:
     if signals.task_started.receivers:
         _log_failures(await signals.task_started.asend_robust(sender=run.lease.name, **_about(run)))
 

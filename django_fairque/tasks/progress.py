@@ -38,7 +38,11 @@ class Reports:
         """The server refused a report: the task is somebody else's now."""
 
     def put(self, current: float, total: float, message: str = "") -> None:
-        self._newest = (number(current, "current"), number(total, "total"), text(message))
+        self._newest = (
+            check_progress_number(current, "current"),
+            check_progress_number(total, "total"),
+            check_progress_message(message),
+        )
         _sender.add(self)
 
     @property
@@ -100,13 +104,13 @@ class _Sender:
 _sender = _Sender()
 
 
-def number(value: object, what: str) -> float:
+def check_progress_number(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise TaskUsageError(f"progress: {what} must be a finite number, got {short(value)}")
     return value
 
 
-def text(value: object) -> str:
+def check_progress_message(value: object) -> str:
     if not isinstance(value, str):
         raise TaskUsageError(f"progress: the message must be text, got {short(value)}")
     return value[:1000]

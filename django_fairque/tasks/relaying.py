@@ -25,5 +25,5 @@ def relay(
     """As `django_fairque.outbox.relay.relay`; receivers hear of the tasks that their queues have now."""
     relayed = outbox.relay(database, users, minimum_age=minimum_age, queue_of=queue_of)
     for queue, tasks, results in relayed.pushed:
-        lifecycle.pushed(queue, tasks, results)
+        lifecycle.send_task_pushed(queue, tasks, results)
     return relayed

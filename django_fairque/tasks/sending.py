@@ -48,9 +48,9 @@ def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     try:
         pushed = get_queue(options.queue).push_batch(tasks)
     except PushRefusedError as error:
-        lifecycle.pushed(options.queue, tasks, _answers(error))
+        lifecycle.send_task_pushed(options.queue, tasks, _answers(error))
         raise
-    lifecycle.pushed(options.queue, tasks, pushed)
+    lifecycle.send_task_pushed(options.queue, tasks, pushed)
     return _results(options, pushed)
 
 
@@ -69,9 +69,9 @@ async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult
     try:
         pushed = await queue.push_batch(tasks)
     except PushRefusedError as error:
-        await lifecycle.apushed(options.queue, tasks, _answers(error))
+        await lifecycle.asend_task_pushed(options.queue, tasks, _answers(error))
         raise
-    await lifecycle.apushed(options.queue, tasks, pushed)
+    await lifecycle.asend_task_pushed(options.queue, tasks, pushed)
     return _results(options, pushed)
 
 
@@ -111,7 +111,7 @@ def hook_in(database: str) -> Waiting | None:
     """What calls at the commit of the transaction that is open on a database; None when none is."""
     connection = waiting.connection_of(database)
     if connection.in_atomic_block:
-        hook = waiting.of(connection)
+        hook = waiting.commit_buffer_of(connection)
         if _is_told(connection) or hook.has_outbox:
             return hook
         raise TaskUsageError(
@@ -134,7 +134,7 @@ def _is_told(connection: Any) -> bool:
 def event_hook_in(database: str) -> Waiting | None:
     """As `hook_in` for a model event, which is no reason to refuse a save: None also where no commit is told of."""
     connection = waiting.connection_of(database)
-    return waiting.of(connection) if connection.in_atomic_block and _is_told(connection) else None
+    return waiting.commit_buffer_of(connection) if connection.in_atomic_block and _is_told(connection) else None
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
@@ -165,12 +165,12 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         return
     elif get_config().outbox and has_outbox(database):
         with transaction.atomic(using=database):
-            waiting.of(waiting.connection_of(database)).add_event(event, key, options.queue, lambda: task)
+            waiting.commit_buffer_of(waiting.connection_of(database)).add_event(event, key, options.queue, lambda: task)
     else:
         _warn_without_autocommit(database)
         parcel = waiting.Parcel({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
         parcel.counts[event] = EventCount(fired=1)
-        delivery.push(options.queue, parcel)
+        delivery.send_batch(options.queue, parcel)
 
 
 def _warn_without_autocommit(database: str) -> None:

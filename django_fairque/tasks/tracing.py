@@ -29,17 +29,17 @@ def _trace_of(task: TaskContext) -> Trace:
     return traces.pop() if len(traces) == 1 else NONE
 
 
-_current = Ambient("fairque_trace", _trace_of)
+_scoped_trace = Ambient("fairque_trace", _trace_of)
 
 
 def in_trace(trace: Trace) -> AbstractContextManager[None]:
     """The code of the block belongs to this trace."""
-    return _current.hold(trace)
+    return _scoped_trace.hold(trace)
 
 
 def current_trace() -> Trace:
     """OpenTelemetry's, if the project uses that and a span is open; else the request's, or the running task's."""
-    return _open_span() or _current.get()
+    return _open_span() or _scoped_trace.get()
 
 
 def _open_span() -> Trace | None:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GRACE = 600.0
+UNKNOWN_TASK_GRACE_SECONDS = 600.0
 """Seconds for which a task of an unknown name is put off."""
-DELAY = 30.0
+UNKNOWN_TASK_DELAY_SECONDS = 30.0
 """Seconds until it is offered again, perhaps to a worker that knows it."""
-MEMORY = 10_000
+MAX_UNKNOWN_TASKS = 10_000
 """Most tasks remembered; when as many are known, others stay put off until there is room."""
-MAX_NAMES = 100
+MAX_UNKNOWN_NAMES = 100
 """Most names remembered, to report them."""
-NAMES_SECONDS = 3 * DELAY
+UNKNOWN_NAME_SECONDS = 3 * UNKNOWN_TASK_DELAY_SECONDS
 """Seconds without a task of a name after which this process no longer reports the name: another worker runs its tasks, or
 nobody enqueues them."""
 
@@ -33,9 +33,9 @@ class UnknownTasks:
     def __init__(
         self,
         *,
-        grace: float = GRACE,
-        delay: float = DELAY,
-        memory: int = MEMORY,
+        grace: float = UNKNOWN_TASK_GRACE_SECONDS,
+        delay: float = UNKNOWN_TASK_DELAY_SECONDS,
+        memory: int = MAX_UNKNOWN_TASKS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.delay = delay
@@ -52,7 +52,7 @@ class UnknownTasks:
         now = self._clock()
         with self._lock:
             warned_at = self._names.get(name, (now - self._grace, now))[0]
-            if name not in self._names and len(self._names) >= MAX_NAMES:
+            if name not in self._names and len(self._names) >= MAX_UNKNOWN_NAMES:
                 return False
             is_due = now - warned_at >= self._grace
             self._names[name] = (now if is_due else warned_at, now)
@@ -67,7 +67,7 @@ class UnknownTasks:
             gone = [name for name, (warned_at, _) in self._names.items() if now - warned_at >= 2 * self._grace]
             for name in gone:
                 del self._names[name]
-            return sorted(name for name, (_, met_at) in self._names.items() if now - met_at < NAMES_SECONDS)
+            return sorted(name for name, (_, met_at) in self._names.items() if now - met_at < UNKNOWN_NAME_SECONDS)
 
     @property
     def grace(self) -> float:

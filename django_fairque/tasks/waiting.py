@@ -18,7 +18,7 @@ from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import EventCount
 
 from . import delivery
-from .dropping import drop
+from .dropping import drop_with_dependents
 from .errors import TaskUsageError
 from .queues import get_config
 from .results import TaskResult
@@ -109,7 +109,7 @@ class Waiting:
         parcels = (
             [hook.parcel(result.queue) for hook in hooks] if self in hooks else [parcel]
         )  # else a test runs the hooks
-        for changed, tasks in drop(result.id, parcels):
+        for changed, tasks in drop_with_dependents(result.id, parcels):
             if self.has_outbox:
                 from django_fairque.outbox import rows
 
@@ -125,9 +125,11 @@ class Waiting:
         if not parcels:
             return
         if self.has_outbox:
-            delivery.relay(self.database, parcels)
+            delivery.relay_batches(self.database, parcels)
             return
-        errors = [error for queue, parcel in parcels.items() if (error := delivery.push(queue, parcel)) is not None]
+        errors = [
+            error for queue, parcel in parcels.items() if (error := delivery.send_batch(queue, parcel)) is not None
+        ]
         if errors:
             raise errors[0]
 
@@ -139,7 +141,7 @@ class Waiting:
         return parcel
 
 
-def of(connection: BaseDatabaseWrapper) -> Waiting:
+def commit_buffer_of(connection: BaseDatabaseWrapper) -> Waiting:
     """The hook to add to now, in a transaction: the last one if it is ours and may be joined, else a new one."""
     hook = _last_hook(connection)
     if hook is None:
@@ -148,7 +150,7 @@ def of(connection: BaseDatabaseWrapper) -> Waiting:
     return hook
 
 
-def alive(hooks: Iterable[Waiting]) -> set[Waiting]:
+def alive_buffers(hooks: Iterable[Waiting]) -> set[Waiting]:
     """Those of them that are (`Waiting.is_alive`): of many, each connection's hooks are looked through once."""
     given = set(hooks)
     connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - of this module

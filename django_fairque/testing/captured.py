@@ -119,7 +119,7 @@ class Store:
 
     def kept(self) -> list[Captured]:
         """Those of ``tasks`` that would be sent."""
-        hooks = waiting.alive(each.hook for each in self.tasks if each.hook is not None)
+        hooks = waiting.alive_buffers(each.hook for each in self.tasks if each.hook is not None)
         return [
             each
             for each in self.tasks

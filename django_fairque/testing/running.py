@@ -57,7 +57,7 @@ def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors
     runs = [_run_of(capture, captured, definition) for captured in together]
     said = _called(together, runs)
     for captured, run, value in zip(together, runs, said, strict=True):
-        _end(captured, run, value)
+        _end_task(captured, run, value)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
     if raise_errors and errors and errors[0] is not None:
         raise errors[0]
@@ -102,10 +102,10 @@ def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
             context.flush()
 
 
-def _end(captured: Captured, run: Run, said: Any) -> None:
+def _end_task(captured: Captured, run: Run, said: Any) -> None:
     if captured.state is not TaskState.STARTED:
         return  # canceled while it ran: its outcome does not count
-    said = _as_kept(run, said)
+    said = _kept_outcome(run, said)
     if not isinstance(said, BaseException):
         captured.result = said
         captured.become(TaskState.FINISHED)
@@ -123,7 +123,7 @@ def _end(captured: Captured, run: Run, said: Any) -> None:
     captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, text, trace))
 
 
-def _as_kept(run: Run, said: Any) -> Any:
+def _kept_outcome(run: Run, said: Any) -> Any:
     """A result as the queue would keep it, or the error with which a worker refuses it; an exception as it is."""
     if isinstance(said, BaseException):
         return said

@@ -86,7 +86,7 @@ def test_the_last_error_is_told(operator: Client, queue: FairQueue) -> None:
     def work(pk: int) -> None: ...
 
     on_save(Order, name="audit").enqueue(work, "pk")
-    event_counts.keep("default", {"audit": EventCount(failed=3, error="the server said <no>")})
+    event_counts.keep_event_counts("default", {"audit": EventCount(failed=3, error="the server said <no>")})
     Order.objects.create()
     text = page(operator)
     assert "Last error: <bdi>the server said <no></bdi>" in text

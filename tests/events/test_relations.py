@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models.signals import m2m_changed
 
 from django_fairque.events import Event, on_m2m, on_signal, suppress_events
-from django_fairque.events.receivers import UID
+from django_fairque.events.receivers import RECEIVER_ID
 from django_fairque.tasks.errors import TaskUsageError
 from tests.shop.models import (
     Album,
@@ -140,7 +140,7 @@ class TestFixtures:
             call_command("loaddata", fixture, verbosity=0)
             assert arrived(queue) == []
         finally:
-            m2m_changed.disconnect(sender=Order.tags.through, dispatch_uid=f"{UID}:any change")
+            m2m_changed.disconnect(sender=Order.tags.through, dispatch_uid=f"{RECEIVER_ID}:any change")
 
     def test_what_was_loaded_fires_as_all_else(self, queue: FairQueue, tags: list[Tag], fixture: Path) -> None:
         loaded: Any = next(serializers.deserialize("json", fixture.read_text()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque import Task, task
 from django_fairque.tasks.execution import Run, execute, prepare
 from django_fairque.tasks.services import Services
-from django_fairque.tasks.unknown import MAX_NAMES, UnknownTasks
+from django_fairque.tasks.unknown import MAX_UNKNOWN_NAMES, UnknownTasks
 from tests.tasks.helpers import raising, run_next, run_of
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def test_a_name_is_reported_as_long_as_tasks_of_it_come(queue: FairQueue, caplog
 def test_names_are_limited_in_number() -> None:
     clock = [0.0]
     unknown = UnknownTasks(clock=lambda: clock[0])
-    assert sum(unknown.is_to_be_warned_of(f"name-{number}") for number in range(300)) == MAX_NAMES
-    assert len(unknown.names()) == MAX_NAMES
+    assert sum(unknown.is_to_be_warned_of(f"name-{number}") for number in range(300)) == MAX_UNKNOWN_NAMES
+    assert len(unknown.names()) == MAX_UNKNOWN_NAMES
     clock[0] = 1200
     assert unknown.names() == []
     assert unknown.is_to_be_warned_of("another") is True
