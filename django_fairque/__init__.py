@@ -42,13 +42,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.users.users import UserQueue
+    from django_fairque.tasks.context import acurrent_user_id, as_user, current_user_id
+    from django_fairque.tasks.errors import Discard, Retry
+    from django_fairque.tasks.execution import BatchResult
 
     from .conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig, aget_queue, get_queue
-    from .tasks.attribution import acurrent_user_id, as_user, current_user_id
-    from .tasks.batches import BatchResult
     from .tasks.context import current_task
-    from .tasks.control import Discard, Retry
-    from .tasks.definition import task
     from .tasks.errors import (
         SoftTimeLimitExceeded,
         TaskCanceledError,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
         TaskWaitTimeoutError,
     )
     from .tasks.pipelines import Pipeline, PipelineResult, Step, chain, group
+    from .tasks.registry import task
     from .tasks.results import TaskResult
     from .worker import AsyncWorker, Worker
 
@@ -161,12 +161,11 @@ _MODULES = {
     "engine.model.records": ("FailureType", "PushResult", "TaskState"),
     "engine.maintenance.invariants.snapshot": ("Violation",),
     "engine.users.users": ("UserQueue",),
-    "tasks.attribution": ("acurrent_user_id", "as_user", "current_user_id"),
-    "tasks.batches": ("BatchResult",),
-    "tasks.context": ("current_task",),
-    "tasks.control": ("Discard", "Retry"),
-    "tasks.definition": ("task",),
+    "tasks.context": ("acurrent_user_id", "as_user", "current_task", "current_user_id"),
+    "tasks.execution": ("BatchResult",),
+    "tasks.registry": ("task",),
     "tasks.errors": (
+        *("Discard", "Retry"),
         *("SoftTimeLimitExceeded", "TaskCanceledError", "TaskFailedError", "TaskNotFinishedError"),
         *(
             "TaskMemoryError",

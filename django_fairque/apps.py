@@ -21,11 +21,11 @@ class DjangoFairqueConfig(AppConfig):
 
     def ready(self) -> None:
         from django_fairque import checks
-        from django_fairque.events import registry
+        from django_fairque.events import activation
         from django_fairque.tasks import signing
 
         signing.install()
         checks.register()
         autodiscover_modules("tasks")
         autodiscover_modules("events")
-        registry.ready()
+        activation.ready()

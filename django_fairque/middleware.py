@@ -15,9 +15,9 @@ from django.utils.module_loading import import_string
 
 from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.trace_context import read
+from django_fairque.tasks.context import UserSource, as_user_of
 
 from .conf import get_config
-from .tasks.attribution import UserSource, as_user_of
 from .tasks.errors import TaskUsageError
 from .tasks.options import user_id
 from .tasks.tracing import in_trace

@@ -32,9 +32,18 @@ attempt has failed. ``task_canceled`` has ``took`` and ``error`` too after a ``D
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.dispatch import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.records import PushResult
+    from django_fairque.engine.model.task import Task
 
 __all__ = [
     "data_lost",
@@ -102,3 +111,38 @@ task_promoted = NamedSignal()
 task_given_back = NamedSignal()
 worker_started = NamedSignal()
 worker_stopped = NamedSignal()
+
+
+logger = logging.getLogger("django_fairque.tasks")
+
+
+def send_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
+    """Send `task_pushed` for each task that was accepted; a duplicate was not."""
+    if not task_pushed.receivers:
+        return
+    for task, result in zip(tasks, results, strict=True):
+        if result.accepted:
+            log_receiver_errors(task_pushed.send_robust(sender=task.name, task=task, queue=queue))
+
+
+async def asend_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
+    """As `send_task_pushed`, from a coroutine: receivers run in the thread of synchronous code, in one call for all tasks."""
+    if task_pushed.receivers:
+        await sync_to_async(send_task_pushed)(queue, tasks, results)
+
+
+def send_task_started(queue: str, lease: Lease) -> None:
+    if task_started.receivers:
+        log_receiver_errors(task_started.send_robust(sender=lease.name, task=lease.task, queue=queue))
+
+
+async def asend_task_started(queue: str, lease: Lease) -> None:
+    if task_started.receivers:
+        log_receiver_errors(await task_started.asend_robust(sender=lease.name, task=lease.task, queue=queue))
+
+
+def log_receiver_errors(answers: Sequence[tuple[Any, Any]]) -> None:
+    """Log the exceptions among the results of ``send_robust``."""
+    for receiver, answer in answers:
+        if isinstance(answer, Exception):
+            logger.error("the receiver %r failed", receiver, exc_info=answer)

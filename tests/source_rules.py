@@ -28,7 +28,7 @@ LAYERS = {
     "migrations": 1,
     "models": 1,
     "outbox": 3,
-    "signals": 3,
+    "signals": 1,
     "tasks": 4,
     "backends": 5,
     "events": 5,

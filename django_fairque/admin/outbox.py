@@ -14,7 +14,7 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
-from django_fairque.tasks.relaying import relay
+from django_fairque.outbox.relay import relay
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

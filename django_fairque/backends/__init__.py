@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from . import announcing  # noqa: F401 - importing connects it
 from .backend import FairqueBackend
-from .task import FairqueTask
+from .definition import FairqueTask
 
 __all__ = ["FairqueBackend", "FairqueTask"]

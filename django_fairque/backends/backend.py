@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from django.core import checks
 from django.utils import timezone
 
+from django_fairque import conf
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
-from django_fairque.tasks.handles import aqueue_for, current_outlet, queue_for
-from django_fairque.tasks.queues import get_config
+from django_fairque.tasks.results import aqueue_for, current_outlet, queue_for
 
 from . import definition, options, results
 from .compat import BaseTaskBackend, TaskResultDoesNotExist, normalize_json
-from .task import FairqueTask
+from .definition import FairqueTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ class FairqueBackend(BaseTaskBackend):
             for problem in options.option_problems(self.options)
         ]
         try:
-            declared = get_config().queues
+            declared = conf.get_config().queues
         except ConfigurationError:
             return found  # the check of the configuration itself says what is wrong
         for name in sorted(self.queues - set(declared)):
@@ -165,7 +165,7 @@ class FairqueBackend(BaseTaskBackend):
             check_id(result_id, "result_id")
         except TaskValidationError:
             raise TaskResultDoesNotExist(result_id) from None
-        return sorted(get_config().queues, key=lambda name: (not self._is_ours(name), name != "default", name))
+        return sorted(conf.get_config().queues, key=lambda name: (not self._is_ours(name), name != "default", name))
 
     def _is_ours(self, queue: str) -> bool:
         return not self.queues or queue in self.queues

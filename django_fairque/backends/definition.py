@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
+from django_fairque import conf, signals
+from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.tasks import registry
-from django_fairque.tasks.calls import DEFAULT_USER
-from django_fairque.tasks.definition import Sendable
+from django_fairque.tasks.definition import DEFAULT_USER, Sendable
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, TaskOptions, changed
-from django_fairque.tasks.queues import get_config
+from django_fairque.tasks.options import user_id as checked_user_id
 
-from .about import About
-from .compat import InvalidTask
-from .priorities import class_of
+from . import results
+from .compat import AnyTask, InvalidTask, task_enqueued
+from .results import About, class_of
 from .running import runner
 
 if TYPE_CHECKING:
@@ -27,8 +29,46 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task as Record
 
-    from .compat import AnyTask
     from .options import UserOf
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairqueTask(AnyTask):
+    """A task of `django.tasks`. ``user_id`` is whom it is for: text, an integer or a UUID, kept as text.
+
+    None leaves the user to the backend's ``USER`` option.
+    """
+
+    user_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.user_id is not None:
+            try:
+                object.__setattr__(self, "user_id", checked_user_id(self.user_id, "user_id"))
+            except TaskValidationError as error:
+                raise InvalidTask(str(error)) from None
+        super().__post_init__()
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+        user_id: object = None,
+    ) -> Self:
+        """A copy that is sent otherwise. A timedelta counts from now."""
+        if isinstance(run_after, timedelta):
+            run_after = timezone.now() + run_after
+        given: dict[str, Any] = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "run_after": run_after,
+            "backend": backend,
+            "user_id": user_id,
+        }
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +86,7 @@ class DjangoDefinition(Sendable[Any]):
         return call
 
     def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Record:
-        config = get_config().queue_config(options.queue)
+        config = conf.get_config().queue_config(options.queue)
         return self.caller.build(options, args, kwargs, config, about=self.about)
 
 
@@ -103,3 +143,15 @@ def _call_options(task: AnyTask, max_retries: int, user_id: object) -> TaskOptio
 
 def _aware(moment: datetime) -> datetime:
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+
+
+def announce(sender: str, task: Record, queue: str, **_: Any) -> None:
+    """Receiver of the queue's own `task_pushed`."""
+    known = find(sender)
+    if known is None:
+        return
+    result = results.stored(known.task, task, queue, (), results.alias_of(known.task, task))
+    task_enqueued.send(type(result.task.get_backend()), task_result=result)
+
+
+signals.task_pushed.connect(announce, dispatch_uid="django_fairque.backends")

@@ -5,21 +5,20 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.utils.dateparse import parse_datetime
 from django.utils.timezone import get_default_timezone, make_naive
 
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
-from django_fairque.tasks.control import Discard
-from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotRegisteredError
+from django_fairque.tasks.errors import Discard, TaskCanceledError, TaskFailedError, TaskNotRegisteredError
 
-from .about import About
 from .compat import TaskError, TaskResult, TaskResultStatus, task_backends
-from .priorities import class_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +28,77 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task as Record
 
     from .compat import AnyResult, AnyTask
+
+
+BANDS = {
+    Priority.CRITICAL: 90,
+    Priority.VERY_HIGH: 60,
+    Priority.HIGH: 20,
+    Priority.NORMAL: -19,
+    Priority.LOW: -59,
+    Priority.VERY_LOW: -100,
+}
+"""The least number of each class, the highest first."""
+
+
+def class_of(number: int) -> Priority:
+    """The class that a task of priority ``number`` (-100 to 100) is served in."""
+    return next(priority for priority, least in BANDS.items() if number >= least)
+
+
+def number_of(priority: Priority) -> int:
+    """A number of that class, for tasks that were sent without one: 0, or the least."""
+    return 0 if priority is Priority.NORMAL else BANDS[priority]
+
+
+@dataclass(frozen=True)
+class About:
+    """How a call was sent; None where that is not known, for example of what a schedule has sent."""
+
+    at: datetime | None = None
+    backend: str | None = None
+    priority: int | None = None
+    run_after: datetime | None = None
+    user_id: str | None = None
+
+    @classmethod
+    def for_call(cls, task: AnyTask, now: datetime) -> About:
+        return cls(now, task.backend, int(task.priority), task.run_after, getattr(task, "user_id", None))
+
+    @classmethod
+    def of(cls, record: Record) -> About:
+        """What a record's payload says. People can edit payloads: what makes no sense counts as not said."""
+        said = record.payload.get("about") if isinstance(record.payload, dict) else None
+        if not isinstance(said, dict):
+            return cls()
+        priority = said.get("priority")
+        is_number = isinstance(priority, int) and not isinstance(priority, bool) and -100 <= priority <= 100
+        return cls(
+            _metadata_moment(said.get("at")),
+            _metadata_text(said.get("backend")),
+            priority if is_number else None,
+            _metadata_moment(said.get("run_after")),
+            _metadata_text(said.get("user_id")),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in asdict(self).items()
+            if value is not None
+        }
+
+
+def _metadata_moment(value: object) -> datetime | None:
+    try:
+        return parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:  # well formed, but no such day
+        return None
+
+
+def _metadata_text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
 
 STATUSES = {
     TaskState.SCHEDULED: TaskResultStatus.READY,

@@ -18,10 +18,8 @@ from django.utils import timezone
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.tasks.context import RunningTask, current_task
-from django_fairque.tasks.control import Discard, Retry
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.tasks.handles import aqueue_for, current_outlet, queue_for
-from django_fairque.tasks.stopping import TaskRevoked, stopped
+from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, stopped
+from django_fairque.tasks.results import aqueue_for, current_outlet, queue_for
 
 from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started

@@ -61,6 +61,8 @@ def _queue_problem(config: FairQueueConfig, name: str) -> str:
 
 
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:
+    if not config.schedules:
+        return  # without loading the engine, which a check of a project without schedules does not need
     from django_fairque.tasks.schedules import mistakes_in
 
     for name, problem in mistakes_in(config.schedules):
@@ -85,20 +87,20 @@ def _early_sending(config: FairQueueConfig) -> Iterator[CheckMessage]:
 
 def check_events(**_: Any) -> list[CheckMessage]:
     """Events of unknown models, fields and tasks; and deletions that the database makes by itself."""
-    from django_fairque.events import registry
+    from django_fairque.events import rules
     from django_fairque.events.event import DELETE
 
-    rules = registry.rules()
+    declared = rules.rules()
     found = [
         error(
             "fairque.E020",
             f"the model event {rule.name} is switched off: {problem}",
             "Nothing is enqueued when it happens until this is right.",
         )
-        for rule in rules
+        for rule in declared
         for problem in rule.problems
     ]
-    deleted = {rule.model for rule in rules if rule.is_on and DELETE in rule.kinds}
+    deleted = {rule.model for rule in declared if rule.is_on and DELETE in rule.kinds}
     return [*found, *(message for model in deleted if model is not None for message in _cascades(model))]
 
 

@@ -56,7 +56,9 @@ if not TYPE_CHECKING:  # or every name would be there for a type checker
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value  # the next use is as fast as of any module
+        return value
 
 
 def __dir__() -> list[str]:

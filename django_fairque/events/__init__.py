@@ -4,10 +4,10 @@ Declared in a module ``events`` of any installed app, which is found automatical
 """
 
 from .conditions import Condition, changed, field_is
-from .declaring import Declaration, on_create, on_delete, on_m2m, on_save, on_signal, on_update
+from .declarations import Declaration, on_create, on_delete, on_m2m, on_save, on_signal, on_update
 from .event import Event
 from .querysets import EventQuerySet, EventQuerySetMixin
-from .suppression import suppress_events
+from .rules import suppress_events
 
 __all__ = [
     "Condition",

@@ -11,8 +11,7 @@ from django.db.models.fields.files import FieldFile
 
 from django_fairque.engine.model.errors import short
 
-from .event import CREATE
-from .paths import column_at, field_of, key_of, problem_of
+from .event import CREATE, column_at, field_of, key_of, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,17 +2,110 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from .classes import is_historical
-from .paths import field_of, value_at
+from django.apps import apps
+from django.core.exceptions import FieldDoesNotExist
+from django.db.models import Model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from django.db.models import Field, Model
+    from django.db.models import Field
+
+
+def model_of(given: type[Model] | str) -> type[Model]:
+    """The class itself, or the one with that label (``"shop.Order"``); `LookupError` says what is wrong with it."""
+    if isinstance(given, type) and issubclass(given, Model):
+        return given
+    try:
+        return apps.get_model(given)
+    except (LookupError, ValueError, AttributeError) as error:
+        labels = [model._meta.label for model in apps.get_models()]
+        near = difflib.get_close_matches(str(given), labels, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise LookupError(f"there is no model {given!r} ({error}){hint}") from None
+
+
+def is_historical(model: type[Model]) -> bool:
+    """Whether it is a migration's class for a model as it was then."""
+    return model.__module__ == "__fake__"
+
+
+def classes_of(model: type[Model]) -> list[type[Model]]:
+    """The model and everything that is one: proxies and children, in all apps. An abstract model's children only."""
+    known = [each for each in apps.get_models(include_auto_created=True) if issubclass(each, model)]
+    return known if model in known or model._meta.abstract else [model, *known]
+
+
+SEPARATOR = "__"
+
+
+def value_at(instance: Any, path: str) -> Any:
+    """The value that a path leads to; None where a related object on the way is missing."""
+    value = instance
+    for part in path.split(SEPARATOR):
+        if value is None:
+            return None
+        value = getattr(value, part)
+    return value
+
+
+def problem_of(model: type[Model], path: str) -> str:
+    """Why a path leads nowhere from a model; empty if it leads somewhere, or to where only an object could tell."""
+    current: Any = model
+    for part in path.split(SEPARATOR):
+        if current is None:
+            return ""
+        if part == "pk":
+            current = None
+            continue
+        try:
+            field = current._meta.get_field(part)
+        except FieldDoesNotExist:
+            if not hasattr(current, part):
+                return f"{current._meta.label} has no field or attribute {part!r}{_nearest(current, part)}"
+            current = None
+        else:
+            current = getattr(field, "related_model", None) if part == field.name else None
+    return ""
+
+
+def field_of(model: type[Model], name: str) -> Field[Any, Any]:
+    """A concrete field by its name or its column's attribute; `LookupError` says what there is instead."""
+    try:
+        field = model._meta.pk if name == "pk" else model._meta.get_field(name)
+    except FieldDoesNotExist:
+        raise LookupError(f"{model._meta.label} has no field {name!r}{_nearest(model, name)}") from None
+    if not getattr(field, "concrete", False) or getattr(field, "many_to_many", False):
+        raise LookupError(f"{model._meta.label}.{name} has no column of its own")
+    found: Field[Any, Any] = field  # type: ignore[assignment] # concrete
+    return found
+
+
+def column_at(instance: Any, path: str) -> Field[Any, Any] | None:
+    """The concrete field at the end of a path from an object; None where there is no object or no such field."""
+    way, _, name = path.rpartition(SEPARATOR)
+    holder = value_at(instance, way) if way else instance
+    try:
+        return field_of(type(holder), name) if isinstance(holder, Model) else None
+    except LookupError:
+        return None
+
+
+def key_of(instance: Model, column: Field[Any, Any] | None) -> Any:
+    """What a column holds that refers to an object: of a foreign key with ``to_field`` another field than the primary key."""
+    target = getattr(column, "target_field", None)
+    return instance.pk if target is None else getattr(instance, target.attname, instance.pk)
+
+
+def _nearest(model: type[Model], name: str) -> str:
+    near = difflib.get_close_matches(name, [field.name for field in model._meta.get_fields()], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
 
 CREATE, UPDATE, SAVE, DELETE, M2M, SIGNAL = "create", "update", "save", "delete", "m2m", "signal"
 """Kinds of events. `SAVE` is a save of which nobody can tell whether it created the object."""

@@ -9,7 +9,7 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.options import InvalidOptionsError
 from django_fairque.engine.model.records import EventCount
 
-from . import registry
+from . import rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,17 +43,17 @@ class EventsOverview:
 
 def overview(queue_of: Callable[[str], FairQueue]) -> EventsOverview:
     """Ask each queue once; one that does not answer leaves its events without counts."""
-    rules = registry.rules()
-    counts, unreachable = _counts(rules, queue_of)
-    return EventsOverview(tuple(_facts(rule, counts.get(rule.name, EventCount())) for rule in rules), unreachable)
+    declared = rules.rules()
+    counts, unreachable = _counts(declared, queue_of)
+    return EventsOverview(tuple(_facts(rule, counts.get(rule.name, EventCount())) for rule in declared), unreachable)
 
 
 def _counts(
-    rules: Sequence[Rule], queue_of: Callable[[str], FairQueue]
+    declared: Sequence[Rule], queue_of: Callable[[str], FairQueue]
 ) -> tuple[dict[str, EventCount], dict[str, str]]:
     found: dict[str, EventCount] = {}
     unreachable: dict[str, str] = {}
-    for queue in sorted({_queue(rule) for rule in rules if rule.is_on}):
+    for queue in sorted({_queue(rule) for rule in declared if rule.is_on}):
         counts, error = _counts_of(queue, queue_of)
         found.update(counts)
         if error:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import models, transaction
 
-from . import registry, seen
+from . import field_tracker, rules
 from .event import CREATE, SAVE, UPDATE, Event
-from .suppression import is_suppressed, suppress_events
+from .rules import is_suppressed, suppress_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,11 +87,11 @@ class EventQuerySetMixin(Base):
     def _concerns(self, kind: str) -> bool:
         if is_suppressed(self.model):
             return False
-        return any(kind in rule.kinds for rule in registry.of_model(self.model))
+        return any(kind in rule.kinds for rule in rules.of_model(self.model))
 
     def _before(self) -> dict[Any, Mapping[str, Any]]:
         """What will be touched, by primary key, with the watched fields as they are."""
-        names = seen.tracked.get(self.model, ())
+        names = field_tracker.tracked.get(self.model, ())
         rows = self._chain().order_by().values_list("pk", *names)  # type: ignore[attr-defined] # Django's own copy
         return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
@@ -110,16 +110,16 @@ class EventQuerySetMixin(Base):
                     before=before[key],
                     known_instance=instance,
                 )
-                registry.fire(self.model, event)
+                rules.fire(self.model, event)
 
     def _fire(self, kind: str, instance: Any, fields: frozenset[str] | None = None) -> None:
-        known = {} if kind != UPDATE else seen.before(instance)
+        known = {} if kind != UPDATE else field_tracker.before(instance)
         if instance.pk is not None:  # not every database says which key it has given
             event = Event(
                 kind, self.model, self.db, pk=instance.pk, update_fields=fields, before=known, known_instance=instance
             )
-            registry.fire(self.model, event)
-        seen.note_saved(instance, self.db, fields)
+            rules.fire(self.model, event)
+        field_tracker.note_saved(instance, self.db, fields)
 
 
 if TYPE_CHECKING:

@@ -2,22 +2,93 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import django
 from django.core.exceptions import FieldDoesNotExist
+from django.core.serializers.base import DeserializedObject
 from django.db.models import signals
 
-from . import loading, registry
-from .classes import is_historical
-from .event import M2M, Event
-from .relation import Relation, relations_of
+from . import rules
+from .event import M2M, Event, classes_of, is_historical
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
-    from django.db.models import Model
+    from django.db.models import ManyToManyField, Model
 
     from .rules import Rule
+
+LOADING_ATTRIBUTE = "_fairque_loading"
+
+
+def is_loading(instance: Model) -> bool:
+    return LOADING_ATTRIBUTE in instance.__dict__
+
+
+def watch_relations() -> None:
+    """Have objects say that they are loaded: before Django 6.1 `m2m_changed` has no ``raw``, and sets relations as anybody."""
+    original: Any = DeserializedObject.save
+    if django.VERSION >= (6, 1) or hasattr(original, LOADING_ATTRIBUTE):
+        return
+
+    @functools.wraps(original)
+    def save(self: DeserializedObject, *args: Any, **options: Any) -> None:
+        self.object.__dict__[LOADING_ATTRIBUTE] = True
+        try:
+            original(self, *args, **options)
+        finally:
+            self.object.__dict__.pop(LOADING_ATTRIBUTE, None)
+
+    setattr(save, LOADING_ATTRIBUTE, True)
+    DeserializedObject.save = save  # type: ignore[method-assign]
+
+
+class Relation(NamedTuple):
+    """A field that rules are about, of one class; an abstract model's is another one in each class that derives from it."""
+
+    target: type[Model]
+    """The rules' model."""
+    model: type[Model]
+    """Whose objects these are: the target, or what derives from it if that is abstract."""
+    field: ManyToManyField[Any, Any]
+
+    @property
+    def through(self) -> type[Model]:
+        through: type[Model] = self.field.remote_field.through
+        return through
+
+    @property
+    def has_own_rows(self) -> bool:
+        """Whether the project has declared the through model itself."""
+        return not self.through._meta.auto_created
+
+    @property
+    def is_symmetrical(self) -> bool:
+        """Whether it holds both ways: of two friends each has the other in the field."""
+        return bool(self.field.remote_field.symmetrical)
+
+    def only_ours(self, pks: Iterable[Any], using: str) -> list[Any]:
+        """Those that are objects of the model: an inherited field's rows belong to parents that are none, too."""
+        if self.model._meta.concrete_model is self.field.model._meta.concrete_model:
+            return sorted(pks)
+        # The rows name the parent by its key, which is another one than the model's own if that has several parents.
+        parents = {f"{self.field.m2m_target_field_name()}__in": list(pks)}
+        found = self.model._base_manager.using(using).filter(**parents)
+        return list(found.order_by("pk").values_list("pk", flat=True))
+
+
+def relations_of(target: type[Model], name: str) -> Iterator[Relation]:
+    """The field of that name: one, or of an abstract model one for each class that has it as a field of its own."""
+    if not target._meta.abstract:
+        yield Relation(target, target, cast("Any", target._meta.get_field(name)))
+        return
+    for model in classes_of(target):
+        for field in model._meta.local_many_to_many:
+            if field.name == name and not model._meta.proxy:
+                yield Relation(target, model, field)
+
 
 RELATION_RECEIVER_ID = "django_fairque.events"
 CLEARING = "_fairque_clearing"
@@ -28,7 +99,7 @@ _watched: dict[type[Model], list[Relation]] = {}
 
 
 def connect_relation(target: type[Model], name: str) -> None:
-    loading.watch_relations()
+    watch_relations()
     for relation in relations_of(target, name):
         through = relation.through
         relations = _watched.setdefault(through, [])
@@ -67,7 +138,7 @@ def relation_changed(
     raw: bool = False,
     **_: Any,
 ) -> None:
-    if raw or loading.is_loading(instance):
+    if raw or is_loading(instance):
         return
     when, word = action.split("_")
     for relation in _relations_through(sender):
@@ -107,7 +178,7 @@ def _rules(relation: Relation, action: str) -> list[Rule]:
     """Those that were declared for just this target: a parent's have a relation of their own."""
     return [
         rule
-        for rule in registry.of_model(relation.target)
+        for rule in rules.of_model(relation.target)
         if M2M in rule.kinds
         and rule.model is relation.target
         and rule.relation == relation.field.name

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
 from django_fairque.engine.model import payload as json_payload
-from django_fairque.tasks import registry, sending
+from django_fairque.tasks import registry as task_registry
+from django_fairque.tasks import sending
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.definition import Sendable
+from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import user_id
 
-from .event import Event
-from .suppression import is_suppressed
+from .event import Event, is_historical, model_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from django.db.models import Model
     from django.dispatch import Signal
 
@@ -27,6 +32,42 @@ if TYPE_CHECKING:
     from django_fairque.tasks.options import TaskOptions
 
     from .conditions import Condition
+
+
+_everything = object()
+_suppressed: ContextVar[tuple[object, ...]] = ContextVar("fairque_suppressed_events", default=())
+
+
+@contextmanager
+def suppress_events(*models: type[Model] | str) -> Iterator[None]:
+    """Within the block nothing that happens to objects of these models (of any, if none is named) enqueues a task.
+
+    Args:
+        models: classes or their labels (``"shop.Order"``); children and proxies count too.
+
+    Raises:
+        TaskUsageError: for what is no model.
+    """
+    found = tuple(map(_model, models)) or (_everything,)
+    token = _suppressed.set((*_suppressed.get(), *found))
+    try:
+        yield
+    finally:
+        _suppressed.reset(token)
+
+
+def _model(given: type[Model] | str) -> object:
+    try:
+        return model_of(given)
+    except LookupError as error:
+        raise TaskUsageError(f"suppress_events: {error}") from None
+
+
+def is_suppressed(model: type[Model]) -> bool:
+    return any(
+        each is _everything or (isinstance(each, type) and issubclass(model, each)) for each in _suppressed.get()
+    )
+
 
 logger = logging.getLogger("django_fairque.events")
 
@@ -72,9 +113,9 @@ class Rule:
     @cached_property
     def definition(self) -> AnyDefinition:
         """The task with the options of this event; `TaskNotRegisteredError` for a name nobody has registered."""
-        found = registry.find(self.task) if isinstance(self.task, str) else self.task
+        found = task_registry.find(self.task) if isinstance(self.task, str) else self.task
         if found is None:
-            raise registry.not_registered(self.task_name)
+            raise task_registry.not_registered(self.task_name)
         return found.using(**self.options) if self.options else found
 
     def fire(self, event: Event) -> None:
@@ -160,3 +201,44 @@ def _encoded(value: Any) -> Any:
 
 def is_task(value: object) -> bool:
     return isinstance(value, Sendable)
+
+
+class _RuleRegistry:
+    """The rules of this process."""
+
+    def __init__(self) -> None:
+        self.rules: list[Rule] = []
+        self.is_ready = False
+        """Models are there, and rules are switched on as they come."""
+        self.of_class: dict[type[Model], tuple[Rule, ...]] = {}
+
+
+rule_registry = _RuleRegistry()
+
+
+def rules() -> Sequence[Rule]:
+    """All that are declared, in that order."""
+    return tuple(rule_registry.rules)
+
+
+def of_model(model: type[Model]) -> tuple[Rule, ...]:
+    """The rules that are on and concern objects of this class; also of the class as a migration has it."""
+    found = rule_registry.of_class.get(model)
+    if found is None:
+        is_old = is_historical(model)
+        found = tuple(
+            rule
+            for rule in rule_registry.rules
+            if rule.is_on
+            and rule.model is not None
+            and (issubclass(model, rule.model) or (is_old and model._meta.label == rule.model._meta.label))
+        )
+        if not is_old:  # migrations make such classes by the hundred
+            rule_registry.of_class[model] = found
+    return found
+
+
+def fire(model: type[Model], event: Event) -> None:
+    for rule in of_model(model):
+        if event.kind in rule.kinds:
+            rule.fire(event)

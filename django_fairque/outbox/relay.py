@@ -19,6 +19,7 @@ from django.db import connections
 from django.db.models import F
 from django.utils import timezone
 
+from django_fairque import signals as task_signals
 from django_fairque.conf.queues import get_queue
 from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
 from django_fairque.engine.model.records import push_refused
@@ -67,13 +68,27 @@ class Relayed:
 def relay(
     database: str,
     users: Collection[str] | None = None,
+    *,
+    minimum_age: float = 0.0,
+    queue_of: Callable[[str], FairQueue] = get_queue,
+) -> Relayed:
+    """As `relay_rows`, and send the signal `task_pushed` for each task that was delivered."""
+    relayed = relay_rows(database, users, minimum_age=minimum_age, queue_of=queue_of)
+    for queue, tasks, results in relayed.pushed:
+        task_signals.send_task_pushed(queue, tasks, results)
+    return relayed
+
+
+def relay_rows(
+    database: str,
+    users: Collection[str] | None = None,
     counts: Mapping[str, Mapping[str, EventCount]] | None = None,
     *,
     minimum_age: float = 0.0,
     now: datetime | None = None,
     queue_of: Callable[[str], FairQueue] = get_queue,
 ) -> Relayed:
-    """Relay the eldest rows, at most `MOST_ROWS`, of some users or of all. Receivers are not told: see `tasks.relaying`.
+    """Relay the eldest rows, at most `MOST_ROWS`, of some users or of all. This sends no signals: see `relay`.
 
     Args:
         counts: of model events, by queue; delivered along with the tasks.

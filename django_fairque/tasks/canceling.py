@@ -5,26 +5,35 @@ The engine's own `cancel` sends nothing. While nobody listens, this costs nothin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
-from . import lifecycle
+from django_fairque import signals
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.signals import log_receiver_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from django_fairque.engine.inspection.task_lookup import Note
+    from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
 
+CANCELED_TASKS_PER_READ = 200
+"""Canceled tasks that are read at once."""
+
 AT_ONCE = 10_000
 """Tasks of a user that are canceled before their receivers are told."""
+
+logger = logging.getLogger("django_fairque.tasks")
 
 
 def cancel(queue: FairQueue, task_id: str, reason: str = "") -> bool:
     """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known."""
     is_canceled = queue.cancel(task_id, reason=reason)
     if is_canceled:
-        lifecycle.canceled(queue, [task_id])
+        canceled(queue, [task_id])
     return is_canceled
 
 
@@ -32,7 +41,7 @@ async def acancel(queue: AsyncFairQueue, task_id: str) -> bool:
     """As `cancel`."""
     is_canceled = await queue.cancel(task_id)
     if is_canceled:
-        await lifecycle.acanceled(queue, [task_id])
+        await acanceled(queue, [task_id])
     return is_canceled
 
 
@@ -62,20 +71,67 @@ def purge_user(queue: FairQueue, user_id: str) -> int:
 
 def telling(queue: FairQueue, act: Callable[[Note], int]) -> int:
     """Do it, and tell of what it notes; also of what it had canceled before it raised."""
-    if not lifecycle.hears_of_canceling():
+    if not hears_of_canceling():
         return act(None)
     ids: list[str] = []
     try:
         return act(ids.extend)
     finally:
-        lifecycle.canceled(queue, ids)
+        canceled(queue, ids)
 
 
 async def _atelling(queue: AsyncFairQueue, act: Callable[[Note], Awaitable[int]]) -> int:
-    if not lifecycle.hears_of_canceling():
+    if not hears_of_canceling():
         return await act(None)
     ids: list[str] = []
     try:
         return await act(ids.extend)
     finally:
-        await lifecycle.acanceled(queue, ids)
+        await acanceled(queue, ids)
+
+
+def hears_of_canceling() -> bool:
+    """Whether anyone is to be told what was canceled."""
+    return bool(signals.task_canceled.receivers)
+
+
+def canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
+    """A person, or code, has canceled these tasks, which had not ended."""
+    for some in _slices(task_ids):
+        try:
+            tasks = queue.get_tasks(some)
+        except FairQueueError as error:
+            _not_told(queue.name, some, error)
+            continue
+        for task in tasks.values():
+            log_receiver_errors(signals.task_canceled.send_robust(**_of_canceled(queue.name, task)))
+
+
+async def acanceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
+    """As `canceled`, from a coroutine: receivers that are none run where synchronous code does."""
+    for some in _slices(task_ids):
+        try:
+            tasks = await queue.get_tasks(some)
+        except FairQueueError as error:
+            _not_told(queue.name, some, error)
+            continue
+        for task in tasks.values():
+            log_receiver_errors(await signals.task_canceled.asend_robust(**_of_canceled(queue.name, task)))
+
+
+def _slices(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """As many as are held in memory at once; none if nobody listens."""
+    for first in range(0, len(task_ids) if hears_of_canceling() else 0, CANCELED_TASKS_PER_READ):
+        yield task_ids[first : first + CANCELED_TASKS_PER_READ]
+
+
+def _of_canceled(queue: str, task: Task) -> dict[str, Any]:
+    return {"sender": task.name, "task": task, "task_id": task.task_id, "queue": queue}
+
+
+def _not_told(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
+    """They are canceled all the same, so nobody who asked for that is given the error."""
+    logger.warning(
+        "queue %s: receivers of task_canceled were not told of %d canceled tasks (%s, …), which could not be read: %s",
+        *(queue, len(task_ids), task_ids[0], error),
+    )

@@ -2,21 +2,129 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
 import time
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
+from django_fairque.engine.model.errors import StaleLeaseError, short
 from django_fairque.engine.model.trace_context import NONE
 
-from . import progress
-from .control import Discard
+from .errors import Discard, TaskUsageError
+from .options import user_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
     from django_fairque.engine.dependencies.xcom import XCom
-    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.trace_context import Trace
 
-    from .services import Services
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+INTERVAL = 0.1
+"""Least seconds between two reports of one task."""
+
+logger = logging.getLogger("django_fairque.tasks")
+
+
+class Reports:
+    """The reports of one running task."""
+
+    def __init__(self, task_id: str, send: Callable[[float, float, str], object]) -> None:
+        self._task_id = task_id
+        self._send = send
+        self._newest: tuple[float, float, str] | None = None
+        self._sending = threading.Lock()  # one at a time, or an older report could overtake a newer one
+        self.due = -math.inf
+        self.lease_lost = False
+        """The server refused a report: the task is somebody else's now."""
+
+    def put(self, current: float, total: float, message: str = "") -> None:
+        self._newest = (
+            check_progress_number(current, "current"),
+            check_progress_number(total, "total"),
+            check_progress_message(message),
+        )
+        _sender.add(self)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is a report that `flush` would send or wait for."""
+        return self._newest is not None or self._sending.locked()
+
+    def flush(self) -> None:
+        """Send the newest report if it was not sent. Blocks."""
+        with self._sending:
+            newest, self._newest = self._newest, None
+            if newest is None:
+                return
+            self.due = time.monotonic() + INTERVAL
+            try:
+                self._send(*newest)
+            except StaleLeaseError:
+                self.lease_lost = True
+            except Exception:
+                logger.warning("the progress of task %s could not be recorded", self._task_id, exc_info=True)
+
+
+class _Sender:
+    """The thread; it starts with the first report of the process."""
+
+    def __init__(self) -> None:
+        self._waiting: set[Reports] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, reports: Reports) -> None:
+        with self._changed:
+            if reports in self._waiting:
+                return
+            self._waiting.add(reports)
+            if self._thread is None or not self._thread.is_alive():  # a forked child has no threads
+                self._thread = threading.Thread(target=self._run, name="fairque-progress", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            for reports in self._take():
+                reports.flush()
+
+    def _take(self) -> list[Reports]:
+        """Wait until at least one is due, and take those that are."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                due = [reports for reports in self._waiting if reports.due <= now]
+                if due:
+                    self._waiting.difference_update(due)
+                    return due
+                soonest = min((reports.due for reports in self._waiting), default=None)
+                self._changed.wait(None if soonest is None else soonest - now)
+
+
+_sender = _Sender()
+
+
+def check_progress_number(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise TaskUsageError(f"progress: {what} must be a finite number, got {short(value)}")
+    return value
+
+
+def check_progress_message(value: object) -> str:
+    if not isinstance(value, str):
+        raise TaskUsageError(f"progress: the message must be text, got {short(value)}")
+    return value[:1000]
 
 
 class TaskContext:
@@ -123,9 +231,26 @@ class TaskContext:
 
     def progress(self, current: float, total: float, message: str = "") -> None:
         """Report how far the task is. Cheap and never blocking: the newest report is sent ten times a second."""
-        progress.check_progress_number(current, "current")
-        progress.check_progress_number(total, "total")
-        progress.check_progress_message(message)
+        check_progress_number(current, "current")
+        check_progress_number(total, "total")
+        check_progress_message(message)
+
+
+class WorkerServices(Protocol):
+    """What a running task asks of its worker (`execution.Services`)."""
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def send_progress(self) -> Callable[[Lease, float, float, str], object]: ...
+
+    @property
+    def revoked(self) -> AbstractSet[LeaseKey]: ...
+
+    def parent_results(self, task_id: str) -> dict[str, Any]: ...
+
+    def xcom(self, namespace: str) -> XCom: ...
 
 
 class RunningTask(TaskContext):
@@ -133,13 +258,13 @@ class RunningTask(TaskContext):
 
     __slots__ = ("_batch", "_lease", "_reports", "_services", "_started", "_timeout")
 
-    def __init__(self, lease: Lease, services: Services, timeout: float | None) -> None:
+    def __init__(self, lease: Lease, services: WorkerServices, timeout: float | None) -> None:
         self._lease = lease
         self._services = services
         self._timeout = timeout
         self._batch: tuple[RunningTask, ...] = ()
         self._started = time.time()
-        self._reports: progress.Reports | None = None
+        self._reports: Reports | None = None
 
     @property
     def lease(self) -> Lease:
@@ -214,7 +339,7 @@ class RunningTask(TaskContext):
     def progress(self, current: float, total: float, message: str = "") -> None:
         if self._reports is None:
             lease, send = self._lease, self._services.send_progress
-            self._reports = progress.Reports(lease.task_id, lambda *report: send(lease, *report))
+            self._reports = Reports(lease.task_id, lambda *report: send(lease, *report))
         self._reports.put(current, total, message)
 
     @property
@@ -234,3 +359,106 @@ running: ContextVar[TaskContext] = ContextVar("fairque_task", default=TaskContex
 def current_task() -> TaskContext:
     """The task that runs in this thread or coroutine; an inert one outside of a worker."""
     return running.get()
+
+
+class Block(Generic[T]):
+    """Holds a value from ``with`` to its end, once. No decorator: around a coroutine function it would hold nothing."""
+
+    __slots__ = ("_said", "_token", "_value")
+
+    def __init__(self, said: ContextVar[tuple[T, TaskContext] | None], value: T) -> None:
+        self._said, self._value = said, value
+        self._token: Token[tuple[T, TaskContext] | None] | None = None
+
+    def __enter__(self) -> None:
+        if self._token is not None:
+            raise RuntimeError("this block was entered before: make one for each `with`")
+        self._token = self._said.set((self._value, running.get()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._token is not None  # noqa: S101 - it was entered
+        self._said.reset(self._token)
+
+
+class Ambient(Generic[T]):
+    """What a block says, or else what the running task has.
+
+    A task that runs inside of the block (in tests tasks may run where they are enqueued) has its own value, not the
+    block's: a value counts only in the task in which it was said. So running a task costs nothing for this.
+    """
+
+    def __init__(self, name: str, of_task: Callable[[TaskContext], T]) -> None:
+        self._said: ContextVar[tuple[T, TaskContext] | None] = ContextVar(name, default=None)
+        self._of_task = of_task
+
+    def get(self) -> T:
+        task, said = running.get(), self._said.get()
+        return said[0] if said is not None and said[1] is task else self._of_task(task)
+
+    def hold(self, value: T) -> Block[T]:
+        """A context manager."""
+        return Block(self._said, value)
+
+
+class UserSource(ABC):
+    """Finds a user's id when somebody asks for it, and not before."""
+
+    @abstractmethod
+    def user_id(self) -> str | None: ...
+
+    @abstractmethod
+    async def auser_id(self) -> str | None: ...
+
+
+def _user_of(task: TaskContext) -> str | None:
+    """Whose the running task is; of a batch only if all its items are one user's."""
+    users = {item.user_id for item in task.batch} or {task.user_id}
+    return (users.pop() or None) if len(users) == 1 else None
+
+
+_current_user: Ambient[str | UserSource | None] = Ambient("fairque_user", _user_of)
+
+
+def as_user(user: object) -> AbstractContextManager[None]:
+    """Work for this user in the block: tasks enqueued there are for them, unless they say whom they are for.
+
+    A plain ``with``, in coroutines too. Blocks nest; the innermost counts.
+
+    Args:
+        user: text, an integer key or a UUID; None for nobody.
+
+    Raises:
+        TaskValidationError: it is no id.
+    """
+    return _current_user.hold(None if user is None else user_id(user, "the user"))
+
+
+def as_user_of(source: UserSource) -> AbstractContextManager[None]:
+    """As `as_user`, with the user that the source finds if somebody asks."""
+    return _current_user.hold(source)
+
+
+def current_user_id() -> str | None:
+    """For whom work is done here: `as_user`'s, the running task's, the request's user, or None.
+
+    Raises:
+        TaskUsageError: in a coroutine, where looking up the request's user would block: `acurrent_user_id` awaits it.
+    """
+    current = _current_user.get()
+    return current.user_id() if isinstance(current, UserSource) else current
+
+
+async def acurrent_user_id() -> str | None:
+    """As `current_user_id`, where looking up the request's user has to be awaited."""
+    current = _current_user.get()
+    return await current.auser_id() if isinstance(current, UserSource) else current
+
+
+async def knowing_user(build: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call ``build``, which may ask for the current user and must not block, when that user is known."""
+    if not isinstance(_current_user.get(), UserSource):
+        return build(*args, **kwargs)
+    with as_user(await acurrent_user_id()):
+        return build(*args, **kwargs)

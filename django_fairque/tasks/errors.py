@@ -18,7 +18,14 @@
 
 from __future__ import annotations
 
-from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.model.durations import duration
+from django_fairque.engine.model.errors import FairQueueError, TaskValidationError, short
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class TaskUsageError(TaskValidationError, TypeError):
@@ -73,3 +80,60 @@ class TaskTimeoutError(FairQueueError):
 
 class SoftTimeLimitExceeded(TaskTimeoutError):  # noqa: N818 - the name that users of task queues know
     """Raised inside a task whose time is over: clean up and return or raise. The hard limit follows."""
+
+
+class Retry(Exception):  # noqa: N818 - an instruction, not an error
+    """Not yet: run this task again in ``delay`` seconds, without using up its retry budget.
+
+    Without a delay it waits as long as after an error. With delays of 1 second and more a task may do this without limit; it
+    ends when its ``expires`` has passed. Of retries with shorter delays, only ten in a row are that short: further ones wait
+    1 second, and after 1,000 in a row the task becomes a dead letter.
+    """
+
+    def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
+        super().__init__(delay, reason)
+        if isinstance(delay, str):
+            raise TaskUsageError(
+                f"the delay of Retry must be a number of seconds or a timedelta, got the text {short(delay)}; what is said of "
+                f"it goes by name: Retry(reason={short(delay)})"
+            )
+        self.delay = None if delay is None else duration(delay, "the delay of Retry")
+        self.reason = _text(reason, "Retry")
+
+    def __str__(self) -> str:
+        return self.reason or "the task asked to be run again"
+
+
+class Discard(Exception):  # noqa: N818 - an instruction, not an error
+    """The work is no longer wanted: the task ends as CANCELED, without retry and without a dead letter."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = _text(reason, "Discard")
+
+    def __str__(self) -> str:
+        return self.reason or "the task discarded itself"
+
+
+def _text(reason: object, what: str) -> str:
+    if not isinstance(reason, str):
+        raise TaskUsageError(f"the reason of {what} must be text, got {short(reason)}")
+    return reason
+
+
+class TaskRevoked(BaseException):
+    """Raised inside a task that is its worker's no longer: it was canceled or lost, or is given back.
+
+    Not an `Exception`: the task's own handlers let it pass.
+    """
+
+
+class Stop:
+    """What a worker says of one coroutine: with what it has stopped it, None as long as it has not."""
+
+    def __init__(self, kind: type[BaseException] | None = None) -> None:
+        self.kind = kind
+
+
+stopped: ContextVar[Stop] = ContextVar("fairque_stopped", default=Stop(TaskRevoked))  # noqa: B039 - it is never changed
+"""Of the coroutine that runs here. Where no worker says anything, whoever cancels it has given it up."""

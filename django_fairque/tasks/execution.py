@@ -10,31 +10,45 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
-from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque import conf
+from django_fairque import signals as task_signals
+from django_fairque.engine.model.durations import duration, retry_delay
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.tasks import registry, signing
 
-from . import lifecycle, registry, signing
-from .batches import arun_batch, run_batch
 from .context import RunningTask, running
-from .errors import TaskSignatureError
-from .run import Run, failed, finished
-from .tracing import around_running
+from .definition import handler_definition
+from .errors import Discard, Retry, TaskSignatureError, TaskTimeoutError, TaskUsageError
+from .tracing import NO_SPAN, RunSpan
 
 if TYPE_CHECKING:
-    from django_fairque.engine.model.lease import Lease
+    from collections.abc import Callable, Sequence, Sized
+    from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
+    from datetime import timedelta
+
+    from django_fairque.engine.dependencies.xcom import XCom
+    from django_fairque.engine.model.lease import Lease, LeaseKey
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.queue.queue import FairQueue
 
     from .definition import AnyDefinition
     from .errors import TaskNotRegisteredError
-    from .services import Services
 
-logger = logging.getLogger("django_fairque.tasks")
 
 __all__ = ["Run", "aexecute", "arun_batch", "execute", "failed", "prepare", "run_batch"]
+
+logger = logging.getLogger("django_fairque.tasks")
 
 
 def prepare(lease: Lease, services: Services) -> Run | Outcome:
@@ -44,7 +58,7 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
     """
     try:
         lease.check()
-        signing.check(lease, services)
+        signing.check(lease, queue=services.queue, prefix=services.config.prefix, mode=services.signing)
         name = lease.name
         definition = registry.find(name) if name else services.bare
         if definition is None:
@@ -71,7 +85,7 @@ def execute(run: Run) -> Outcome:
         return run_batch([run])[0]
     context = RunningTask(run.lease, run.services, run.timeout)
     token = running.set(context)
-    lifecycle.send_task_started(run)
+    task_signals.send_task_started(run.services.queue, run.lease)
     started = perf_counter()
     try:
         with around_running([run]):
@@ -96,7 +110,7 @@ async def aexecute(run: Run) -> Outcome:
         return (await arun_batch([run]))[0]
     context = RunningTask(run.lease, run.services, run.timeout)
     token = running.set(context)
-    await lifecycle.asend_task_started(run)
+    await task_signals.asend_task_started(run.services.queue, run.lease)
     started = perf_counter()
     try:
         with around_running([run]):
@@ -112,6 +126,14 @@ async def aexecute(run: Run) -> Outcome:
     if context.has_reports:
         await asyncio.to_thread(context.flush)
     return outcome
+
+
+def around_running(runs: Sequence[Run]) -> AbstractContextManager[None]:
+    """A span around the function of a task, where spans are on; ``runs`` are those of one call."""
+    first = runs[0]
+    if not first.services.tracing:
+        return NO_SPAN
+    return RunSpan(first.services.queue, first.definition.name, [run.lease for run in runs])
 
 
 def _from_the_task(error: BaseException) -> BaseException:
@@ -152,3 +174,333 @@ def _arguments(lease: Lease, definition: AnyDefinition) -> tuple[list[Any], dict
 
 def _fits(definition: AnyDefinition, args: list[Any], kwargs: dict[str, Any]) -> bool:
     return not definition.options.batch or (len(args) == 1 and not kwargs)
+
+
+UNKNOWN_TASK_GRACE_SECONDS = 600.0
+"""Seconds for which a task of an unknown name is put off."""
+UNKNOWN_TASK_DELAY_SECONDS = 30.0
+"""Seconds until it is offered again, perhaps to a worker that knows it."""
+MAX_UNKNOWN_TASKS = 10_000
+"""Most tasks remembered; when as many are known, others stay put off until there is room."""
+MAX_UNKNOWN_NAMES = 100
+"""Most names remembered, to report them."""
+UNKNOWN_NAME_SECONDS = 3 * UNKNOWN_TASK_DELAY_SECONDS
+"""Seconds without a task of a name after which this process no longer reports the name: another worker runs its tasks, or
+nobody enqueues them."""
+
+
+class UnknownTasks:
+    """Since when each of them is known to this process. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        grace: float = UNKNOWN_TASK_GRACE_SECONDS,
+        delay: float = UNKNOWN_TASK_DELAY_SECONDS,
+        memory: int = MAX_UNKNOWN_TASKS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.delay = delay
+        self._grace = grace
+        self._memory = memory
+        self._clock = clock
+        self._met: dict[str, float] = {}  # in the order of meeting: the oldest comes first
+        self._names: dict[str, tuple[float, float]] = {}
+        """When a warning about the name was logged, and when the last task of that name came."""
+        self._lock = threading.Lock()
+
+    def is_to_be_warned_of(self, name: str) -> bool:
+        """Remember the name of a task that came. Whether to log a warning: once for each name and grace period."""
+        now = self._clock()
+        with self._lock:
+            warned_at = self._names.get(name, (now - self._grace, now))[0]
+            if name not in self._names and len(self._names) >= MAX_UNKNOWN_NAMES:
+                return False
+            is_due = now - warned_at >= self._grace
+            self._names[name] = (now if is_due else warned_at, now)
+            return is_due
+
+    def names(self) -> list[str]:
+        """Those of which tasks came lately, sorted."""
+        if not self._names:
+            return []
+        now = self._clock()
+        with self._lock:
+            gone = [name for name, (warned_at, _) in self._names.items() if now - warned_at >= 2 * self._grace]
+            for name in gone:
+                del self._names[name]
+            return sorted(name for name, (_, met_at) in self._names.items() if now - met_at < UNKNOWN_NAME_SECONDS)
+
+    @property
+    def grace(self) -> float:
+        """Seconds for which a task is put off."""
+        return self._grace
+
+    def may_wait(self, task_id: str) -> bool:
+        """Whether to put the task off once more; False ends its grace."""
+        now = self._clock()
+        with self._lock:
+            met = self._met.get(task_id)
+            if met is not None and now - met >= self._grace:
+                del self._met[task_id]
+                return False
+            if met is None:
+                self._forget_lost(now)
+                if len(self._met) < self._memory:
+                    self._met[task_id] = now
+            return True
+
+    def _forget_lost(self, now: float) -> None:
+        """Those not seen again long after their grace: another worker has run them."""
+        while self._met:
+            oldest = next(iter(self._met))
+            if now - self._met[oldest] < 2 * self._grace:
+                return
+            del self._met[oldest]
+
+
+@dataclass(frozen=True)
+class Services:
+    """Made by a worker, once per queue, for everything it runs of that queue.
+
+    Args:
+        queue: the queue's name.
+        config: the queue's own options (retries, size limit).
+        send_progress: writes ``(lease, current, total, message)``. It may block; it is never called from an event
+            loop's thread and may raise any error of the engine.
+        handler: called with the payload of tasks that are bare payloads (``WorkerConfig.handler``).
+        timeout: seconds a task may run when neither it nor its queue says.
+        own_queue: the queue to read from; by default the configured one of this name.
+        tracing: whether each run has a span of OpenTelemetry.
+        signing: what is asked of signatures: on, off or verify-only.
+        revoked: the leases of tasks canceled under this worker; may change at any time, from any thread.
+    """
+
+    queue: str
+    config: QueueConfig
+    send_progress: Callable[[Lease, float, float, str], object]
+    handler: Callable[[Any], Any] | None = None
+    timeout: float | None = None
+    revoked: AbstractSet[LeaseKey] = frozenset()
+    own_queue: FairQueue | None = None
+    tracing: bool = False
+    signing: str = field(default_factory=signing.mode)
+    unknown: UnknownTasks = field(default_factory=UnknownTasks)
+
+    @cached_property
+    def bare(self) -> AnyDefinition | None:
+        """What runs tasks that are bare payloads."""
+        return None if self.handler is None else handler_definition(self.handler)
+
+    def parent_results(self, task_id: str) -> dict[str, Any]:
+        """What the tasks that this one depends on returned; blocks."""
+        return self._reader.parent_results(task_id)
+
+    def xcom(self, namespace: str) -> XCom:
+        return self._reader.xcom(namespace)
+
+    @property
+    def _reader(self) -> FairQueue:
+        return self.own_queue or conf.get_queue(self.queue)
+
+
+UNSAID = object()
+
+
+class BatchResult:
+    """What became of each item of a batch; returned by a batch task that wants to say so item by item.
+
+    An item of which nothing is said counts as failed, and is tried again: it may not have been looked at.
+
+    Args:
+        items: the list that the task was called with, or its length.
+    """
+
+    def __init__(self, items: Sized | int) -> None:
+        size = items if isinstance(items, int) else len(items)
+        self.outcomes: list[Any] = [UNSAID] * size
+
+    def ok(self, index: int, value: Any = None) -> None:
+        """Item ``index`` is done; ``value`` (JSON) is its result."""
+        if isinstance(value, BaseException):
+            raise TaskUsageError(f"BatchResult.ok: an exception is no result; use fail({index}, …), got {short(value)}")
+        self._say(index, value)
+
+    def fail(self, index: int, error: BaseException | str) -> None:
+        """Item ``index`` failed; whether it is tried again is decided as for any task."""
+        if not isinstance(error, (BaseException, str)):
+            raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {short(error)}")
+        self._say(index, error if isinstance(error, BaseException) else RuntimeError(error))
+
+    def retry(self, index: int, delay: float | timedelta | None = None, reason: str = "") -> None:
+        """As raising `Retry`, for item ``index``."""
+        self._say(index, Retry(delay, reason))
+
+    def discard(self, index: int, reason: str = "") -> None:
+        """As raising `Discard`, for item ``index``."""
+        self._say(index, Discard(reason))
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def _say(self, index: int, outcome: Any) -> None:
+        size = len(self.outcomes)
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
+            raise TaskUsageError(
+                f"BatchResult: the index of an item must be an integer from 0 to {size - 1}, got {short(index)}"
+            )
+        self.outcomes[index] = outcome
+
+
+def run_batch(runs: Sequence[Run]) -> list[Outcome]:
+    """Call the function once for all ``runs`` (of one task); one outcome for each, in their order."""
+    batch = _BatchCall(runs)
+    token = running.set(batch.contexts[0])
+    for run in runs:
+        task_signals.send_task_started(run.services.queue, run.lease)
+    try:
+        with around_running(runs):
+            value = runs[0].definition.function(batch.items)
+        batch.returned(value)
+    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
+        batch.raised(error)
+    finally:
+        running.reset(token)
+    for context in batch.contexts:
+        context.flush()
+    return batch.outcomes()
+
+
+async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
+    """As `run_batch`, for an ``async def`` task; `asyncio.CancelledError` goes through to the one who canceled."""
+    batch = _BatchCall(runs)
+    token = running.set(batch.contexts[0])
+    for run in runs:
+        await task_signals.asend_task_started(run.services.queue, run.lease)
+    try:
+        with around_running(runs):
+            value = await runs[0].definition.function(batch.items)
+        batch.returned(value)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
+        batch.raised(error)
+    finally:
+        running.reset(token)
+    for context in batch.contexts:
+        if context.has_reports:
+            await asyncio.to_thread(context.flush)
+    return batch.outcomes()
+
+
+class _BatchCall:
+    """One call for many runs."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+        self._said: Sequence[Any] = ()
+        self._took = 0.0
+        self.items = [run.args[0] for run in runs]
+        self.contexts = tuple(RunningTask(run.lease, run.services, run.timeout) for run in runs)
+        self.contexts[0].lead(self.contexts)
+        self._started = perf_counter()
+
+    def returned(self, value: Any) -> None:
+        self._took = perf_counter() - self._started
+        self._said = by_item(value, len(self._runs))
+
+    def raised(self, error: BaseException) -> None:
+        self._took = self._took or perf_counter() - self._started
+        self._said = [error] * len(self._runs)
+
+    def outcomes(self) -> list[Outcome]:
+        """The time is shared equally: nobody knows which item took how much of it."""
+        took = self._took / len(self._runs)
+        return [_outcome(run, said, took) for run, said in zip(self._runs, self._said, strict=True)]
+
+
+def _outcome(run: Run, said: Any, took: float) -> Outcome:
+    return failed(run, said, took) if isinstance(said, BaseException) else finished(run, said, took)
+
+
+def by_item(value: Any, size: int) -> Sequence[Any]:
+    """What the function said of each item: a result, or an exception."""
+    if value is None:
+        return [None] * size
+    if not isinstance(value, (list, tuple, BatchResult)):
+        raise TaskUsageError(
+            "a batch task returns None (all are done), a list with the result or exception of each item, or a "
+            f"BatchResult; got {type(value).__name__}"
+        )
+    if len(value) != size:
+        raise TaskUsageError(
+            f"a batch task was called with {size} items and must answer for each of them; it returned {len(value)} answers"
+        )
+    if isinstance(value, BatchResult):
+        unsaid = TaskUsageError("the batch task's BatchResult says nothing of this item")
+        return [unsaid if said is UNSAID else said for said in value.outcomes]
+    return value
+
+
+@dataclass(frozen=True)
+class Run:
+    """An attempt that can begin; made by `prepare`. ``timeout`` is in seconds, None for no limit."""
+
+    lease: Lease
+    definition: AnyDefinition
+    services: Services
+    args: list[Any]
+    kwargs: dict[str, Any]
+    timeout: float | None
+
+
+def finished(run: Run, value: Any, took: float) -> Outcome:
+    """The task returned ``value``. One that can't be kept fails it for good: trying again would give it again."""
+    try:
+        return Outcome.finish(run.lease, value, took=took, limit=run.services.config.max_payload_bytes)
+    except TaskSerializationError as error:
+        return Outcome.fail(run.lease, error.with_traceback(None), delay=None, took=took)
+
+
+def failed(run: Run, error: BaseException, took: float | None = None) -> Outcome:
+    """The task raised ``error``, or was stopped with it. KeyboardInterrupt and SystemExit are its failures too."""
+    if isinstance(error, Retry):
+        delay = _default_delay(run) if error.delay is None else error.delay
+        return Outcome.retry(run.lease, str(error), delay=delay, took=took)
+    if isinstance(error, Discard):
+        return Outcome.discard(run.lease, str(error), took=took)
+    return Outcome.fail(run.lease, error, delay=_delay_after(run, error), took=took)
+
+
+def _delay_after(run: Run, error: BaseException) -> float | None:
+    """Seconds until the next attempt if the budget allows one, None if ``error`` ends the task at once.
+
+    A time limit is the worker's doing, so it is always worth another attempt.
+    """
+    options = run.definition.options
+    if not isinstance(error, (*options.retry_on, TaskTimeoutError)):
+        return None
+    if callable(options.backoff):
+        return _own_delay(run, error, options.backoff)
+    return _default_delay(run)
+
+
+def _own_delay(run: Run, error: BaseException, backoff: Any) -> float | None:
+    try:
+        delay: float | timedelta | None = backoff(run.lease.retry_count, error)
+        return None if delay is None else duration(delay, "the delay that backoff returns")
+    except (Exception, TaskValidationError):
+        logger.exception("the backoff function of task %s failed; using the default delay", run.definition.name)
+        return _default_delay(run)
+
+
+def _default_delay(run: Run) -> float:
+    config = run.services.config
+    backoff = run.definition.options.backoff
+    own = {} if callable(backoff) or backoff is None else backoff
+    return retry_delay(
+        run.lease.retry_count,
+        base=own.get("base", config.retry_base_seconds),
+        cap=own.get("cap", config.retry_cap_seconds),
+        jitter=own.get("jitter", config.retry_jitter),
+    )

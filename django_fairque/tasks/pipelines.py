@@ -12,18 +12,17 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.ids import new_task_id
 from django_fairque.engine.pushing.batching import check_graph, cycle_error, find_cycle
 
 from . import canceling, sending
-from .attribution import as_user, knowing_user
-from .definition import Sendable
+from .context import as_user, knowing_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
-from .handles import Handle
 from .options import SENDABLE, changed
+from .results import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +32,17 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.runs import RunView
     from django_fairque.engine.model.task import Task
 
-    from .definition import AnyDefinition
     from .options import SendOptions, TaskOptions
     from .results import TaskResult
 
 PAUSE = 0.05
 """Seconds between two looks of `PipelineResult.wait`."""
+
+
+class DeclaredTask(Protocol):
+    """A task without arguments, which may be written in place of its call."""
+
+    def as_step(self) -> Step: ...
 
 
 class Pipeline:
@@ -57,7 +61,7 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"<Pipeline of {len(self.steps)} steps>"
 
-    def __rshift__(self, after: Pipeline | AnyDefinition) -> Pipeline:
+    def __rshift__(self, after: Pipeline | DeclaredTask) -> Pipeline:
         """``a >> b``: b runs when a has finished; every end of a before every beginning of b."""
         after = _taken(after)
         if not isinstance(after, Pipeline):
@@ -65,12 +69,12 @@ class Pipeline:
         between = [(tail, head) for tail in self._tails for head in after._heads]  # noqa: SLF001 - of its own kind
         return Pipeline([*self.steps, *after.steps], [*self.edges, *between, *after.edges], self._heads, after._tails)
 
-    def __lshift__(self, before: Pipeline | AnyDefinition) -> Pipeline:
+    def __lshift__(self, before: Pipeline | DeclaredTask) -> Pipeline:
         """``b << a``: the same as ``a >> b``."""
         before = _taken(before)
         return NotImplemented if not isinstance(before, Pipeline) else before >> self
 
-    def __or__(self, beside: Pipeline | AnyDefinition) -> Pipeline:
+    def __or__(self, beside: Pipeline | DeclaredTask) -> Pipeline:
         """``a | b``: side by side."""
         beside = _taken(beside)
         if not isinstance(beside, Pipeline):
@@ -157,7 +161,7 @@ class Step(Pipeline):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        bare: AnyDefinition | None = None,
+        bare: DeclaredTask | None = None,
     ) -> None:
         self.name, self.options, self.args, self.kwargs = name, options, args, kwargs
         self.bare = bare
@@ -272,12 +276,12 @@ class PipelineResult(Handle):
         return TaskWaitTimeoutError(f"run {self.id!r} of {len(self)} tasks had not ended after {timeout} s")
 
 
-def chain(*pipelines: Pipeline | AnyDefinition) -> Pipeline:
+def chain(*pipelines: Pipeline | DeclaredTask) -> Pipeline:
     """One after the other: ``chain(a, b, c)`` is ``a >> b >> c``."""
     return _reduced("chain", pipelines, lambda left, right: left >> right)
 
 
-def group(pipelines: Iterable[Pipeline | AnyDefinition], *loose: NoReturn) -> Pipeline:
+def group(pipelines: Iterable[Pipeline | DeclaredTask], *loose: NoReturn) -> Pipeline:
     """Side by side, as ``a | b | c``, for any number of them: ``group([a, b, c])``."""
     if loose or not isinstance(pipelines, Iterable):
         got = ", ".join(map(repr, (pipelines, *loose)))
@@ -292,12 +296,12 @@ def group(pipelines: Iterable[Pipeline | AnyDefinition], *loose: NoReturn) -> Pi
 
 
 def _reduced(
-    what: str, pipelines: Sequence[Pipeline | AnyDefinition], both: Callable[[Pipeline, Pipeline], Pipeline]
+    what: str, pipelines: Sequence[Pipeline | DeclaredTask], both: Callable[[Pipeline, Pipeline], Pipeline]
 ) -> Pipeline:
     return reduce(both, _checked(what, pipelines))
 
 
-def _checked(what: str, given: Sequence[Pipeline | AnyDefinition]) -> Sequence[Pipeline]:
+def _checked(what: str, given: Sequence[Pipeline | DeclaredTask]) -> Sequence[Pipeline]:
     pipelines = [_taken(each) for each in given]
     for each in pipelines:
         if not isinstance(each, Pipeline):
@@ -307,9 +311,10 @@ def _checked(what: str, given: Sequence[Pipeline | AnyDefinition]) -> Sequence[P
     return pipelines
 
 
-def _taken(given: Pipeline | AnyDefinition) -> Pipeline:
+def _taken(given: Pipeline | DeclaredTask) -> Pipeline:
     """A task as the call that it stands for; anything else as it is."""
-    return given.as_step() if isinstance(given, Sendable) else given
+    as_step: Callable[[], Pipeline] | None = getattr(given, "as_step", None)
+    return cast("Pipeline", given) if as_step is None else as_step()
 
 
 def _check_bare(steps: Iterable[Step]) -> None:

@@ -1,18 +1,31 @@
-"""The tasks of this process by name. Only what is registered here ever runs: nothing is imported because a server says so."""
+"""The decorator `task`, and the tasks of this process by name.
+
+A worker runs only functions that are registered here. It never imports a module because a server names it.
+"""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
+from django_fairque.engine.model.errors import short
+
+from .definition import BatchDefinition, Item, P, R, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
+from .options import DECLARABLE, TaskOptions, changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Unpack
+
     from .definition import AnyDefinition
+    from .options import DeclaredOptions
+
+TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 
 _tasks: dict[str, AnyDefinition] = {}
 _imports: dict[str, object] = {}
@@ -92,3 +105,59 @@ def not_registered(name: str) -> TaskNotRegisteredError:
     near = difflib.get_close_matches(name, _tasks, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "is its module imported, its code deployed?"
     return TaskNotRegisteredError(f"no task named {name!r} is registered in this process; {hint}")
+
+
+@overload
+def task(function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
+@overload
+def task(
+    *, batch: int, **options: Unpack[DeclaredOptions]
+) -> Callable[[Callable[[list[Item]], R]], BatchDefinition[Item, R]]: ...
+@overload
+def task(**options: Unpack[DeclaredOptions]) -> Callable[[Callable[P, R]], TaskDefinition[P, R]]: ...
+def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function (plain or ``async def``) a task; use it bare or with options.
+
+    Args:
+        name: what it is known by in the queue; ``module.qualname`` by default. Keep it when the function moves.
+        priority, queue, max_retries, timeout, delay, expires, sla, on_dependency_failure: of each of its tasks, unless
+            `using` says else.
+        user: whom a task is for: the name of an argument, or a callable of the arguments.
+        retry_on: the exceptions that are worth another attempt; all by default.
+        backoff: base, cap and jitter of the delay between attempts, or a function of (retries so far, error).
+        unique_for: seconds within which the same call for the same user is not sent twice.
+        debounce: seconds to wait for a later call of the same arguments, which takes its place.
+        debounce_max_wait: seconds after the first call at which it starts at the latest; ten times ``debounce`` by default.
+        batch, batch_wait: call it with a list of up to so many items, waiting so many seconds for them.
+
+    Raises:
+        TaskUsageError: when the module is imported: an option is wrong or does not fit the function.
+    """
+    if function is not None and not callable(function):
+        raise TaskUsageError(f"@task takes options by name only, got {short(function)}")
+
+    def declare(declared: Callable[..., Any]) -> Any:
+        return _declare(declared, dict(options))
+
+    return declare if function is None else declare(function)
+
+
+def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefinition:
+    if not inspect.isfunction(function):
+        raise TaskUsageError(f"@task makes a task of a function, got {short(function)}; write a function that calls it")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TaskUsageError(
+            f"@task on {function.__qualname__}: a generator has no result to keep; return a list instead"
+        )
+    name = options.pop("name", f"{function.__module__}.{function.__qualname__}".replace("<locals>.", ""))
+    if not isinstance(name, str) or not TASK_NAME.fullmatch(name):
+        raise TaskUsageError(
+            f"@task on {function.__qualname__}: name must be 1 to 200 letters, digits, '_', '.', ':' or '-', and begin with "
+            f"a letter, digit or '_'; got {short(name)}"
+        )
+    checked = changed(TaskOptions(), options, DECLARABLE, f"@task on {name}")
+    kind = BatchDefinition if checked.batch else TaskDefinition
+    definition: AnyDefinition = kind(function, name, checked)
+    definition.caller.check_declaration(checked)
+    register(definition)
+    return definition

@@ -3,28 +3,104 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 
+from django_fairque import conf
+from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
 
 from . import canceling
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
-from .handles import Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
 
     from django_fairque.engine.inspection.task_lookup import Progress
     from django_fairque.engine.model.errors import FairQueueError
     from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
-    from .waiting import Waiting
+    from .options import TaskOptions
+
+
+class CommitHook(Protocol):
+    """What sends a task when the transaction on ``database`` commits."""
+
+    @property
+    def database(self) -> str: ...
+
+    def drop(self, result: TaskResult) -> bool | None:
+        """Take the task away from what is sent; False if it was taken away before, None if it was sent already."""
+        ...
+
+
+class Outlet(Protocol):
+    """Where tasks go instead of to their queue: tests put one here (`django_fairque.testing`)."""
+
+    def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]: ...
+
+    def queue(self, name: str) -> FairQueue:
+        """What handles ask instead of the queue of this name."""
+        ...
+
+    def aqueue(self, name: str) -> AsyncFairQueue: ...
+
+
+outlets: list[Outlet] = []
+"""The last one counts."""
+
+
+def current_outlet() -> Outlet | None:
+    """Where tasks go now; None for to their queues."""
+    return outlets[-1] if outlets else None
+
+
+def queue_for(name: str, outlet: Outlet | None) -> FairQueue:
+    """The queue of that name, or what the outlet answers with in its place."""
+    return conf.get_queue(name) if outlet is None else outlet.queue(name)
+
+
+async def aqueue_for(name: str, outlet: Outlet | None) -> AsyncFairQueue:
+    """The same for coroutines."""
+    return await conf.aget_queue(name) if outlet is None else outlet.aqueue(name)
+
+
+class Handle:
+    """Asks the queue of that name; one that is made where tasks go to an outlet, always that."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self._outlet = current_outlet()
+
+    def _asked(self) -> FairQueue:
+        return queue_for(self.queue, self._outlet)
+
+    async def _aasked(self) -> AsyncFairQueue:
+        return await aqueue_for(self.queue, self._outlet)
+
+    def _pauses(self, timeout: float | timedelta | None, first: float, longest: float) -> Iterator[float]:
+        """How long to sleep after each look, doubling; ends when the time is over and there was a last look."""
+        if timeout is None and self._outlet is not None:
+            yield 0.0
+            raise TaskWaitTimeoutError(
+                f"{self!r} has not ended, and nothing runs it while tasks are captured: call run() of what captures them "
+                "first, or give a timeout if something else does"
+            )
+        end = math.inf if timeout is None else time.monotonic() + duration(timeout, "timeout")
+        pause = first
+        while (left := end - time.monotonic()) > 0:
+            yield min(pause, left)
+            pause = min(2 * pause, longest)
+        yield 0.0
+
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two looks of `TaskResult.wait`: doubling from the first to the longest."""
@@ -39,7 +115,7 @@ class TaskResult(Handle):
     after the commit, that of the task which was there before.
     """
 
-    def __init__(self, task_id: str, queue: str = "default", *, waiting: Waiting | None = None) -> None:
+    def __init__(self, task_id: str, queue: str = "default", *, waiting: CommitHook | None = None) -> None:
         super().__init__(queue)
         self.id = task_id
         self._waiting = waiting

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
+from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import opened
@@ -15,7 +16,6 @@ from django_fairque.engine.schedules.operations import template_of
 
 from . import registry, signing
 from .errors import TaskUsageError
-from .queues import get_config, get_queue
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -45,7 +45,7 @@ def sync_schedules(patience: float | None = None) -> None:
             kept all the same.
         RedisConnectionError: the server can't be reached.
     """
-    config = get_config()
+    config = conf.get_config()
     made = {name: _made(declared) for name, declared in config.schedules.items()}
     steps = {name: step for name, step in made.items() if not isinstance(step, str)}
     mistakes = {name: problem for name, problem in made.items() if isinstance(problem, str)}
@@ -53,7 +53,7 @@ def sync_schedules(patience: float | None = None) -> None:
         mine = {
             name: (config.schedules[name], step) for name, step in steps.items() if step.options.queue == queue_name
         }
-        queue = get_queue(queue_name)
+        queue = conf.get_queue(queue_name)
         _sync(queue if patience is None else queue.repeating_for(patience), mine, keep=mistakes)
     if mistakes:
         raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 
+from django_fairque import conf
+from django_fairque import signals as task_signals
 from django_fairque.engine.model.errors import PushRefusedError
 from django_fairque.engine.model.records import EventCount, PushResult
 from django_fairque.outbox import has_outbox
+from django_fairque.tasks import on_commit
 
-from . import delivery, lifecycle, waiting
 from .errors import TaskUsageError
-from .handles import outlets
-from .queues import aget_queue, get_config, get_queue
-from .results import TaskResult
+from .results import TaskResult, outlets
 from .tracing import around_sending
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task
 
+    from .on_commit import Waiting
     from .options import TaskOptions
-    from .waiting import Waiting
 
 logger = logging.getLogger("django_fairque.tasks")
 
@@ -46,11 +46,11 @@ def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
         return left
     try:
-        pushed = get_queue(options.queue).push_batch(tasks)
+        pushed = conf.get_queue(options.queue).push_batch(tasks)
     except PushRefusedError as error:
-        lifecycle.send_task_pushed(options.queue, tasks, _answers(error))
+        task_signals.send_task_pushed(options.queue, tasks, _answers(error))
         raise
-    lifecycle.send_task_pushed(options.queue, tasks, pushed)
+    task_signals.send_task_pushed(options.queue, tasks, pushed)
     return _results(options, pushed)
 
 
@@ -65,13 +65,13 @@ async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult
         return await sync_to_async(outlets[-1].take)(options, tasks)
     if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return left
-    queue = await aget_queue(options.queue)
+    queue = await conf.aget_queue(options.queue)
     try:
         pushed = await queue.push_batch(tasks)
     except PushRefusedError as error:
-        await lifecycle.asend_task_pushed(options.queue, tasks, _answers(error))
+        await task_signals.asend_task_pushed(options.queue, tasks, _answers(error))
         raise
-    await lifecycle.asend_task_pushed(options.queue, tasks, pushed)
+    await task_signals.asend_task_pushed(options.queue, tasks, pushed)
     return _results(options, pushed)
 
 
@@ -85,7 +85,7 @@ def _results(options: TaskOptions, pushed: Sequence[PushResult]) -> list[TaskRes
 
 
 def may_wait(options: TaskOptions) -> bool:
-    return get_config().enqueue_on_commit if options.on_commit is None else options.on_commit
+    return conf.get_config().enqueue_on_commit if options.on_commit is None else options.on_commit
 
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
@@ -102,16 +102,16 @@ def _check(queue: str, tasks: Sequence[Task]) -> None:
     from django_fairque.engine.pushing.batching import cycle_error, find_cycle
     from django_fairque.engine.pushing.push import check_limits
 
-    check_limits(get_config().queue_config(queue), tasks)
+    check_limits(conf.get_config().queue_config(queue), tasks)
     if cycle := find_cycle({task.task_id: task.depends_on for task in tasks if task.depends_on}):
         raise cycle_error(cycle)
 
 
 def hook_in(database: str) -> Waiting | None:
     """What calls at the commit of the transaction that is open on a database; None when none is."""
-    connection = waiting.connection_of(database)
+    connection = on_commit.connection_of(database)
     if connection.in_atomic_block:
-        hook = waiting.commit_buffer_of(connection)
+        hook = on_commit.commit_buffer_of(connection)
         if _is_told(connection) or hook.has_outbox:
             return hook
         raise TaskUsageError(
@@ -133,8 +133,8 @@ def _is_told(connection: Any) -> bool:
 
 def event_hook_in(database: str) -> Waiting | None:
     """As `hook_in` for a model event, which is no reason to refuse a save: None also where no commit is told of."""
-    connection = waiting.connection_of(database)
-    return waiting.commit_buffer_of(connection) if connection.in_atomic_block and _is_told(connection) else None
+    connection = on_commit.connection_of(database)
+    return on_commit.commit_buffer_of(connection) if connection.in_atomic_block and _is_told(connection) else None
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
@@ -163,19 +163,21 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         hook.add_event(event, key, options.queue, take)
     elif (task := take()) is None:
         return
-    elif get_config().outbox and has_outbox(database):
+    elif conf.get_config().outbox and has_outbox(database):
         with transaction.atomic(using=database):
-            waiting.commit_buffer_of(waiting.connection_of(database)).add_event(event, key, options.queue, lambda: task)
+            on_commit.commit_buffer_of(on_commit.connection_of(database)).add_event(
+                event, key, options.queue, lambda: task
+            )
     else:
         _warn_without_autocommit(database)
-        parcel = waiting.Parcel({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
+        parcel = on_commit.Parcel({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
         parcel.counts[event] = EventCount(fired=1)
-        delivery.send_batch(options.queue, parcel)
+        on_commit.send_batch(options.queue, parcel)
 
 
 def _warn_without_autocommit(database: str) -> None:
     """Once for each database: it would be said at every save."""
-    connection = waiting.connection_of(database)
+    connection = on_commit.connection_of(database)
     if database not in _warned and connection.connection is not None and not connection.autocommit:
         _warned.add(database)
         logger.warning(

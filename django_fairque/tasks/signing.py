@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
+from django_fairque import conf
 from django_fairque.engine.model import signature as sealing
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.signature import Envelope
 
 from .errors import TaskSignatureError
-from .queues import get_config
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
-    from .services import Services
 
 SALT = "django_fairque.tasks.signing"
 SIZE = 16
@@ -65,7 +64,7 @@ def mode() -> str:
     if known is None:
         _watch()
         try:
-            known = get_config().signing
+            known = conf.get_config().signing
         except ConfigurationError:
             known = "on"
         _known["mode"] = known
@@ -110,23 +109,27 @@ def _keyed(key: str | bytes) -> hmac.HMAC:
     return hmac.new(derived, digestmod="sha256")
 
 
-def check(lease: Lease, services: Services) -> None:
+def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
     """`TaskSignatureError` if the application has not made this task as it lies before us.
 
-    With ``SIGNING`` verify-only a task without a signature passes.
+    Args:
+        queue, prefix: the name and the prefix of the queue that it came from.
+        mode: ``SIGNING``: on, off or verify-only.
+
+    With verify-only a task without a signature passes.
     """
-    mode, seal = services.signing, lease.seal
+    seal = lease.seal
     if mode == "off" or (not seal and mode == "verify-only"):
         return
     is_bound = seal[:1] == ONE
     envelope = Envelope(
-        *(services.config.prefix, services.queue, lease.name, lease.user_id, lease.payload_bytes),
+        *(prefix, queue, lease.name, lease.user_id, lease.payload_bytes),
         *((lease.task_id, lease.run_id) if is_bound else ()),
     )
     if seal and _is_genuine(envelope, seal):
         return
     error = TaskSignatureError(_WRONG if seal else _MISSING)
-    _alarm.ring(services.queue, lease.task_id, error)
+    _alarm.ring(queue, lease.task_id, error)
     raise error
 
 

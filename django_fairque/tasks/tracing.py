@@ -1,24 +1,36 @@
-"""Which trace the code belongs to that runs here, and its tasks with it. Spans of one's own are in `spans`."""
+"""The trace that running code belongs to, and OpenTelemetry's spans around sending and running tasks.
+
+The spans have the names and attributes of OpenTelemetry's conventions for messaging. Only code that needs its packages
+imports them: without ``TRACING`` they may be missing. Where no SDK is set up, opentelemetry-api makes spans that record
+nothing.
+"""
 
 from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import cache
 from typing import TYPE_CHECKING
 
+from django_fairque import conf
 from django_fairque.engine.model.trace_context import NONE, Trace, read_state
 
-from .ambient import Ambient
-from .queues import get_config
+from .context import Ambient
+from .errors import Discard, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
+    from opentelemetry import trace as otel
+    from opentelemetry.context import Context
+    from opentelemetry.util.types import AttributeValue
+
+    from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.task import Task
 
     from .context import TaskContext
-    from .run import Run
 
 NO_SPAN = nullcontext()
 
@@ -61,20 +73,9 @@ def trace_of_span(span: object) -> Trace | None:
 
 def around_sending(queue: str, tasks: Sequence[Task]) -> AbstractContextManager[None]:
     """Around sending tasks: they become part of the current trace, with a span for it where spans are on."""
-    if get_config().tracing:
-        from .spans import Sending
-
-        return Sending(queue, tasks)
+    if conf.get_config().tracing:
+        return SendSpan(queue, tasks)
     put_in(tasks, current_trace())
-    return NO_SPAN
-
-
-def around_running(runs: Sequence[Run]) -> AbstractContextManager[None]:
-    """Around the function of a task; ``runs`` are those of one call."""
-    if runs[0].services.tracing:
-        from .spans import Running
-
-        return Running(runs)
     return NO_SPAN
 
 
@@ -82,3 +83,125 @@ def put_in(tasks: Sequence[Task], trace: Trace) -> None:
     if trace.parent:
         for task in tasks:
             task.traced(trace)
+
+
+@cache
+def _tracer() -> otel.Tracer:
+    from opentelemetry import trace as otel
+
+    return otel.get_tracer("django_fairque")
+
+
+class _OpenSpan:
+    """A span that is open, and the current one, for a block. What is raised there is recorded and goes on."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: otel.SpanKind,
+        parent: Context,
+        attributes: Mapping[str, AttributeValue],
+        links: Sequence[otel.Link] = (),
+    ) -> None:
+        self._name, self._kind, self._parent = name, kind, parent
+        self._attributes, self._links = attributes, links
+
+    def __enter__(self) -> None:
+        from opentelemetry import context as contexts
+        from opentelemetry import trace as otel
+
+        self.span = _tracer().start_span(self._name, self._parent, self._kind, self._attributes, self._links)
+        self._token = contexts.attach(otel.set_span_in_context(self.span, self._parent))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        from opentelemetry import context as contexts
+        from opentelemetry.trace import Status, StatusCode
+
+        contexts.detach(self._token)
+        if isinstance(error, (Retry, Discard)):
+            self.span.set_attribute("fairque.task.asked_for", type(error).__name__.lower())
+        elif error is not None:
+            self.span.record_exception(error)
+            self.span.set_attribute("error.type", type(error).__qualname__)
+            self.span.set_status(Status(StatusCode.ERROR, f"{type(error).__qualname__}: {error}"))
+        self.span.end()
+
+
+class SendSpan(_OpenSpan):
+    """The tasks carry this span's place in the trace."""
+
+    def __init__(self, queue: str, tasks: Sequence[Task]) -> None:
+        from opentelemetry import context as contexts
+        from opentelemetry import trace as otel
+
+        self._tasks = tasks
+        names = {task.name for task in tasks}
+        attributes = _about(queue, "enqueue", "send", names, {task.user_id for task in tasks})
+        if len(tasks) == 1:
+            attributes["messaging.message.id"] = tasks[0].task_id
+        else:
+            attributes["messaging.batch.message_count"] = len(tasks)
+        here, trace = contexts.get_current(), current_trace()
+        if trace.parent and not otel.get_current_span(here).get_span_context().is_valid:
+            here = otel.set_span_in_context(_remote(trace), here)
+        super().__init__(f"enqueue {queue}", otel.SpanKind.PRODUCER, here, attributes)
+
+    def __enter__(self) -> None:
+        trace = current_trace()
+        super().__enter__()
+        put_in(self._tasks, trace_of_span(self.span) or trace)
+
+
+class RunSpan(_OpenSpan):
+    """A run continues its task's trace; a batch, which belongs to many, begins one with links to them."""
+
+    def __init__(self, queue: str, task_name: str, leases: Sequence[Lease]) -> None:
+        from opentelemetry import trace as otel
+        from opentelemetry.context import Context
+
+        first = leases[0]
+        attributes = _about(queue, "run", "process", {task_name}, {lease.user_id for lease in leases})
+        parent, links = Context(), []
+        if len(leases) == 1:
+            attributes["messaging.message.id"] = first.task_id
+            attributes["fairque.task.attempt"] = first.retry_count + 1
+            if first.trace.parent:
+                parent = otel.set_span_in_context(_remote(first.trace), parent)
+        else:
+            attributes["messaging.batch.message_count"] = len(leases)
+            links = [
+                otel.Link(_remote(lease.trace).get_span_context(), {"messaging.message.id": lease.task_id})
+                for lease in leases
+                if lease.trace.parent
+            ]
+        super().__init__(f"run {queue}", otel.SpanKind.CONSUMER, parent, attributes, links)
+
+
+def _about(queue: str, name: str, kind: str, tasks: set[str], users: set[str]) -> dict[str, AttributeValue]:
+    about: dict[str, AttributeValue] = {
+        "messaging.system": "fairque",
+        "messaging.destination.name": queue,
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+    }
+    if len(tasks) == 1:
+        about["fairque.task.name"] = next(iter(tasks))
+    if len(users) == 1:
+        about["fairque.user.id"] = next(iter(users))
+    return about
+
+
+def _remote(trace: Trace) -> otel.NonRecordingSpan:
+    from opentelemetry import trace as otel
+
+    return otel.NonRecordingSpan(
+        otel.SpanContext(
+            int(trace.id, 16),
+            int(trace.span_id, 16),
+            is_remote=True,
+            trace_flags=otel.TraceFlags(trace.flags),
+            trace_state=otel.TraceState.from_header([trace.state]) if trace.state else None,
+        )
+    )

@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .assertions import assert_enqueued, assert_fair
+    from .assertions import FairqueTestMixin, assert_enqueued, assert_fair
     from .capture import Capture, capture_tasks, eager
     from .captured import Captured
-    from .mixins import FairqueTestMixin
     from .servers import private_server, run_tasks
 
 __all__ = [
@@ -30,7 +29,7 @@ __all__ = [
 _HOMES = {
     "Capture": "capture",
     "Captured": "captured",
-    "FairqueTestMixin": "mixins",
+    "FairqueTestMixin": "assertions",
     "assert_enqueued": "assertions",
     "assert_fair": "assertions",
     "capture_tasks": "capture",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from .capture import active
+from .capture import active, as_kept, capture_tasks
 from .captured import name_of
-from .values import as_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from django_fairque.engine.model.priority import Priority
 
+    from .capture import Capture
     from .captured import Captured
 
 
@@ -72,3 +73,27 @@ def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None
                         f"after {index} starts {ahead!r} had {started[ahead]} and {behind!r} {started[behind]} (weights "
                         f"{share[ahead]:g} and {share[behind]:g}), although both had more to come: that is not fair"
                     )
+
+
+class FairqueTestMixin:
+    """Captures what each test enqueues in ``self.tasks``; put it before the test case class."""
+
+    tasks: Capture
+
+    def setUp(self) -> None:
+        stack = ExitStack()
+        self.tasks = stack.enter_context(capture_tasks())
+        self.addCleanup(stack.close)  # type: ignore[attr-defined]
+        super().setUp()  # type: ignore[misc]
+
+    def assertEnqueued(self, task: Any, **expected: Any) -> list[Captured]:  # noqa: N802
+        """See `django_fairque.testing.assert_enqueued`."""
+        return assert_enqueued(task, **expected)
+
+    def assertNothingEnqueued(self) -> None:  # noqa: N802
+        if len(self.tasks):
+            raise AssertionError("\n".join(["expected nothing to be enqueued, found:", *map(repr, self.tasks)]))
+
+    def runTasks(self, *, raise_errors: bool = True) -> int:  # noqa: N802
+        """Run what was captured, and what that enqueues; how many tasks ran."""
+        return self.tasks.run(raise_errors=raise_errors)

@@ -20,12 +20,34 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.test import SimpleTestCase, override_settings
 
-from django_fairque.conf import aclose_queues
+from django_fairque.backends import FairqueBackend
+from django_fairque.conf import aclose_queues, get_config, get_queue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-BACKEND = "django_fairque.testing.conformance_backend.RecordedBackend"
+    from django_fairque.backends.compat import AnyResult
+
+WAITING = ("queued", "scheduled")
+
+
+class RecordedBackend(FairqueBackend):
+    """For a server of its own: `clear` empties it."""
+
+    @property
+    def results(self) -> list[AnyResult]:
+        """Of what was enqueued and did not run."""
+        queues = [get_queue(name) for name in get_config().queues]
+        return [
+            self.get_result(task.task_id) for queue in queues for state in WAITING for task in queue.tasks(state).items
+        ]
+
+    def clear(self) -> None:
+        client: Any = get_queue().client
+        client.flushdb()
+
+
+BACKEND = "django_fairque.testing.conformance.RecordedBackend"
 
 QUEUES = ["default", "queue_1"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.backends.compat import TaskResultDoesNotExist
-from django_fairque.testing.conformance_backend import RecordedBackend
+from django_fairque.testing.conformance import RecordedBackend
 
 if TYPE_CHECKING:
     from django_fairque.backends.compat import AnyResult

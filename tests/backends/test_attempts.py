@@ -10,8 +10,7 @@ import pytest
 from django_fairque.backends.compat import task_finished
 from django_fairque.conf import aclose_queues, get_queue
 from django_fairque.tasks import registry
-from django_fairque.tasks.execution import Run, aexecute, execute, prepare
-from django_fairque.tasks.services import Services
+from django_fairque.tasks.execution import Run, Services, aexecute, execute, prepare
 
 from .project import tasks
 

@@ -13,8 +13,7 @@ import pytest
 from django_fairque import Priority, TaskState, get_queue
 from django_fairque.backends.compat import TaskResultStatus
 from django_fairque.backends.options import KNOWN
-from django_fairque.backends.priorities import BANDS
-from django_fairque.backends.results import STATUSES
+from django_fairque.backends.results import BANDS, STATUSES
 from django_fairque.testing import run_tasks
 
 if TYPE_CHECKING:

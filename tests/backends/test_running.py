@@ -56,7 +56,7 @@ async def test_coroutines_enqueue_and_look(queue: FairQueue) -> None:
         ("ValueError", "builtins.ValueError", ValueError),
         ("OwnError", "tests.backends.project.tasks.OwnError", tasks.OwnError),
         ("SystemExit", "builtins.SystemExit", SystemExit),
-        ("Discard", "django_fairque.tasks.control.Discard", None),
+        ("Discard", "django_fairque.tasks.errors.Discard", None),
     ],
 )
 def test_a_task_that_raises_has_failed(queue: FairQueue, work: Any, name: str, path: str, kind: Any) -> None:

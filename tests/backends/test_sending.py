@@ -12,7 +12,7 @@ from django.db import transaction
 from django_fairque import ConfigurationError, Priority, TaskSerializationError, TaskState, TaskUsageError, get_queue
 from django_fairque.backends import FairqueBackend
 from django_fairque.backends.compat import InvalidTask, TaskResultDoesNotExist, task_enqueued
-from django_fairque.backends.priorities import BANDS
+from django_fairque.backends.results import BANDS
 from django_fairque.conf import aclose_queues
 from django_fairque.testing import run_tasks
 

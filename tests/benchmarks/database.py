@@ -45,17 +45,17 @@ def run(table: Table, *, quick: bool) -> None:
 @contextmanager
 def rules(*declared: Any) -> Iterator[None]:
     """Only these events; a declaration is a function that makes one."""
-    from django_fairque.events import registry, seen
+    from django_fairque.events import activation, field_tracker, rules
 
-    before, registry._state, watched = registry._state, registry._State(), seen.tracked
-    seen.tracked = {}
-    registry.ready()
+    before, rules.rule_registry, watched = rules.rule_registry, rules._RuleRegistry(), field_tracker.tracked
+    field_tracker.tracked = {}
+    activation.ready()
     try:
         for declare in declared:
             declare()
         yield
     finally:
-        registry._state, seen.tracked = before, watched
+        rules.rule_registry, field_tracker.tracked = before, watched
 
 
 def _seconds(call: Callable[[], object]) -> float:

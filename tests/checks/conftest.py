@@ -13,7 +13,7 @@ from django.core.checks import run_checks
 from django_fairque.conf import reset_config
 from django_fairque.engine.transport.server_checks import check_server_info, read_server_info
 from django_fairque.tasks import registry
-from tests import source_rules as house
+from tests import source_rules
 from tests.servers import BINARY_VARIABLE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.servers import Server
 
-PAGE = Path(house.__file__).parent.parent / "docs" / "checks.md"
+PAGE = Path(source_rules.__file__).parent.parent / "docs" / "checks.md"
 
 
 class Check(Protocol):

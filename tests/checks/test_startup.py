@@ -10,9 +10,9 @@ from pathlib import Path
 from django.apps import apps
 from django.core.checks.registry import registry
 
-from tests import source_rules as house
+from tests import source_rules
 
-ROOT = Path(house.__file__).parent.parent
+ROOT = Path(source_rules.__file__).parent.parent
 
 
 def test_the_checks_are_registered_with_the_app() -> None:

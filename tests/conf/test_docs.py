@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
-from tests import source_rules as house
+from tests import source_rules
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import Options
 
-PAGE = Path(house.__file__).parent.parent / "docs" / "configuration.md"
+PAGE = Path(source_rules.__file__).parent.parent / "docs" / "configuration.md"
 SECTIONS: dict[str, type[Options]] = {"REDIS": RedisConfig, "WORKER": WorkerConfig, "QUEUE": QueueConfig}
 
 

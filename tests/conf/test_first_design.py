@@ -11,13 +11,13 @@ import yaml
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
-from tests import source_rules as house
+from tests import source_rules
 
 if TYPE_CHECKING:
     from tests.conf.conftest import Configure
 
 FILE = Path(__file__).parent / "first-design.yaml"
-PAGE = Path(house.__file__).parent.parent / "docs" / "upgrading-from-the-first-design.md"
+PAGE = Path(source_rules.__file__).parent.parent / "docs" / "upgrading-from-the-first-design.md"
 OBSOLETE = {
     "redis.decode_responses": "create_redis_client(decode_responses=True)",
     "queue.stats_prefix": "set prefix",

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_config, get_queue
-from django_fairque.events import registry as events
-from django_fairque.events import seen
-from django_fairque.tasks import event_counts, registry
+from django_fairque.events import activation, field_tracker, rules
+from django_fairque.tasks import on_commit, registry
 
 from . import blocks
 from .stages import STAGES
@@ -61,12 +60,12 @@ ELSEWHERE = [page for page in blocks.pages() if own_test(page)]
 def queue(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[FairQueue]:
     """The default queue on an empty server. Tasks and model events that examples declare are gone when the test ends."""
     monkeypatch.setattr(registry, "_tasks", {})
-    monkeypatch.setattr(events, "_state", events._State())
-    monkeypatch.setattr(seen, "tracked", {})
-    events.ready()
+    monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
+    monkeypatch.setattr(field_tracker, "tracked", {})
+    activation.ready()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     yield get_queue()
-    event_counts._untold.forget()
+    on_commit._untold.forget()
 
 
 @pytest.mark.django_db(transaction=True)

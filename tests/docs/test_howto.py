@@ -158,8 +158,8 @@ def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> No
     finally:
         signals.task_dead.disconnect(names["tell_the_team"])
     assert names["messages"] == ["shop.work of acme is a dead letter: no"]
-    names["tell_the_chat"](Alert("at_risk", 0.0, "default", "", "", "", Priority.NORMAL))
-    names["tell_the_chat"](Alert("emptied", 0.0, "default", "", "", "", Priority.NORMAL))
+    names["notify_chat"](Alert("at_risk", 0.0, "default", "", "", "", Priority.NORMAL))
+    names["notify_chat"](Alert("emptied", 0.0, "default", "", "", "", Priority.NORMAL))
     assert len(names["messages"]) == 2
     get_queue().push(task)
     names["monitor"].check()

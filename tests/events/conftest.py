@@ -6,9 +6,8 @@ import pytest
 
 from django_fairque import task
 from django_fairque.conf import get_queue
-from django_fairque.events import registry as events
-from django_fairque.events import seen
-from django_fairque.tasks import event_counts, registry
+from django_fairque.events import activation, field_tracker, rules
+from django_fairque.tasks import on_commit, registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 def own_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tasks and events declared by a test are gone when it ends."""
     monkeypatch.setattr(registry, "_tasks", {})
-    monkeypatch.setattr(events, "_state", events._State())
-    monkeypatch.setattr(seen, "tracked", {})
-    events.ready()
+    monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
+    monkeypatch.setattr(field_tracker, "tracked", {})
+    activation.ready()
     yield
-    event_counts._untold.forget()
+    on_commit._untold.forget()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import events, task
-from django_fairque.events import registry
+from django_fairque.events import rules
 from tests.shop.models import Customer, Order, Tag
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_the_examples(queue: FairQueue, shop: None) -> None:
     names: dict[str, Any] = {"__name__": "shop.events"}
     for example in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL):
         exec(compile(example, "docs/events.md", "exec"), names)
-    assert [rule.problems for rule in registry.rules()] == [[]] * 6
+    assert [rule.problems for rule in rules.rules()] == [[]] * 6
 
     order = Order.objects.create(customer=Customer.objects.create(slug="acme"), total=200)
     order.status = "paid"

@@ -10,10 +10,9 @@ from django.db import transaction
 
 from django_fairque import task
 from django_fairque.conf import get_queue
-from django_fairque.events import Event, changed, field_is, on_create, on_delete, on_m2m, on_save
-from django_fairque.events import registry as events
+from django_fairque.events import Event, activation, changed, field_is, on_create, on_delete, on_m2m, on_save, rules
 from django_fairque.models import OutboxEntry
-from django_fairque.outbox.relay import relay
+from django_fairque.outbox.relay import relay_rows
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.testing import capture_tasks
 from tests.shop.models import Order
@@ -91,7 +90,7 @@ class TestServerDown:
             Order.objects.create(total=1)
         assert OutboxEntry.objects.count() == 1
         settings.FAIRQUE = {**down, "OUTBOX": True}
-        assert relay("default").tasks == 1
+        assert relay_rows("default").tasks == 1
         assert arrived(get_queue()) == [[1]]
 
     def test_a_full_backlog_is_counted_too(self, queue: FairQueue, settings: Settings, work: AnyDefinition) -> None:
@@ -204,7 +203,7 @@ class TestMistakes:
         def send(pk: int) -> None: ...
 
         on_create(Order).enqueue(send, "pk")
-        assert events.rules()[0].is_on
+        assert rules.rules()[0].is_on
         assert "fairque.E020" not in {each.id for each in checks.run_checks(tags=["fairque"])}
 
     def test_what_is_right_is_no_mistake(self, work: AnyDefinition) -> None:
@@ -240,7 +239,7 @@ class TestMistakes:
         """They are refused where they are written: no model, no task and no setting could make them right."""
         with pytest.raises(TaskUsageError, match=words):
             on_save(Order, **option)
-        assert events.rules() == ()
+        assert rules.rules() == ()
 
     def test_a_condition_that_fails_fails_the_save(self, queue: FairQueue, work: AnyDefinition) -> None:
         on_create(Order, when=lambda event: 1 / 0).enqueue(work)
@@ -253,7 +252,7 @@ class TestRegistry:
     def test_what_is_declared_before_the_models_are_there(
         self, queue: FairQueue, work: AnyDefinition, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(events, "_state", events._State())
+        monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
         on_create("shop.Order").enqueue("later", "pk")
         Order.objects.create()
         assert arrived(queue) == []
@@ -261,7 +260,7 @@ class TestRegistry:
         @task(name="later")
         def later(pk: int) -> None: ...
 
-        events.ready()
+        activation.ready()
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk]]
 
@@ -277,7 +276,7 @@ class TestRegistry:
         def later(pk: int) -> None: ...
 
         assert [each for each in checks.run_checks(tags=["fairque"]) if each.id == "fairque.E020"] == []
-        assert events.rules()[0].is_on
+        assert rules.rules()[0].is_on
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk]]
 
@@ -286,7 +285,7 @@ class TestRegistry:
             on_create(Order).enqueue(work, "pk")
         on_create(Order, name="mine").enqueue(work, "pk")
         name = "shop.Order:create:work"
-        assert [rule.name for rule in events.rules()] == [name, f"{name}#2", f"{name}#3", "mine"]
+        assert [rule.name for rule in rules.rules()] == [name, f"{name}#2", f"{name}#3", "mine"]
 
 
 class TestCaptured:
@@ -337,4 +336,4 @@ def test_an_event_shows_what_it_is(work: AnyDefinition) -> None:
     event = Event("create", Order, "default", pk=3)
     assert "kind='create'" in repr(event)
     on_create(Order).enqueue(work, "pk")
-    assert repr(events.rules()[0]) == "<event shop.Order:create:work>"
+    assert repr(rules.rules()[0]) == "<event shop.Order:create:work>"

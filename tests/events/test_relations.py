@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models.signals import m2m_changed
 
 from django_fairque.events import Event, on_m2m, on_signal, suppress_events
-from django_fairque.events.receivers import RECEIVER_ID
+from django_fairque.events.activation import RECEIVER_ID
 from django_fairque.tasks.errors import TaskUsageError
 from tests.shop.models import (
     Album,

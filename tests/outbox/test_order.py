@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_fairque import chain, get_queue, task
 from django_fairque.models import OutboxEntry
-from django_fairque.outbox.relay import relay
+from django_fairque.outbox.relay import relay_rows
 
 from . import test_outbox
 from .conftest import arrived, enqueue, rows
@@ -29,7 +29,7 @@ def relay_later() -> None:
     """When what was refused is tried again."""
     retry_at = rows()[0].retry_at
     assert retry_at is not None
-    relay("default", now=retry_at + timedelta(seconds=1))
+    relay_rows("default", now=retry_at + timedelta(seconds=1))
 
 
 def tries() -> list[int]:
@@ -89,7 +89,7 @@ def test_also_where_rows_go_one_by_one(queue: FairQueue, settings: Settings) -> 
     left_behind("x" * 5000, customer="other")
     left_behind(3)
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1, "MAX_PAYLOAD_BYTES": 2000}}
-    assert relay("default").refused == 2
+    assert relay_rows("default").refused == 2
     assert [(row.user_id, row.attempts, row.is_stuck) for row in rows()] == [
         ("acme", 1, False),
         ("other", 1, True),
@@ -104,5 +104,5 @@ def test_also_where_very_many_users_wait(queue: FairQueue) -> None:
     OutboxEntry.objects.update(retry_at=timezone.now() + timedelta(hours=1))
     left_behind(2, customer=users[-1])
     left_behind("else", customer="other")
-    assert relay("default").tasks == 1
+    assert relay_rows("default").tasks == 1
     assert arrived(queue) == ["else"]

@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from django_fairque import Priority, TaskResult, TaskState, get_queue, task
 from django_fairque.models import OutboxEntry
-from django_fairque.outbox import relay as relaying
+from django_fairque.outbox import relay
 from django_fairque.outbox import rows as outbox_rows
-from django_fairque.outbox.relay import relay
+from django_fairque.outbox.relay import relay_rows
 from django_fairque.signals import task_pushed
 
 from .conftest import arrived, enqueue, rows
@@ -146,7 +146,7 @@ class TestServerDown:
         assert "can't be reached" in row.last_error
         assert "tasks stay in the outbox" in caplog.text
         settings.FAIRQUE = down
-        assert relay("default").tasks == 1
+        assert relay_rows("default").tasks == 1
         assert rows() == []
         assert result.state is TaskState.QUEUED
 
@@ -188,58 +188,58 @@ class TestRelay:
 
     def test_in_the_order_in_which_they_were_written(self, queue: FairQueue) -> None:
         self.left_behind(*range(20))
-        assert relay("default").tasks == 20
+        assert relay_rows("default").tasks == 20
         assert arrived(queue) == list(range(20))
 
     def test_a_row_that_is_relayed_twice_is_one_task(self, queue: FairQueue) -> None:
         self.left_behind(1, 2)
         copies = rows()
-        assert relay("default").tasks == 2
+        assert relay_rows("default").tasks == 2
         assert arrived(queue) == [1, 2]
         OutboxEntry.objects.bulk_create(copies)  # the other one had read them before
-        assert relay("default").tasks == 2
+        assert relay_rows("default").tasks == 2
         assert rows() == []
         assert arrived(queue) == []
 
     def test_it_dies_between_the_queue_and_the_row(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left_behind(1, task_id="mine")
         with monkeypatch.context() as patch:
-            patch.setattr(relaying._Going, "_remove", lambda *_: (_ for _ in ()).throw(SystemExit))
+            patch.setattr(relay._Going, "_remove", lambda *_: (_ for _ in ()).throw(SystemExit))
             with pytest.raises(SystemExit):
-                relay("default")
+                relay_rows("default")
         assert arrived(queue) == [1]
-        assert relay("default").tasks == 1
+        assert relay_rows("default").tasks == 1
         assert rows() == []
         assert arrived(queue) == []
 
     def test_some_rows_at_a_time(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(relaying, "MOST_ROWS", 3)
+        monkeypatch.setattr(relay, "MOST_ROWS", 3)
         self.left_behind(1, 2, 3, 4)
-        first = relay("default")
+        first = relay_rows("default")
         assert (first.tasks, first.more) == (3, True)
-        assert (relay("default").tasks, relay("default").more) == (1, False)
+        assert (relay_rows("default").tasks, relay_rows("default").more) == (1, False)
         assert arrived(queue) == [1, 2, 3, 4]
 
     def test_that_there_is_more_is_said_also_when_some_were_not_due(
         self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(relaying, "MOST_ROWS", 3)
+        monkeypatch.setattr(relay, "MOST_ROWS", 3)
         self.left_behind(1, 2, 3, 4)
         OutboxEntry.objects.filter(pk=rows()[0].pk).update(retry_at=timezone.now() + timedelta(hours=1), is_stuck=True)
-        first = relay("default", {"acme"})
+        first = relay_rows("default", {"acme"})
         assert (first.tasks, first.more) == (2, True)
-        assert (relay("default", {"acme"}).tasks, arrived(queue)) == (1, [2, 3, 4])
+        assert (relay_rows("default", {"acme"}).tasks, arrived(queue)) == (1, [2, 3, 4])
 
     def test_young_rows_are_left_to_who_wrote_them(self, queue: FairQueue) -> None:
         self.left_behind(1)
-        assert relay("default", minimum_age=5).tasks == 0
-        assert relay("default", minimum_age=5, now=timezone.now() + timedelta(seconds=6)).tasks == 1
+        assert relay_rows("default", minimum_age=5).tasks == 0
+        assert relay_rows("default", minimum_age=5, now=timezone.now() + timedelta(seconds=6)).tasks == 1
 
     def test_what_was_read_long_ago_is_read_again(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left_behind(1)
-        times = iter([0.0, relaying.STALE_AFTER + 1])
-        monkeypatch.setattr(relaying, "monotonic", lambda: next(times))
-        stale = relay("default")
+        times = iter([0.0, relay.STALE_AFTER + 1])
+        monkeypatch.setattr(relay, "monotonic", lambda: next(times))
+        stale = relay_rows("default")
         assert (stale.tasks, stale.more) == (0, True)
 
     def test_receivers_hear_of_tasks_when_their_queue_has_them(self, queue: FairQueue) -> None:
@@ -267,9 +267,9 @@ class TestRefused:
         assert "backlog of user 'acme' is full" in waiting.last_error
         assert waiting.is_stuck is False
         assert sorted(arrived(get_queue()), key=str) == [1, "else"]
-        assert relay("default").tasks == 0, "the first one's time has not come"
-        later = timezone.now() + timedelta(seconds=relaying.FIRST_PAUSE + 1)
-        assert relay("default", now=later).tasks == 1
+        assert relay_rows("default").tasks == 0, "the first one's time has not come"
+        later = timezone.now() + timedelta(seconds=relay.FIRST_PAUSE + 1)
+        assert relay_rows("default", now=later).tasks == 1
         assert arrived(get_queue()) == [2]
 
     def test_each_time_it_waits_for_longer(self, queue: FairQueue, settings: Settings) -> None:
@@ -282,7 +282,7 @@ class TestRefused:
             (row,) = rows()
             assert row.retry_at is not None
             now = row.retry_at + timedelta(seconds=1)
-            assert relay("default", now=now).refused == 1
+            assert relay_rows("default", now=now).refused == 1
             (row,) = rows()
             assert row.retry_at is not None
             pauses.append((row.retry_at - now).total_seconds())
@@ -302,7 +302,7 @@ class TestRefused:
         TestRelay.left_behind(1, 2, 3)
         second = rows()[1]
         OutboxEntry.objects.filter(pk=second.pk).update(**damage)
-        done = relay("default")
+        done = relay_rows("default")
         assert (done.tasks, done.refused) == (2, 1)
         assert arrived(queue) == [1, 3]
         (stuck,) = rows()
@@ -310,16 +310,16 @@ class TestRefused:
         assert stuck.is_stuck
         assert error in stuck.last_error
         assert "can't be relayed" in caplog.text
-        assert relay("default").refused == 0, "it is tried again, but not at once"
+        assert relay_rows("default").refused == 0, "it is tried again, but not at once"
         mended = {"tasks": second.tasks, "queue": second.queue}
         OutboxEntry.objects.filter(pk=second.pk).update(**mended)
-        assert relay("default", now=timezone.now() + timedelta(minutes=1)).tasks == 1
+        assert relay_rows("default", now=timezone.now() + timedelta(minutes=1)).tasks == 1
         assert arrived(queue) == [2]
 
     def test_so_does_a_graph_whose_dependency_is_unknown(self, queue: FairQueue) -> None:
         TestRelay.left_behind(1, depends_on=["nobody"])
         TestRelay.left_behind(2)
-        done = relay("default")
+        done = relay_rows("default")
         assert (done.tasks, done.refused) == (1, 1)
         assert "depends on 'nobody'" in rows()[0].last_error
 
@@ -328,7 +328,7 @@ class TestRefused:
     ) -> None:
         TestRelay.left_behind(1, "x" * 5000, 3)
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_PAYLOAD_BYTES": 2000}}
-        done = relay("default")
+        done = relay_rows("default")
         assert (done.tasks, done.refused) == (2, 1)
         assert "max_payload_bytes" in rows()[0].last_error
         assert arrived(get_queue()) == [1, 3]
@@ -340,11 +340,11 @@ class TestRefused:
         TestRelay.left_behind(1)
         with server.client() as redis:
             redis.config_set("maxmemory", "1mb")
-            done = relay("default")
+            done = relay_rows("default")
             assert "out of memory" in str(done.error)
             assert rows()[0].is_stuck is False
             redis.config_set("maxmemory", "0")
-        assert relay("default").tasks == 1
+        assert relay_rows("default").tasks == 1
 
 
 def test_a_missing_table_fails_where_the_task_is_enqueued(queue: FairQueue) -> None:
@@ -363,7 +363,7 @@ def test_a_broken_outbox_does_not_break_the_commit(
     def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("gone")
 
-    monkeypatch.setattr(relaying, "_due_of", fail)
+    monkeypatch.setattr(relay, "_due_of", fail)
     with caplog.at_level(logging.ERROR), transaction.atomic():
         enqueue(1)
     assert "a worker will do it" in caplog.text

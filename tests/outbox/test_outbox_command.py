@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_fairque.models import OutboxEntry
-from django_fairque.outbox import relay as relaying
+from django_fairque.outbox import relay
 from django_fairque.signals import task_pushed
 
 from .conftest import arrived, rows
@@ -146,7 +146,7 @@ class TestAdmin:
     def test_says_that_there_is_more(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(relaying, "MOST_ROWS", 2)
+        monkeypatch.setattr(relay, "MOST_ROWS", 2)
         left_behind(1, 2, 3)
         page = self.try_again(admin_client)
         assert "2 tasks were relayed." in page

@@ -18,8 +18,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
-from django_fairque.tasks.execution import Run, prepare
-from django_fairque.tasks.services import Services
+from django_fairque.tasks.execution import Run, Services, prepare
 from django_fairque.worker import Worker
 from tests.proof.budget import SEED, times
 from tests.proof.random_history import PREFIX, Walk

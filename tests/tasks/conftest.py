@@ -6,7 +6,7 @@ import pytest
 
 from django_fairque.conf import get_queue
 from django_fairque.tasks import registry
-from django_fairque.tasks.services import Services
+from django_fairque.tasks.execution import Services
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.services import Services
+    from django_fairque.tasks.execution import Services
 
 
 def run_next(queue: FairQueue, services: Services) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.services import Services
+    from django_fairque.tasks.execution import Services
 
 
 def batch_of(queue: FairQueue, services: Services, answer: Callable[[list[Any]], Any], n: int = 3) -> list[str]:

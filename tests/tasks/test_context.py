@@ -12,10 +12,8 @@ import pytest
 
 from django_fairque import FairQueueError, StaleLeaseError, TaskUsageError, current_task, task
 from django_fairque.engine.model.lease import LeaseKey
-from django_fairque.tasks.context import RunningTask
-from django_fairque.tasks.execution import Run, aexecute, execute, prepare, run_batch
-from django_fairque.tasks.progress import INTERVAL
-from django_fairque.tasks.services import Services
+from django_fairque.tasks.context import INTERVAL, RunningTask
+from django_fairque.tasks.execution import Run, Services, aexecute, execute, prepare, run_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from .helpers import run_of
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.services import Services
+    from django_fairque.tasks.execution import Services
 
 
 async def test_a_coroutine_runs_on_the_loop(queue: FairQueue, services: Services) -> None:

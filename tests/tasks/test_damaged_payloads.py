@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import FailureType, Task, task
-from django_fairque.tasks.execution import Run, execute, prepare
-from django_fairque.tasks.services import Services
+from django_fairque.tasks.execution import Run, Services, execute, prepare
 from tests.tasks.helpers import raising, run_next
 
 if TYPE_CHECKING:

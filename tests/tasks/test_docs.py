@@ -14,7 +14,7 @@ from django_fairque.tasks.options import DECLARABLE, SENDABLE
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.services import Services
+    from django_fairque.tasks.execution import Services
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = (DOCS / "tasks.md").read_text()

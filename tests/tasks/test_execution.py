@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import Discard, Task, TaskState, current_task, task
-from django_fairque.tasks.services import Services
+from django_fairque.tasks.execution import Services
 
 from .helpers import raising, run_next, run_of
 

@@ -11,17 +11,16 @@ from django_fairque import Step, chain, current_task, group, task
 from django_fairque.engine.model.errors import DependencyCycleError, TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks.errors import TaskUsageError, TaskWaitTimeoutError
-from django_fairque.tasks.execution import execute, prepare
-from django_fairque.tasks.run import Run
+from django_fairque.tasks.execution import Run, execute, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.definition import TaskDefinition
+    from django_fairque.tasks.execution import Services
     from django_fairque.tasks.pipelines import Pipeline
     from django_fairque.tasks.results import TaskResult
-    from django_fairque.tasks.services import Services
 
 Steps = dict[str, Step]
 

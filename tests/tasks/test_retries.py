@@ -14,7 +14,7 @@ from .helpers import raising, run_next, run_next_of, run_of
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.services import Services
+    from django_fairque.tasks.execution import Services
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,9 @@ from django_fairque import (
 )
 from django_fairque.engine.model import signature as sealing
 from django_fairque.engine.model.ids import new_task_id
-from django_fairque.engine.model.options import QueueConfig
 from django_fairque.tasks import signing
+from django_fairque.tasks.execution import Services
 from django_fairque.tasks.schedules import sync_schedules
-from django_fairque.tasks.services import Services
 
 from .helpers import run_next
 
@@ -141,7 +140,7 @@ def test_it_is_bound_to_the_user(queue: FairQueue, redis: Redis) -> None:
     assert lease is not None
     lease._values = [b"b" if value == b"a" else value for value in lease._values]
     with pytest.raises(TaskSignatureError, match="the signature is wrong"):
-        signing.check(lease, Services(queue.name, queue.config, queue.set_progress))
+        signing.check(lease, queue=queue.name, prefix=queue.config.prefix, mode=signing.mode())
     assert lease.task_id == task_id
 
 
@@ -156,9 +155,9 @@ def test_it_is_bound_to_the_queue(server: Server, queue: FairQueue, redis: Redis
     lease = queue.pop("w")
     assert lease is not None
     with pytest.raises(TaskSignatureError):
-        signing.check(lease, Services("another", queue.config, queue.set_progress))
+        signing.check(lease, queue="another", prefix=queue.config.prefix, mode=signing.mode())
     with pytest.raises(TaskSignatureError):
-        signing.check(lease, Services(queue.name, QueueConfig(prefix="another"), queue.set_progress))
+        signing.check(lease, queue=queue.name, prefix="another", mode=signing.mode())
 
 
 def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django_fairque import Task, task
-from django_fairque.tasks.execution import Run, execute, prepare
-from django_fairque.tasks.services import Services
-from django_fairque.tasks.unknown import MAX_UNKNOWN_NAMES, UnknownTasks
+from django_fairque.tasks.execution import MAX_UNKNOWN_NAMES, Run, Services, UnknownTasks, execute, prepare
 from tests.tasks.helpers import raising, run_next, run_of
 
 if TYPE_CHECKING:

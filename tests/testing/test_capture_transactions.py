@@ -10,7 +10,7 @@ from django.db import transaction
 from django.test import TestCase
 
 from django_fairque import task
-from django_fairque.events import on_create, registry
+from django_fairque.events import activation, on_create, rules
 from django_fairque.testing import capture_tasks
 from tests.shop.models import Customer
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("nobody_answers")
 
 @pytest.fixture
 def work(nobody_answers: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(registry, "_state", registry._State())
-    registry.ready()
+    monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
+    activation.ready()
 
     @task(name="work")
     def work(n: int) -> None: ...

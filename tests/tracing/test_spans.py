@@ -23,7 +23,7 @@ from django_fairque import (
 )
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.trace_context import Trace
-from django_fairque.tasks import spans as ours
+from django_fairque.tasks import tracing
 from django_fairque.tasks.tracing import in_trace
 from django_fairque.testing import eager
 
@@ -228,7 +228,7 @@ def test_run_where_it_is_enqueued(spans: Spans, note: Any) -> None:
 
 
 def test_without_an_sdk_the_trace_goes_on(spans: Spans, note: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "_tracer", NoOpTracer)
+    monkeypatch.setattr(tracing, "_tracer", NoOpTracer)
     with in_trace(Trace(PARENT)):
         result = note.enqueue()
     alone = note.enqueue()
@@ -245,7 +245,7 @@ def test_none_while_it_is_off(spans: Spans, note: Any, settings: Settings) -> No
 
 
 def test_every_attribute_is_documented(spans: Spans) -> None:
-    source = Path(ours.__file__).read_text()
+    source = Path(tracing.__file__).read_text()
     page = (Path(__file__).parent.parent.parent / "docs" / "tracing.md").read_text()
     names = set(re.findall(r'"((?:messaging|fairque|error)\.[a-z._]+)"', source))
     assert len(names) > 8

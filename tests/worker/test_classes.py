@@ -16,7 +16,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
-from django_fairque.tasks.definition import task
+from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.fetching.async_fetcher import AsyncFetcher
 from django_fairque.worker.fetching.fetch_planner import FetchCall

@@ -15,8 +15,7 @@ from django_fairque.management.base import PrintingCommand
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.formatting import duration, number, table
 from django_fairque.monitoring.redaction import redacted_text
-from django_fairque.outbox.relay import outboxes
-from django_fairque.tasks.relaying import relay
+from django_fairque.outbox.relay import outboxes, relay
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser

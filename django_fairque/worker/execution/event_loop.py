@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.tasks.stopping import Stop, TaskRevoked, stopped
+from django_fairque.tasks.errors import Stop, TaskRevoked, stopped
 from django_fairque.worker.execution import isolation
 from django_fairque.worker.execution.loop_monitor import LoopMonitor, context_in
 from django_fairque.worker.reporting.log import describe_leases, logger

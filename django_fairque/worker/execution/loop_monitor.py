@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from django_fairque.tasks.stopping import stopped
+from django_fairque.tasks.errors import stopped
 from django_fairque.worker.reporting.log import describe_leases
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
-from django_fairque.tasks.execution import execute, failed, prepare
-from django_fairque.tasks.services import Services
-from django_fairque.tasks.stopping import TaskRevoked
+from django_fairque.tasks.errors import TaskRevoked
+from django_fairque.tasks.execution import Services, execute, failed, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

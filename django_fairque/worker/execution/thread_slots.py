@@ -14,9 +14,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.tasks.execution import aexecute, arun_batch, failed, prepare, run_batch
-from django_fairque.tasks.stopping import TaskRevoked
 from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.execution import process_copies as copies
 from django_fairque.worker.execution.event_loop import (
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from django_fairque.engine.model.lease import Lease, LeaseKey
-    from django_fairque.tasks.execution import Run
-    from django_fairque.tasks.services import Services
+    from django_fairque.tasks.execution import Run, Services
     from django_fairque.worker.execution.loop_monitor import BlockedLoop
     from django_fairque.worker.execution.revoked_leases import RevokedLeases
     from django_fairque.worker.execution.status_board import StatusBoard

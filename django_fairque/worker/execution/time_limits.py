@@ -20,8 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.tasks.stopping import TaskRevoked
+from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.worker.fetching.wakeup import Wakeup
 
 if TYPE_CHECKING:

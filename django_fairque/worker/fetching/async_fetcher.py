@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.tasks.execution import aexecute, arun_batch, run_batch
-from django_fairque.tasks.stopping import TaskRevoked
 from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.execution import process_copies as copies
 from django_fairque.worker.execution.event_loop import (
@@ -56,8 +55,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
-    from django_fairque.tasks.execution import Run
-    from django_fairque.tasks.services import Services
+    from django_fairque.tasks.execution import Run, Services
     from django_fairque.worker.async_worker import AsyncWorker
     from django_fairque.worker.execution.isolation import CoroutineContexts
     from django_fairque.worker.fetching.fetch_planner import FetchCall, Work

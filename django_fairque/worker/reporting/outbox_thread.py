@@ -9,8 +9,7 @@ from time import monotonic
 from django.db import DatabaseError
 
 from django_fairque.conf import get_config
-from django_fairque.outbox.relay import outboxes
-from django_fairque.tasks.relaying import relay
+from django_fairque.outbox.relay import outboxes, relay
 from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.reporting.log import logger
 

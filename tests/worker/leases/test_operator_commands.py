@@ -10,7 +10,7 @@ import pytest
 
 from django_fairque.engine.leasing.lease_ops import Wish
 from django_fairque.tasks import registry
-from django_fairque.tasks.definition import task
+from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.leases.operator_commands import OperatorCommands
 from tests.worker.conftest import eventually, recorded

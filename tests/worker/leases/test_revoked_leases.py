@@ -14,8 +14,8 @@ from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
-from django_fairque.tasks.definition import task
-from django_fairque.tasks.services import Services
+from django_fairque.tasks.execution import Services
+from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.execution.revoked_leases import MAX_REVOKED_LEASES, RevokedLeases
 from django_fairque.worker.execution.task_services import prepare_all, run_one

@@ -28,7 +28,7 @@ from sentry_sdk.integrations.threading import ThreadingIntegration
 from sentry_sdk.transport import Transport
 
 from django_fairque.conf import get_queue
-from django_fairque.tasks.definition import task
+from django_fairque.tasks.registry import task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,11 +22,10 @@ from django.db import connection, transaction
 
 from django_fairque import signals
 from django_fairque.conf import get_queue
-from django_fairque.tasks.batches import BatchResult
 from django_fairque.tasks.context import current_task
-from django_fairque.tasks.control import Discard, Retry
-from django_fairque.tasks.definition import task
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded
+from django_fairque.tasks.execution import BatchResult
+from django_fairque.tasks.registry import task
 
 if "TEST_BREAK_CHILDREN" in os.environ and multiprocessing.parent_process() is not None:
     raise RuntimeError("this module can't be imported in a worker's child")

@@ -9,7 +9,7 @@ from django_fairque.engine.model.errors import short
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, changed, unknown_option
 
-from . import registry
+from . import activation
 from .conditions import condition
 from .event import CREATE, DELETE, M2M, SAVE, SIGNAL, UPDATE, Event
 from .rules import Rule, is_task
@@ -119,7 +119,7 @@ class Declaration:
             )
         rule = Rule(name="", task=task, **arguments, **self._fields)  # type: ignore[arg-type] # it is one
         rule.name = self._name or f"{self._what}:{rule.task_name}"
-        registry.add(rule)
+        activation.add(rule)
         return task
 
 

@@ -15,14 +15,14 @@ from django.db.models.fields.files import FieldFile
 
 from django_fairque.tasks import sending
 
-from .classes import is_historical
+from .event import is_historical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from django.db.models import Model
 
-    from django_fairque.tasks.waiting import Waiting
+    from django_fairque.tasks.on_commit import Waiting
 
 TRACKED_ATTRIBUTE = "_fairque_seen"
 

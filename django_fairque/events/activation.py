@@ -1,0 +1,246 @@
+"""From Django's signals to events. Connected per model class: a receiver for all of them would slow down every model."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import signals
+
+from django_fairque import conf
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.tasks import registry as task_registry
+from django_fairque.tasks.options import TaskOptions
+
+from . import field_tracker, relations, rules
+from .event import CREATE, DELETE, M2M, SIGNAL, UPDATE, Event, classes_of, field_of, is_historical, model_of, problem_of
+from .relations import relations_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.db.models import Model
+    from django.db.models.signals import ModelSignal
+
+    from .rules import Rule
+
+
+logger = logging.getLogger("django_fairque.events")
+
+RECEIVER_ID = "django_fairque.events"
+
+
+def add(rule: Rule) -> None:
+    """Declare a rule; from then on it is switched on, or as soon as the models are there."""
+    same = sum(each.name == rule.name or each.name.startswith(f"{rule.name}#") for each in rules.rule_registry.rules)
+    if same:
+        rule.name = f"{rule.name}#{same + 1}"
+    rules.rule_registry.rules.append(rule)
+    if rules.rule_registry.is_ready:
+        switch_on(rule)
+
+
+def ready() -> None:
+    """The models are there: switch on what was declared so far. Called when Django is set up."""
+    rules.rule_registry.is_ready = True
+    task_registry.on_register(_task_is_here)
+    for rule in rules.rule_registry.rules:
+        switch_on(rule)
+
+
+def _task_is_here(name: str) -> None:
+    """Switch on what waits for this task: an app behind this one in `INSTALLED_APPS` may import it in its own `ready`."""
+    for rule in rules.rule_registry.rules if rules.rule_registry.is_ready else ():
+        if rule.task == name and not rule.is_on:
+            switch_on(rule)
+            if rule.is_on:
+                logger.info("the model event %s is switched on: its task is registered now", rule.name)
+
+
+def switch_on(rule: Rule) -> None:
+    """Connect a rule to its model's signals; one with mistakes stays off, which is logged and a check's error."""
+    if rule.is_on:
+        return
+    rule.problems = []
+    try:
+        rule.model = None if rule.target is None else model_of(rule.target)
+    except LookupError as error:
+        rule.problems.append(str(error))
+    else:
+        rule.problems += problems_of(rule)
+    if rule.problems:
+        logger.error("the model event %s is switched off: %s", rule.name, "; ".join(rule.problems))
+        return
+    rule.is_on = True
+    rules.rule_registry.of_class.clear()
+    if rule.model is not None:
+        _track(rule)
+    connect(rule)
+
+
+def _track(rule: Rule) -> None:
+    assert rule.model is not None  # noqa: S101 - the caller looked
+    names = set() if rule.when is None else set(rule.when.tracked())
+    if not names:
+        return
+    for model in classes_of(rule.model):
+        columns = {field_of(model, name).attname for name in names}
+        field_tracker.tracked[model] = tuple(sorted(columns.union(field_tracker.tracked.get(model, ()))))
+        field_tracker.watch_refreshes(model)
+
+
+def connect(rule: Rule) -> None:
+    """Listen to what a rule is about; connecting the same receiver again changes nothing."""
+    if rule.signal is not None:
+        _connect_signal(rule)
+    if rule.model is None:
+        return
+    signals.pre_migrate.connect(migration_begins, dispatch_uid=RECEIVER_ID)
+    signals.post_migrate.connect(migration_ends, dispatch_uid=RECEIVER_ID)
+    if rule.relation:
+        relations.connect_relation(rule.model, rule.relation)
+        return
+    for model in classes_of(rule.model):
+        if {CREATE, UPDATE} & rule.kinds:
+            signals.post_save.connect(object_saved, sender=model, dispatch_uid=RECEIVER_ID)
+        if DELETE in rule.kinds:
+            signals.pre_delete.connect(object_deleting, sender=model, dispatch_uid=RECEIVER_ID)
+        if model in field_tracker.tracked:
+            signals.post_init.connect(object_made, sender=model, dispatch_uid=RECEIVER_ID)
+            signals.pre_save.connect(object_saving, sender=model, dispatch_uid=RECEIVER_ID)
+
+
+def object_made(instance: Model, **_: Any) -> None:
+    field_tracker.note_made(instance)
+
+
+def object_saving(instance: Model, raw: bool = False, **_: Any) -> None:
+    if not raw:
+        field_tracker.note_saving(instance)
+
+
+def object_saved(
+    sender: type[Model],
+    instance: Model,
+    created: bool,
+    using: str,
+    update_fields: Any = None,
+    raw: bool = False,
+    **_: Any,
+) -> None:
+    """A fixture (raw) fires nothing: what it refers to may not be there yet."""
+    fields = None if update_fields is None else frozenset(update_fields)
+    if not raw and rules.of_model(sender):
+        kind = CREATE if created else UPDATE
+        before = {} if created else field_tracker.before(instance)
+        event = Event(kind, sender, using, pk=instance.pk, update_fields=fields, before=before, known_instance=instance)
+        rules.fire(sender, event)
+    field_tracker.note_saved(instance, using, fields)
+
+
+def object_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
+    """Before the row is gone, while what it refers to can be read; Django has opened a transaction."""
+    rules.fire(sender, Event(DELETE, sender, using, pk=instance.pk, known_instance=instance))
+
+
+def migration_begins(**_: Any) -> None:
+    """Data migrations have classes of their own for models, which are not there yet: listen to all for a while."""
+    for signal, receiver in _HISTORICAL:
+        signal.connect(receiver, dispatch_uid=RECEIVER_ID)
+
+
+def migration_ends(**_: Any) -> None:
+    for signal, _receiver in _HISTORICAL:
+        signal.disconnect(dispatch_uid=RECEIVER_ID)
+
+
+def _of_historical(*receivers: Callable[..., None]) -> Callable[..., None]:
+    """These receivers, of what a migration's classes do."""
+
+    def received(sender: Any, **about: Any) -> None:
+        if is_historical(sender):
+            for receiver in receivers:
+                receiver(sender=sender, **about)
+
+    return received
+
+
+_HISTORICAL: tuple[tuple[ModelSignal, Callable[..., None]], ...] = (
+    (signals.post_init, _of_historical(object_made)),
+    (signals.pre_save, _of_historical(object_saving)),
+    (signals.post_save, _of_historical(object_saved, relations.row_saved)),
+    (signals.pre_delete, _of_historical(object_deleting, relations.row_deleting)),
+    (signals.m2m_changed, _of_historical(relations.relation_changed)),
+)
+
+
+def _connect_signal(rule: Rule) -> None:
+    assert rule.signal is not None  # noqa: S101 - the caller looked
+
+    is_relation = rule.signal is signals.m2m_changed
+    if is_relation:
+        relations.watch_relations()
+
+    def received(sender: Any, **arguments: Any) -> None:
+        if arguments.get("raw") or (is_relation and relations.is_loading(arguments["instance"])):
+            return
+        arguments.pop("signal", None)
+        instance = arguments.get("instance")
+        using = arguments.get("using") or getattr(getattr(instance, "_state", None), "db", None) or "default"
+        event = Event(
+            SIGNAL,
+            type(instance),  # type: ignore[arg-type] # or none at all
+            using,
+            pk=getattr(instance, "pk", None),
+            arguments={"sender": sender, **arguments},
+            known_instance=instance,
+        )
+        rule.fire(event)
+
+    rule.signal.connect(received, sender=rule.sender, weak=False, dispatch_uid=f"{RECEIVER_ID}:{rule.name}")
+
+
+def problems_of(rule: Rule) -> list[str]:
+    """Each as a sentence; empty when the rule can be switched on."""
+    return [*_task_problems(rule), *(_model_problems(rule, rule.model) if rule.model is not None else ())]
+
+
+def _task_problems(rule: Rule) -> Iterator[str]:
+    try:
+        definition = rule.definition
+        if rule.bind is None:
+            definition.caller.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
+        _check_queue(definition.options.queue)
+    except FairQueueError as error:
+        yield str(error)
+
+
+def _check_queue(name: str) -> None:
+    if name == TaskOptions.queue:
+        return  # it is always declared, and events of it alone cost a process that starts no look at the configuration
+    from django_fairque.engine.model.options import InvalidOptionsError
+
+    try:
+        conf.get_config().queue_config(name)
+    except InvalidOptionsError:
+        return  # which queues there are nobody knows, and another check tells of it
+
+
+def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
+    if rule.when is not None:
+        yield from rule.when.problems(model)
+    for what, given in (
+        *(("user", each) for each in [rule.user]),
+        *((f"argument {number}", each) for number, each in enumerate(rule.args, 1)),
+        *((f"argument {name!r}", each) for name, each in rule.kwargs.items()),
+    ):
+        if isinstance(given, str) and (problem := problem_of(model, given)):
+            yield f"{what}: {problem}"
+    if M2M in rule.kinds:
+        fields = {each.name: each for each in model._meta.many_to_many}
+        field = fields.get(rule.relation)
+        if field is None:
+            names = ", ".join(fields) or "none"
+            yield f"{model._meta.label} declares no many-to-many field {rule.relation!r}; it has {names}"
+        elif rule.actions == {"clear"} and any(each.has_own_rows for each in relations_of(model, rule.relation)):
+            yield f"a clear of {rule.relation!r} is a 'remove' of each row, because its through model is one of your own"

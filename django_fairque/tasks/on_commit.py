@@ -1,0 +1,419 @@
+"""What waits for the commit of a transaction: tasks, and what model events ask for.
+
+The tasks of a transaction travel together, one push for each queue: a hook of the commit takes in the tasks that
+follow it directly in the same savepoint, so rolling that back takes hook and tasks away. A hook of somebody else in
+between begins a new one, so that what was to happen before a task is sent still does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
+
+from django_fairque import conf
+from django_fairque import signals as task_signals
+from django_fairque.engine.model.errors import (
+    DependencyCycleError,
+    PushRefusedError,
+    TaskNotFoundError,
+    TaskValidationError,
+    short,
+)
+from django_fairque.engine.model.records import EventCount, PushResult, push_refused
+from django_fairque.engine.pushing.batching import parts_of
+
+from .errors import TaskUsageError
+from .results import TaskResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
+
+
+@dataclass
+class Parcel:
+    """What waits for one queue."""
+
+    tasks: dict[TaskResult, Task] = field(default_factory=dict)
+    event_of: dict[str, str] = field(default_factory=dict)
+    """By task id, the model event that asks for it; the others were enqueued by hand."""
+    counts: dict[str, EventCount] = field(default_factory=dict)
+    row_of: dict[str, str] = field(default_factory=dict)
+    """By task id, which row of the outbox has it (`outbox.rows.store`)."""
+    dropped: set[TaskResult] = field(default_factory=set)
+    """What was not to be sent after all."""
+
+
+class Waiting:
+    """What waits for a commit, which calls it."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.database = connection.alias
+        self._connection = connection
+        self.is_over = False
+        """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
+        self._parcels: dict[str, Parcel] = {}
+        self._asked: set[tuple[str, str]] = set()
+
+    @cached_property
+    def has_outbox(self) -> bool:
+        """Asked for when there is something to send: a transaction that sends nothing needs no configuration."""
+        from django_fairque.outbox import has_outbox
+
+        return conf.get_config().outbox and has_outbox(self.database)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the commit came or can still come: what it was part of was not rolled back."""
+        if self.is_over:
+            return True
+        for entry in reversed(self._connection.run_on_commit):  # noqa: SIM110 - half the time of any(), at every save
+            if entry[1] is self:
+                return True
+        return False
+
+    def add(self, queue: str, tasks: Sequence[Task]) -> list[TaskResult]:
+        results = [TaskResult(task.task_id, queue, waiting=self) for task in tasks]
+        if self.has_outbox:
+            from django_fairque.outbox import rows
+
+            self.parcel(queue).row_of |= rows.store(self.database, queue, tasks)
+        self.parcel(queue).tasks.update(zip(results, tasks, strict=True))
+        return results
+
+    def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
+        """Count an event and add the task it asks for, unless it has asked for the same (``key``) before.
+
+        ``make`` may have put the task elsewhere; then it is not counted here either.
+        """
+        if (event, key) in self._asked:
+            if queue in self._parcels:
+                count = self._parcels[queue].counts[event]
+                count.fired += 1
+                count.coalesced += 1
+            return
+        if (task := make()) is not None:
+            self.add(queue, [task])
+            parcel = self.parcel(queue)
+            parcel.event_of[task.task_id] = event
+            parcel.counts.setdefault(event, EventCount()).fired += 1
+        self._asked.add((event, key))
+
+    def drop(self, result: TaskResult) -> bool | None:
+        """Not to be sent after all, nor what depends on it; False if it was dropped before, None if it was sent already."""
+        parcel = self.parcel(result.queue)
+        if result not in parcel.tasks:
+            return False if result in parcel.dropped else None
+        hooks = [entry[1] for entry in self._connection.run_on_commit if isinstance(entry[1], Waiting)]
+        parcels = (
+            [hook.parcel(result.queue) for hook in hooks] if self in hooks else [parcel]
+        )  # else a test runs the hooks
+        for changed, tasks in drop_with_dependents(result.id, parcels):
+            if self.has_outbox:
+                from django_fairque.outbox import rows
+
+                changed.row_of |= rows.change(
+                    self.database, result.queue, {changed.row_of[each] for each in tasks}, tasks
+                )
+        return True
+
+    def __call__(self) -> None:
+        """Send everything that can be sent; the first error of what was enqueued by hand goes to the one who commits."""
+        self.is_over = True
+        parcels, self._parcels = self._parcels, {}
+        if not parcels:
+            return
+        if self.has_outbox:
+            relay_batches(self.database, parcels)
+            return
+        errors = [error for queue, parcel in parcels.items() if (error := send_batch(queue, parcel)) is not None]
+        if errors:
+            raise errors[0]
+
+    def parcel(self, queue: str) -> Parcel:
+        """What waits for this queue."""
+        parcel = self._parcels.get(queue)
+        if parcel is None:
+            parcel = self._parcels[queue] = Parcel()
+        return parcel
+
+
+def commit_buffer_of(connection: BaseDatabaseWrapper) -> Waiting:
+    """The hook to add to now, in a transaction: the last one if it is ours and may be joined, else a new one."""
+    hook = _last_hook(connection)
+    if hook is None:
+        hook = Waiting(connection)
+        connection.on_commit(hook)
+    return hook
+
+
+def alive_buffers(hooks: Iterable[Waiting]) -> set[Waiting]:
+    """Those of them that are (`Waiting.is_alive`): of many, each connection's hooks are looked through once."""
+    given = set(hooks)
+    connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - of this module
+    to_come = {id(entry[1]) for connection in connections_of_them for entry in connection.run_on_commit}
+    return {hook for hook in given if hook.is_over or id(hook) in to_come}
+
+
+def connection_of(alias: str) -> BaseDatabaseWrapper:
+    try:
+        return connections[alias]
+    except ConnectionDoesNotExist:
+        known = ", ".join(map(repr, connections))
+        raise TaskUsageError(f"using(database=…): expected one of {known}, got {short(alias)}") from None
+
+
+def _last_hook(connection: Any) -> Waiting | None:
+    """The hook that was registered last, if more tasks may join it: ours, not over, registered in these savepoints.
+
+    Its parts are not Django's public interface: where they look otherwise, every call has a hook of its own. So it
+    has in the block that a `TestCase` opens, where tests tell the hooks of one moment from those of another.
+    """
+    try:
+        savepoints, hook = connection.run_on_commit[-1][:2]
+        # Django notes a None for each block without a savepoint: those are never rolled back to by themselves.
+        savepoints, here = savepoints - {None}, set(connection.savepoint_ids) - {None}
+        block = connection.atomic_blocks[-1]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+    if not isinstance(hook, Waiting) or hook.is_over or savepoints != here or getattr(block, "_from_testcase", False):
+        return None
+    return hook
+
+
+def drop_with_dependents(task_id: str, parcels: Sequence[Parcel]) -> Iterator[tuple[Parcel, dict[str, Task | None]]]:
+    """Take the task away, and those that depend on it or on such a one; those that are to run anyhow only depend on fewer.
+
+    Args:
+        parcels: what waits for the task's queue in the transaction.
+
+    Yields:
+        Each parcel that was changed, and by id what is to be sent now instead, None for nothing.
+    """
+    gone = _all_gone(task_id, [task for parcel in parcels for task in parcel.tasks.values()])
+    for parcel in parcels:
+        changes: dict[str, Task | None] = {}
+        for result, task in list(parcel.tasks.items()):
+            if task.task_id in gone:
+                changes[task.task_id] = None
+                parcel.dropped.add(result)
+                del parcel.tasks[result]
+            elif not gone.isdisjoint(task.depends_on):
+                changes[task.task_id] = parcel.tasks[result] = _without(task, gone)
+        if changes:
+            yield parcel, changes
+
+
+def _all_gone(task_id: str, tasks: Iterable[Task]) -> set[str]:
+    dependents = [task for task in tasks if task.depends_on and task.on_dependency_failure != "run"]
+    gone, size = {task_id}, 0
+    while len(gone) > size:
+        size = len(gone)
+        gone |= {task.task_id for task in dependents if not gone.isdisjoint(task.depends_on)}
+    return gone
+
+
+def _without(task: Task, gone: Iterable[str]) -> Task:
+    left = tuple(each for each in task.depends_on if each not in gone)
+    changed = task.model_copy(update={"depends_on": left})
+    return changed.carrying(task.payload_bytes, task.task_id if task.has_chosen_id else None)
+
+
+MOST_IDS = 100
+"""Ids named in a log line."""
+
+OF_A_TASK = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
+"""What is wrong with a task, or with those that depend on each other: nothing of them was pushed."""
+
+COMMIT_RETRY_SECONDS = 0.25
+"""Seconds for which a call is repeated whose tasks are safe in the outbox: somebody waits for the end of the commit."""
+
+logger = logging.getLogger("django_fairque.tasks")
+
+
+def send_batch(name: str, parcel: Parcel) -> Exception | None:
+    """Push after a commit; the error if something that was enqueued by hand could not be sent.
+
+    What was refused is logged: its ids are known to callers, and it is nowhere else now. What a model event asked for
+    is counted too; it is no error of the one who saved something.
+    """
+    if not parcel.tasks and not parcel.counts:
+        return None
+    tasks = list(parcel.tasks.values())
+    counts = _with_untold(name, parcel.counts)
+    sent = Sent()
+    try:
+        _push(conf.get_queue(name), tasks, counts, sent)
+    except Exception as error:  # noqa: BLE001 - logged here, raised after the other queues' tasks were sent
+        keep_event_counts(name, counts)
+        known = {*sent.answers, *sent.refused}
+        sent.refuse([task.task_id for task in tasks if task.task_id not in known], error)
+    if sent.failure is not None:
+        _log_lost(name, sent.refused, sent.failure)
+        _count_lost(name, parcel, sent.refused, sent.failure)
+    if sent.answers:
+        told = [task for task in tasks if task.task_id in sent.answers]
+        _tell(parcel.tasks, sent.answers)
+        task_signals.send_task_pushed(name, told, [sent.answers[task.task_id] for task in told])
+    return sent.failure if any(task_id not in parcel.event_of for task_id in sent.refused) else None
+
+
+@dataclass
+class Sent:
+    """What came of the tasks of a parcel, by the id under which each was sent."""
+
+    answers: dict[str, PushResult] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    failure: Exception | None = None
+    """The first that refused some."""
+
+    def refuse(self, task_ids: Sequence[str], error: Exception) -> None:
+        self.refused += task_ids
+        self.failure = self.failure or error
+
+    def hear(self, tasks: Sequence[Task], answers: Sequence[object]) -> None:
+        known = (answer for answer in answers if isinstance(answer, PushResult))
+        self.answers.update(zip((task.task_id for task in tasks), known, strict=False))
+
+
+def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCount], sent: Sent) -> None:
+    """Push what belongs together part by part: what is wrong with one of them is no reason to lose the others."""
+    has_graphs = any(task.depends_on or task.run_id for task in tasks)
+    if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
+        sent.hear(tasks, answers := queue.deliver(tasks, counts))
+        if refused := [answer.task_id for answer in answers if not answer.is_known]:
+            sent.refuse(refused, push_refused(queue.name, answers))
+        return
+    parts = deque(([tasks[index] for index in part.indexes], part.is_joined) for part in parts_of(tasks))
+    while parts:
+        some, is_joined = parts.popleft()
+        try:
+            sent.hear(some, queue.push_batch(some))
+        except PushRefusedError as error:
+            sent.hear(some, error.results)
+            sent.refuse(error.refused, error)
+        except OF_A_TASK as error:
+            if is_joined and len(some) > 1:
+                parts.extendleft(([task], True) for task in reversed(some))
+            else:
+                sent.refuse([task.task_id for task in some], error)
+    if counts:
+        queue.deliver([], counts)
+
+
+def relay_batches(database: str, parcels: Mapping[str, Parcel]) -> None:
+    """Relay what the transaction has written into its outbox. What can't be relayed now stays there for the workers."""
+    from django_fairque.outbox.relay import relay_rows
+
+    users = {task.user_id for parcel in parcels.values() for task in parcel.tasks.values()}
+    counts = {name: told for name, parcel in parcels.items() if (told := _with_untold(name, parcel.counts))}
+    try:
+        relayed = relay_rows(database, users, counts, queue_of=_impatient_queue)
+    except Exception:
+        for name, kept in counts.items():
+            keep_event_counts(name, kept)
+        logger.exception("the outbox of database %r could not be relayed after a commit; a worker will do it", database)
+        return
+    for name, untold in relayed.uncounted.items():
+        keep_event_counts(name, untold)
+    for name, tasks, answers in relayed.pushed:
+        mine = parcels[name].tasks if name in parcels else {}
+        by_id = {answer_task.task_id: answer for answer_task, answer in zip(tasks, answers, strict=True)}
+        for result in list(mine):
+            if result.id in by_id:
+                result.sent_as(by_id[result.id].task_id)
+        task_signals.send_task_pushed(name, tasks, answers)
+    if relayed.error is not None:
+        logger.warning(
+            "tasks stay in the outbox of database %r until a worker relays them: %s", database, relayed.error
+        )
+
+
+def _with_untold(name: str, counts: Mapping[str, EventCount]) -> dict[str, EventCount]:
+    """The counts of this commit and what was not told before; nothing if no event fired now."""
+    if not counts:
+        return {}
+    told = take_event_counts(name)
+    for event, count in counts.items():
+        told.setdefault(event, EventCount()).add(count)
+    return told
+
+
+def _tell(results: Mapping[TaskResult, Task], answers: Mapping[str, PushResult]) -> None:
+    for result, task in results.items():
+        answer = answers.get(task.task_id)
+        if answer is not None and answer.is_known:
+            result.sent_as(answer.task_id)
+
+
+def _count_lost(name: str, parcel: Parcel, refused: Sequence[str], error: Exception) -> None:
+    lost = Counter(parcel.event_of[task_id] for task_id in refused if task_id in parcel.event_of)
+    keep_event_counts(name, {event: EventCount(failed=times, error=str(error)) for event, times in lost.items()})
+
+
+def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
+    named = ", ".join(ids[:MOST_IDS]) + (" …" if len(ids) > MOST_IDS else "")
+    logger.error(
+        "%d tasks for queue %s could not be sent after the commit (%s): %s",
+        len(ids),
+        queue,
+        error,
+        named,
+        exc_info=error,
+    )
+
+
+class _Untold:
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew; in a forked child the counts are its parent's to tell."""
+        self.lock = threading.Lock()
+        self.counts: dict[str, dict[str, EventCount]] = {}
+
+
+_untold = _Untold()
+os.register_at_fork(after_in_child=_untold.forget)
+
+
+def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
+    """Add to what is to be told."""
+    if not counts:
+        return
+    with _untold.lock:
+        known = _untold.counts.setdefault(queue, {})
+        for event, count in counts.items():
+            known.setdefault(event, EventCount()).add(count)
+
+
+def take_event_counts(queue: str) -> dict[str, EventCount]:
+    """All that is to be told to a queue; the caller tells it, or keeps it again."""
+    with _untold.lock:
+        return _untold.counts.pop(queue, {})
+
+
+_impatient_queues: WeakKeyDictionary[FairQueue, FairQueue] = WeakKeyDictionary()
+
+
+def _impatient_queue(name: str) -> FairQueue:
+    """The queue of that name, whose calls are not repeated for long while the server is away."""
+    queue = conf.get_queue(name)
+    found = _impatient_queues.get(queue)
+    if found is None:
+        seconds = min(COMMIT_RETRY_SECONDS, queue.config.request_timeout)
+        found = _impatient_queues[queue] = queue.repeating_for(seconds)
+    return found
