@@ -158,8 +158,11 @@ def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> No
     finally:
         signals.task_dead.disconnect(names["tell_the_team"])
     assert names["messages"] == ["shop.work of acme is a dead letter: no"]
-    names["notify_chat"](Alert("at_risk", 0.0, "default", "", "", "", Priority.NORMAL))
-    names["notify_chat"](Alert("emptied", 0.0, "default", "", "", "", Priority.NORMAL))
+    try:
+        signals.data_lost.send(sender="default", alert=Alert("emptied", 0.0, "default", "", "", "", Priority.NORMAL))
+    finally:
+        for signal in (signals.sla_violated, signals.data_lost):
+            signal.disconnect(names["notify_chat"])
     assert len(names["messages"]) == 2
     get_queue().push(task)
     names["monitor"].check()
