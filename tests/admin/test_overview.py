@@ -103,6 +103,14 @@ def test_the_oldest_wait_is_not_less_than_that_of_the_table_below(admin_client: 
     assert "User Waits Ready since patient 1.02 h" in text
 
 
+def test_tasks_that_are_held_back_have_a_tile_of_their_own(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, 1), now=time.time() - 3660)
+    assert "held back" not in said(shown(admin_client))
+    queue.user("ann").pause()
+    text = said(shown(admin_client))
+    assert "Oldest wait 0 s Oldest wait, held back 1.02 h" in text
+
+
 def test_the_busiest_of_few_users_are_compared(admin_client: Client, queue: FairQueue) -> None:
     assert "No user has a task ready." in shown(admin_client)
     queue.push_batch([Task.create("busy", 3, n) for n in range(40)])

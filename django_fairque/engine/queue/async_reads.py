@@ -116,7 +116,7 @@ class AsyncReading(AsyncDriving):
         return await self._survey(lambda shards: activity(shards, minutes, per_span))
 
     async def longest_waits(self, limit: int = 50) -> Listed[Waiting]:
-        """Tasks that have been ready longest (at most 1,000), the longest wait first."""
+        """Tasks that could start and have been ready longest (at most 1,000), the longest wait first."""
         return await self._survey(lambda shards: reading.longest_waits(shards, limit))
 
     async def busiest_users(self, sample: int = 100) -> Listed[str]:

@@ -36,8 +36,8 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Waits:
-    """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back because their
-    user or its organization is paused, has its number of running tasks, or is out of rate."""
+    """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back because the queue,
+    their user or its organization is paused, or because the user or organization has its number of running tasks or is out of rate."""
 
     could_start: list[Waiting]
     held_back: list[Waiting]
@@ -56,13 +56,18 @@ def waits(commands: Commands, limit: int) -> Steps[Waits]:
     """
     check_limit(limit)
     queued = commands.keys.state("queued")
-    reads = [("ZRANGE", queued, 0, limit - 1), ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, limit)]
-    nearest, eldest = yield Read(reads)
-    found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *eldest])])
-    served = yield from _served(commands, {each.user_id for each in found})
+    reads = [
+        ("ZRANGE", queued, 0, limit - 1),
+        ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, limit),
+        ("HGET", commands.keys("stats"), "paused"),
+    ]
+    nearest, oldest, paused = yield Read(reads)
+    is_paused = float(paused or 0) == 1
+    found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *oldest])])
+    served = set() if is_paused else (yield from _served(commands, {each.user_id for each in found}))
     held_back = [each for each in found if each.user_id not in served]
     could_start = [each for each in found if each.user_id in served]
-    if held_back:
+    if held_back and not is_paused:
         heads = yield from _heads(commands, (yield from _next_users(commands)))
         could_start = list({each.task_id: each for each in [*could_start, *heads]}.values())
     return Waits(*(sorted(some, key=lambda each: each.since)[:limit] for some in (could_start, held_back)))

@@ -113,8 +113,8 @@ class QueueStats:
     """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
     runs: Distribution = field(default_factory=Distribution)
     held_back_wait_seconds: float = 0.0
-    """The longest wait of a task that is held back: its user or organization is paused, has its number of running tasks, or is
-    out of rate. ``oldest_wait_seconds`` is the longest wait of tasks that could start."""
+    """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or organization has its
+    number of running tasks or is out of rate. ``oldest_wait_seconds`` is the longest wait of tasks that could start."""
     missing_shards: tuple[int, ...] = ()
     """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is told
     of the others."""
@@ -125,15 +125,15 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
     check_whole(minutes, "minutes", 0, MINUTES)
     shards = tuple(queue)
     clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
-    now = int(clock[0][0])
-    last = now // 60
+    now = int(clock[0][0]) + int(clock[0][1]) / 1_000_000
+    last = int(now) // 60
     counters, sizes = (
         [record for record, *_ in found],
         [sum(map(int, each)) for each in zip(*(f[1:] for f in found), strict=False)],
     )
     users, ring, resolving, *states_sizes = sizes
     wanted = range(last - minutes + 1, last + 1)
-    attended = [attendance(shard, now * 1_000_000 + int(clock[0][1])) for shard in shards]
+    attended = [attendance(shard, round(now * 1_000_000)) for shard in shards]
     minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
     replies = yield from read_each([*attended, *minute_reads])
     records = [add_up_records(each) for each in zip(*replies[len(shards) :], strict=True)]
@@ -202,9 +202,12 @@ def _is_total(name: str) -> bool:
     return name not in INTERNAL and not name.startswith(NO_TOTALS)
 
 
-def _wait_of(waiting: Sequence[Sequence[Waiting]], now: int) -> float:
-    """Seconds that the oldest of these tasks has waited; each part begins with its oldest."""
-    return max((now - some[0].since for some in waiting if some), default=0.0)
+def _wait_of(waiting: Sequence[Sequence[Waiting]], now: float) -> float:
+    """Seconds that the oldest of these tasks has waited; each part begins with its oldest.
+
+    A task can be ready after ``now``: it was pushed since that was read, or its server's clock was set back.
+    """
+    return max([0.0, *(now - some[0].since for some in waiting if some)])
 
 
 def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:

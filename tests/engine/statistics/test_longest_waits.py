@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.queue.queue import FairQueue
+    from redis import Redis
 
 AGO = 100_000.0
 """Seconds: all promises to start are broken by then, whichever the priority."""
@@ -71,3 +73,27 @@ def test_nothing_is_held_back(queue: FairQueue) -> None:
     queue.user("a").pause()
     assert queue.get_stats().oldest_wait_seconds == 0
     assert queue.longest_waits() == []
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_paused_queue_holds_all_its_tasks_back(redis: Redis, shards: int) -> None:
+    queue = FairQueue(redis, config=QueueConfig(shards=shards))
+    for user in ("a", "b", "c", "d"):
+        push_old(queue, user, 1, 50)
+    queue.pause()
+    stats = queue.get_stats()
+    assert stats.oldest_wait_seconds == 0
+    assert stats.held_back_wait_seconds == pytest.approx(50, abs=20)
+    assert queue.longest_waits() == []
+    queue.resume()
+    stats = queue.get_stats()
+    assert stats.oldest_wait_seconds == pytest.approx(50, abs=20)
+    assert stats.held_back_wait_seconds == 0
+
+
+def test_a_wait_is_exact_and_never_negative(queue: FairQueue) -> None:
+    for _ in range(5):
+        queue.push(task("a"))
+        assert 0 <= queue.get_stats().oldest_wait_seconds < 20
+        queue.user("a").purge()
+        time.sleep(0.21)  # at another part of the second each time
