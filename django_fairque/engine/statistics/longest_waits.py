@@ -36,8 +36,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Waits:
-    """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back because the queue,
-    their user or its organization is paused, or because the user or organization has its number of running tasks or is out of rate."""
+    """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back.
+
+    A task is held back while the queue, its user or its organization is paused, and while the user or the organization has
+    its number of running tasks or is out of rate.
+    """
 
     could_start: list[Waiting]
     held_back: list[Waiting]

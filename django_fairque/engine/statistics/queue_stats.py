@@ -113,8 +113,8 @@ class QueueStats:
     """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
     runs: Distribution = field(default_factory=Distribution)
     held_back_wait_seconds: float = 0.0
-    """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or organization has its
-    number of running tasks or is out of rate. ``oldest_wait_seconds`` is the longest wait of tasks that could start."""
+    """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or the
+    organization has its number of running tasks or is out of rate. ``oldest_wait_seconds`` is of tasks that could start."""
     missing_shards: tuple[int, ...] = ()
     """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is told
     of the others."""

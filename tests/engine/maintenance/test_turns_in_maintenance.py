@@ -117,6 +117,85 @@ class TestDependents:
         queue.settle([Outcome.finish(lease) for lease in leases if lease.task_id == "small"], worker="w", now=NOW)
         assert self.sweeps_until_queued(queue, "b") <= 2
 
+    @pytest.mark.parametrize("before", [0, SLICE // 2, BULK // 2, BULK])
+    def test_of_another_user_who_waits_for_the_same_task(self, queue: FairQueue, before: int) -> None:
+        """The one task of b comes after so many of a."""
+        queue.push(task("a", task_id="parent"), now=NOW)
+        bulk = [task("a", depends_on=["parent"]) for _ in range(BULK)]
+        queue.push_batch(bulk[:before], now=NOW)
+        queue.push(task("b", task_id="b", depends_on=["parent"]), now=NOW)
+        queue.push_batch(bulk[before:], now=NOW)
+        assert queue.check_invariants() == []
+        self.finish_parent(queue)
+        assert self.sweeps_until_queued(queue, "b") <= 2
+        assert queue.check_invariants() == []
+        while queue.sweep(now=NOW).more:
+            pass
+        assert queue.get_queue_sizes("a").ready == BULK
+        assert queue.check_invariants() == []
+
+    def test_of_many_users_who_wait_for_the_same_task(self, queue: FairQueue) -> None:
+        """In one call, as a graph pushes them; b has few tasks, as half of the users have."""
+        queue.push(task("a", task_id="parent"), now=NOW)
+        owners = ["a"] * BULK + [f"few{number}" for number in range(SLICE // 2)] + ["b"]
+        queue.push_batch(
+            [task(user, task_id=f"{user}.{at}", depends_on=["parent"]) for at, user in enumerate(owners)], now=NOW
+        )
+        self.finish_parent(queue)
+        assert self.sweeps_until_queued(queue, f"b.{len(owners) - 1}") <= 2
+        assert queue.check_invariants() == []
+
+    @pytest.mark.parametrize("policy", ["run", "cancel"])
+    def test_of_another_user_who_waits_for_the_same_failed_task(self, queue: FairQueue, policy: str) -> None:
+        """More of b's tasks wait out the failure: they stay where they are and delay nothing."""
+        queue.push(task("a", task_id="parent"), now=NOW)
+        bulk = [task("a", depends_on=["parent"], on_dependency_failure="run") for _ in range(BULK)]
+        queue.push_batch(bulk, now=NOW)
+        for number in range(SLICE // 2):
+            queue.push(task("b", task_id=f"waits{number}", depends_on=["parent"]), now=NOW)
+        queue.push(task("b", task_id="b", depends_on=["parent"], on_dependency_failure=policy), now=NOW)
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.fail(lease, "no", retry=False, now=NOW)
+        for _ in range(2):
+            queue.sweep(now=NOW)
+        assert queue.get_task("b").state is (TaskState.QUEUED if policy == "run" else TaskState.CANCELED)
+        assert queue.get_task("waits0").state is TaskState.DEFERRED
+        assert queue.check_invariants() == []
+        while queue.sweep(now=NOW).more:
+            pass
+        assert queue.get_queue_sizes("a").ready == BULK
+        (letter,) = queue.dlq.list().items
+        queue.dlq.requeue(letter.entry_id, now=NOW)
+        self.finish_parent(queue, "a", task_id="parent")
+        while queue.sweep(now=NOW).more:
+            pass
+        assert queue.get_task("waits0").state is TaskState.QUEUED
+        assert queue.check_invariants() == []
+
+    def test_nothing_is_left_of_dependents_that_were_canceled(self, queue: FairQueue, redis: Redis) -> None:
+        queue.push(task("a", task_id="parent"), now=NOW)
+        ids = push_many(queue, "a", 2 * SLICE, depends_on=["parent"])
+        ids += push_many(queue, "b", 2, depends_on=["parent"])
+        assert redis.exists("fq:{default:0}:deps:first:parent")
+        queue.cancel_many(ids, now=NOW)
+        assert not list(redis.scan_iter("*:deps:*"))
+        assert queue.check_invariants() == []
+
+    def test_an_entry_of_a_task_that_does_not_wait_is_found_and_repaired(self, queue: FairQueue, redis: Redis) -> None:
+        queue.push_batch([task("a", task_id="parent"), task("a", task_id="other")], now=NOW)
+        push_many(queue, "a", 2 * SLICE, depends_on=["parent"])
+        redis.sadd("fq:{default:0}:deps:first:parent", "other")
+        assert [violation.invariant for violation in queue.check_invariants()] == ["dependencies"]
+        queue.repair()
+        assert queue.check_invariants() == []
+
+    def finish_parent(self, queue: FairQueue, *users: str, task_id: str = "parent") -> None:
+        while (lease := queue.pop("w", list(users) or "*", now=NOW)) is not None and lease.task_id != task_id:
+            queue.finish(lease, now=NOW)
+        assert lease is not None
+        queue.finish(lease, now=NOW)
+
     def test_of_canceled_tasks(self, queue: FairQueue) -> None:
         names = self.bulk(queue, BULK, 1)
         queue.cancel_many(names, now=NOW)

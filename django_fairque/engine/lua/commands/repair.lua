@@ -112,6 +112,7 @@ function mend.edge(blocker, waiter)
     redis.call('SREM', blocked_key(waiter), blocker)
     redis.call('SREM', waiting_key(blocker), waiter)
     redis.call('SREM', reacting_key(blocker), waiter)
+    redis.call('SREM', first_key(blocker), waiter)
     if before == 1 then count('edges', -1) end
   end
   look_at(now)

@@ -38,6 +38,7 @@ end)
 
 end
 local A = 3 -- the command's own arguments start here
+local MOST_RESOLVED = 50 -- dependents in one call, which takes 2 ms (measured with 100,000 dependents of one task)
 
 -- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
 -- Whole numbers, which most are, take the conversion that costs half as much.
@@ -75,6 +76,7 @@ local function revoked_key(worker) return P .. 'revoked:' .. worker end
 local function waiting_key(id) return P .. 'deps:waiting:' .. id end
 local function blocked_key(id) return P .. 'deps:blocked:' .. id end
 local function reacting_key(id) return P .. 'deps:reacting:' .. id end
+local function first_key(id) return P .. 'deps:first:' .. id end
 local function remote_key(id) return P .. 'remote:' .. id end
 local function watchers_key(id) return P .. 'deps:remote:' .. id end
 local function run_key(run) return P .. 'run:' .. run end

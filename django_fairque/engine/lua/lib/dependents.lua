@@ -2,7 +2,9 @@
 --
 -- An edge is in two sets, `deps:waiting:{A}` (who waits for A) and `deps:blocked:{B}` (what B waits for); those whose
 -- policy is not to wait out a failure are in `deps:reacting:{A}` too. A task with dependents that ends goes into
--- `resolving`; from there its dependents are taken in slices, in the call that ended it and in later ones.
+-- `resolving`; from there its dependents are taken in slices, in the call that ended it and in later ones. If A has more
+-- than a slice of dependents, those of users with few deferred tasks are in `deps:first:{A}` too and are taken first
+-- (`note_first` in lib/edges.lua).
 
 local go_on, release, forget_mirror, resolve -- all else here is its own: a script has room for 200 names
 do
@@ -10,6 +12,7 @@ do
 local function remove_edge(blocker, t)
   srem(waiting_key(blocker), t.id)
   srem(reacting_key(blocker), t.id)
+  srem(first_key(blocker), t.id)
   srem(blocked_key(t.id), blocker)
   count('edges', -1)
 end
@@ -42,21 +45,35 @@ local function cancel_dependent(t, reason)
   count('canceled', 1)
 end
 
--- Those dependents of an ended task that are to be told next: at most `limit`, the eldest first.
-local function dependents(source, ended, limit)
-  local tasks = {}
-  for _, id in ipairs(attempt('SRANDMEMBER', source, limit) or {}) do
-    local t = read_task(id)
+-- Adds the dependents with these ids to `tasks`, up to `limit`. With `is_failed` only those that don't wait out the failure.
+local function add_dependents(tasks, source, ids, limit, seen, is_failed)
+  for _, id in ipairs(ids) do
+    if #tasks >= limit then return end
+    local t = not seen[id] and read_task(id)
     if t and t.state == 'deferred' then
-      t.u = load_user(t.user)
-      touch_moves(t)
-      tasks[#tasks + 1] = t
-    else
+      if not is_failed or t.raw.policy then
+        t.u = load_user(t.user)
+        touch_moves(t)
+        tasks[#tasks + 1] = t
+      end
+    elseif not seen[id] then
       srem(source, id) -- left over
     end
+    seen[id] = true
   end
+end
+
+-- The dependents of an ended task that are resolved next: at most `limit`, the oldest first.
+local function dependents(source, ended, limit, is_failed)
+  local tasks, seen = {}, {}
+  local ids = attempt('SRANDMEMBER', source, limit) or {}
+  if #ids == limit then -- there may be more
+    add_dependents(tasks, first_key(ended), attempt('SRANDMEMBER', first_key(ended), limit) or {}, limit, seen, is_failed)
+  end
+  add_dependents(tasks, source, ids, limit, seen, is_failed)
   touch(waiting_key(ended))
   touch(reacting_key(ended))
+  touch(first_key(ended))
   if #tasks > 0 then touch_minute() end
   touch_all()
   table.sort(tasks, function(a, b)
@@ -90,12 +107,10 @@ function forget_mirror(id)
   zrem(K.mirrors, id)
 end
 
-local MOST_TOLD = 50 -- in one call, which takes 2 ms (measured with 100,000 dependents of one task)
-
 -- Resolve at most `limit` dependents; returns whether there are more. An ended task that has dependents left takes its user's
 -- next turn for them.
 function resolve(limit)
-  limit = math.min(limit, MOST_TOLD)
+  limit = math.min(limit, MOST_RESOLVED)
   while limit > 0 do
     local id, turn = unpack(redis.call('ZRANGE', K.resolving, 0, 0, 'WITHSCORES'))
     if not id then return false end
@@ -109,7 +124,7 @@ function resolve(limit)
     elseif blocker.state == 'finished' or blocker.state == 'canceled' then
       source = waiting_key(id)
     end
-    local tasks = source and dependents(source, id, limit) or {}
+    local tasks = source and dependents(source, id, limit, blocker.state == 'failed') or {}
     for _, t in ipairs(tasks) do tell(t, blocker) end
     tell_shards(blocker)
     limit = limit - math.max(1, #tasks)

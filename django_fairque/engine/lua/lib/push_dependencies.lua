@@ -86,11 +86,46 @@ local function find_cycle(limit)
   return nil
 end
 
-local touch_dependencies
+local touch_dependencies, write_edges, write_first
 do
 
 local function check_set(key)
-  if not attempt('SCARD', key) then refuse_damaged(key) end
+  local size = attempt('SCARD', key)
+  if not size then refuse_damaged(key) end
+  return size
+end
+
+-- Of each task on which accepted tasks depend: how many dependents it had before, how many come, and which of these belong to
+-- users with few deferred tasks; of each user how many deferred tasks come.
+local sizes, added, of_few, deferred
+each_call(function() sizes, added, of_few, deferred = emptied(sizes), emptied(added), emptied(of_few), emptied(deferred) end)
+
+local function slice() return math.min(sweep_limit, MOST_RESOLVED) end
+
+-- A user has few deferred tasks if they fit into one slice.
+local function note_first(item)
+  local u = item.u
+  deferred[u.name] = (deferred[u.name] or 0) + 1
+  local is_of_few = u.deferred + deferred[u.name] <= slice()
+  for _, id in ipairs(item.blockers) do
+    added[id] = (added[id] or 0) + 1
+    if is_of_few then
+      of_few[id] = of_few[id] or {}
+      of_few[id][#of_few[id] + 1] = item.id
+    end
+  end
+end
+
+-- Before the edges are flushed. A task with a slice of dependents or fewer needs no set of those that are resolved first.
+function write_first()
+  for id, size in pairs(added) do
+    if sizes[id] + size > slice() then
+      if sizes[id] > 0 and sizes[id] <= slice() then
+        for _, dependent in ipairs(redis.call('SMEMBERS', waiting_key(id))) do sadd(first_key(id), dependent) end
+      end
+      for _, dependent in ipairs(of_few[id] or {}) do sadd(first_key(id), dependent) end
+    end
+  end
 end
 
 function touch_dependencies(run)
@@ -105,17 +140,17 @@ function touch_dependencies(run)
       item.is_blocked = true
       check_set(blocked_key(item.id))
       for _, id in ipairs(item.blockers) do
-        check_set(waiting_key(id))
+        sizes[id] = check_set(waiting_key(id))
         touch(reacting_key(id))
+        touch(first_key(id))
         if remotes[id] then touch(remote_key(id)) end
       end
     end
   end
 end
 
-end
-
-local function write_edges(item)
+function write_edges(item)
+  note_first(item)
   for _, id in ipairs(item.blockers) do
     sadd(blocked_key(item.id), id)
     sadd(waiting_key(id), item.id)
@@ -130,4 +165,6 @@ local function write_edges(item)
     end
   end
   count('edges', #item.blockers)
+end
+
 end

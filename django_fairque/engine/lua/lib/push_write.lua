@@ -222,6 +222,7 @@ function accept(at)
   for _, item in ipairs(accepted) do
     if item.is_blocked then write_edges(item) end
   end
+  write_first()
   flush()
   for _, item in ipairs(moved) do move(item) end
   local wakes = write_accepted(run)

@@ -206,6 +206,7 @@ local function leave_waiting(u, t)
     for _, blocker in ipairs(t.blockers) do
       srem(waiting_key(blocker), t.id)
       srem(reacting_key(blocker), t.id)
+      srem(first_key(blocker), t.id)
       srem(blocked_key(t.id), blocker)
     end
     count('edges', -#t.blockers)
@@ -313,6 +314,7 @@ local function touch_moves(t)
     for _, blocker in ipairs(t.blockers) do
       touch(waiting_key(blocker))
       touch(reacting_key(blocker))
+      touch(first_key(blocker))
     end
   end
 end

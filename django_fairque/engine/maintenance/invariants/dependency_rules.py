@@ -15,7 +15,7 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     """Both directions agree; who is DEFERRED waits for something that can still end; who is not, does not."""
     edges = {
         kind: {(blocker, waiter) for blocker, waiter in _edges(snapshot, kind)}
-        for kind in ("waiting", "blocked", "reacting")
+        for kind in ("waiting", "blocked", "reacting", "first")
     }
     for blocker, waiter in sorted(edges["waiting"] ^ edges["blocked"]):
         side = "waiting" if (blocker, waiter) in edges["waiting"] else "blocked"
@@ -23,9 +23,10 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         yield Violation(
             "dependencies", key, f"{waiter!r} waits for {blocker!r} on this side only", ("edge", blocker, waiter)
         )
-    for blocker, waiter in sorted(edges["reacting"] - edges["waiting"]):
-        key = f"{prefix}deps:reacting:{blocker}"
-        yield Violation("dependencies", key, f"{waiter!r} does not wait for it", ("edge", blocker, waiter))
+    for kind in ("reacting", "first"):
+        for blocker, waiter in sorted(edges[kind] - edges["waiting"]):
+            key = f"{prefix}deps:{kind}:{blocker}"
+            yield Violation("dependencies", key, f"{waiter!r} does not wait for it", ("edge", blocker, waiter))
     says = int(number(snapshot.counters.get("stats", {}).get(b"edges")))
     if says != len(edges["blocked"]):
         real = len(edges["blocked"])
@@ -81,7 +82,7 @@ def check_runs(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
 
 
 def _edges(snapshot: Snapshot, kind: str) -> Iterator[tuple[str, str]]:
-    """(blocker, waiter) of one of the three kinds of sets."""
+    """(blocker, waiter) of one of the four kinds of sets."""
     for name, members in snapshot.deps.items():
         found, _, task_id = name.partition(":")
         if found == kind:
