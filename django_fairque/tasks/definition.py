@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from django_fairque import conf
 from django_fairque.engine.model.durations import moment
-from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.errors import TaskValidationError, short, short_text
 
 from . import sending
 from .context import current_user_id, knowing_user
@@ -86,7 +86,9 @@ class Caller:
         try:
             return self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TaskUsageError(f"{self.name}.enqueue(): {error}; its arguments are {self.signature}") from None
+            raise TaskUsageError(
+                f"{self.name}.enqueue(): {short_text(str(error))}; its arguments are {self.signature}"
+            ) from None
 
     def build(
         self,

@@ -174,7 +174,7 @@ def unknown_option(name: str, allowed: frozenset[str]) -> str:
     from django_fairque.engine.model.options import nearest
 
     near = nearest(name, allowed)
-    return f"unknown option {name!r}; " + (
+    return f"unknown option {short(name)}; " + (
         f"did you mean {near!r}?" if near else f"expected one of {', '.join(sorted(allowed))}"
     )
 

@@ -115,7 +115,7 @@ class WorkerOptions:
             )
         unknown = sorted(arguments.keys() - WorkerArguments.__annotations__.keys())
         if unknown:
-            raise TypeError(f"a worker has no argument {unknown[0]!r}")
+            raise TypeError(f"a worker has no argument {short(unknown[0])}")
         given = {name: value for name, value in arguments.items() if value is not None}
         rest = {name: given.get(name) for name in ("worker_id", "burst")}
         return cls.from_config(_config_with(given), queues=queues and tuple(queues), **rest)

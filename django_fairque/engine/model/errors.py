@@ -197,3 +197,8 @@ def short(value: object, longest: int = MAX_SHOWN_CHARACTERS) -> str:
         f" ({len(value):,} long)" if isinstance(value, (str, bytes, list, tuple, dict)) and len(value) > longest else ""
     )
     return text if len(text) <= longest else f"{text[: longest - 3]}...{size}"
+
+
+def short_text(text: str, longest: int = 4 * MAX_SHOWN_CHARACTERS) -> str:
+    """Return a text that may hold a caller's value, such as a name or another error's message, cut to ``longest`` characters."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

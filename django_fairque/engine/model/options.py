@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from django_fairque.engine.model.durations import MAX_DURATION
-from django_fairque.engine.model.errors import ConfigurationError, short
+from django_fairque.engine.model.errors import ConfigurationError, short, short_text
 from django_fairque.engine.model.payload import HARD_LIMIT
 from django_fairque.engine.model.priority import Priority
 
@@ -89,7 +89,7 @@ class Mistake:
 
     def __str__(self) -> str:
         hint = f"; did you mean {self.suggestion}?" if self.suggestion else ""
-        return f"{self.key or '.'.join(self.path)}: {self.problem}{hint}"
+        return f"{short_text(self.key or '.'.join(self.path))}: {self.problem}{hint}"
 
 
 class InvalidOptionsError(ConfigurationError):
@@ -107,6 +107,8 @@ class InvalidOptionsError(ConfigurationError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or an empty string."""
+    if len(word) > LONGEST_SHOWN:
+        return ""  # a comparison would take seconds
     spelled, word = {name.lower(): name for name in known}, word.lower()
     alike = difflib.get_close_matches(word, spelled, n=1) or [
         name for name in spelled if word and name.startswith(word)
@@ -118,7 +120,7 @@ def unknown(path: tuple[str, ...], known: Collection[str], what: str = "key") ->
     """The mistake of a name that means nothing where it stands."""
     suggestion = nearest(path[-1], known)
     choice = "" if suggestion else f"; expected one of {', '.join(known)}"
-    name = "" if what == "key" else f" {path[-1]!r}"  # a key is named by where the mistake is
+    name = "" if what == "key" else f" {short(path[-1])}"  # a key is named by where the mistake is
     return Mistake("unknown", path, f"unknown {what}{name}{choice}", suggestion)
 
 

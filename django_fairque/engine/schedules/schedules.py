@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.pages import Listed
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import check_whole, moment
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.scripting.operations import Read
@@ -145,7 +145,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         if name not in SCHEDULE_OPTIONS:
             near = nearest(name, SCHEDULE_OPTIONS)
             hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(SCHEDULE_OPTIONS)}"
-            raise TaskValidationError(f"schedules.add() has no option {name!r}; {hint}")
+            raise TaskValidationError(f"schedules.add() has no option {short(name)}; {hint}")
     return options
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from django_fairque import (
 )
 from django_fairque.conf import WorkerConfig, close_queues
 from django_fairque.engine.model.errors import MAX_SHOWN_CHARACTERS, short
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.payload import MAX_DEPTH
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
@@ -206,3 +207,24 @@ def test_a_value_is_shown_shortly(value: Any) -> None:
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, "a'b", b"x", ["a", 1], {"a": [1]}, (1,), set()])
 def test_a_small_value_is_shown_as_it_is(value: Any) -> None:
     assert short(value) == repr(value)
+
+
+LONG_NAME: Any = {"x" * 1_000_000: 1}
+NAMES: dict[str, Callable[[], object]] = {
+    "enqueue": lambda: declare().enqueue(**LONG_NAME),
+    "using": lambda: declare().using(**LONG_NAME),
+    "task": lambda: cast("Any", task)(**LONG_NAME)(lambda: None),
+    "schedules.add": lambda: get_queue().schedules.add("s", task=Task.create("u", 3, 1), every=60, **LONG_NAME),
+    "Worker": lambda: Worker(**LONG_NAME),
+    "WorkerConfig": lambda: WorkerConfig(**LONG_NAME),
+    "QueueConfig": lambda: QueueConfig(**LONG_NAME),
+    "QueueConfig(sla)": lambda: QueueConfig(sla=LONG_NAME),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_long_names_are_shortened(name: str) -> None:
+    """As of a caller who passes a customer's data as keywords."""
+    with pytest.raises((FairQueueError, TypeError)) as caught:
+        NAMES[name]()
+    assert len(str(caught.value)) < 1500
