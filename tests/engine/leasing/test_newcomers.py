@@ -189,6 +189,24 @@ def test_at_ordinary_load_each_newcomer_is_next(make_queue: MakeQueue, fair_by: 
     assert all(stream.starts[at] == user for user, at in stream.came.items() if at > 0)
 
 
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("users", [1, 5])
+@pytest.mark.parametrize("load", [0.45, 0.6, 0.75, 0.9, 0.98])
+def test_each_waiting_user_has_at_most_one_turn_before_a_newcomer(
+    queue: FairQueue, load: float, users: int, slots: int
+) -> None:
+    """And none while newcomers take less than half of the capacity, as README says."""
+    stream = Stream(queue, {f"waits{number}": 1 for number in range(users)}, load, slots)
+    stream.run(150)
+    turns = [
+        sum(name.startswith("waits") for name in stream.starts[came : stream.starts.index(user)])
+        for user, came in stream.came.items()
+        if came and user in stream.starts
+    ]
+    assert len(turns) >= 0.7 * load * 150
+    assert max(turns) <= (users if load > 0.5 else 0)
+
+
 def test_newcomers_who_leave_without_a_task_being_started_delay_nobody(queue: FairQueue) -> None:
     for user in ("a", "b"):
         queue.push_batch([task(user) for _ in range(20)], now=NOW)
