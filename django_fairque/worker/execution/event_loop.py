@@ -248,9 +248,10 @@ class Job(Stoppable):
 class LoopThread(threading.Thread):
     """One event loop, until it is ended or breaks; with ``single``, until its only job has ended."""
 
-    def __init__(self, *, single: bool = False) -> None:
+    def __init__(self, *, close_connections: bool, single: bool = False) -> None:
         super().__init__(name="fairque-loop", daemon=True)
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(isolation.LoopExecutor(close_connections=close_connections))
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()  # of all that decides whether a job begins
         self._single = single
@@ -387,10 +388,14 @@ class EventLoop:
 
     Args:
         on_blocked: called from `check` when a coroutine blocks the loop, and with None when the loop goes on.
+        close_connections: close the database connections of the loop's threads (`asyncio.to_thread`) after each call.
     """
 
-    def __init__(self, on_blocked: Callable[[BlockedLoop | None], object] = lambda _: None) -> None:
+    def __init__(
+        self, on_blocked: Callable[[BlockedLoop | None], object] = lambda _: None, *, close_connections: bool = False
+    ) -> None:
         self._on_blocked = on_blocked
+        self._close_connections = close_connections
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
         self._has_ended = False
@@ -407,7 +412,7 @@ class EventLoop:
 
     def submit_alone(self, job: Job) -> Callable[[type[BaseException]], object]:
         """As `submit`, on a loop that ends with the job."""
-        thread = LoopThread(single=True)
+        thread = LoopThread(close_connections=self._close_connections, single=True)
         thread.start()
         thread.submit(job)
         return partial(thread.interrupt, job)
@@ -421,7 +426,7 @@ class EventLoop:
     def _start(self) -> LoopThread:
         with self._starting:
             if self._thread is None:
-                self._thread = LoopThread()
+                self._thread = LoopThread(close_connections=self._close_connections)
                 self._thread.start()
             return self._thread
 

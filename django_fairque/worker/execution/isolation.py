@@ -10,17 +10,58 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.core.cache import caches
 
 from django_fairque.worker.execution import db_connections as database
+from django_fairque.worker.execution import process_copies as copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
 T = TypeVar("T")
+
+
+class CopyEndingExecutor(ThreadPoolExecutor):
+    """Threads that call functions for coroutines. If a function has forked, the copy of this process ends when it returns."""
+
+    def __init__(self, threads: int | None, name: str) -> None:
+        super().__init__(threads, name)
+        self._generation = copies.generation()
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return super().submit(self._call, partial(function, *args, **kwargs))
+
+    def _call(self, function: Callable[[], T]) -> T:
+        try:
+            return function()
+        finally:
+            copies.end_if_copied(self._generation)
+
+
+class LoopExecutor(CopyEndingExecutor):
+    """The threads in which an event loop calls functions: `asyncio.to_thread` and ``loop.run_in_executor(None, …)``.
+
+    The coroutines of all slots share these threads. So each call that has no context of its own gets a new one, and after each
+    call the database connections of the thread are checked, as after a task.
+
+    Args:
+        close_connections: close the database connections of the thread after each call.
+    """
+
+    def __init__(self, *, close_connections: bool) -> None:
+        super().__init__(None, "fairque-to-thread")
+        self._close_connections = close_connections
+
+    def _call(self, function: Callable[[], T]) -> T:
+        try:
+            return super()._call(partial(run_in_new_context, function))
+        finally:
+            database.tidy(close=self._close_connections)
 
 
 class TaskContexts:
@@ -60,7 +101,7 @@ class CoroutineContexts(TaskContexts):
     def __init__(self, *, close_connections: bool) -> None:
         super().__init__()
         self._connections = database.ThreadConnections(close=close_connections)
-        self._executor = ThreadPoolExecutor(1, "fairque-sync")  # starts its thread when there is something to run
+        self._executor = CopyEndingExecutor(1, "fairque-sync")  # starts its thread when there is something to run
         thread = ThreadSensitiveContext()
         SyncToAsync.context_to_thread_executor[thread] = self._executor
         self._initial.run(SyncToAsync.thread_sensitive_context.set, thread)

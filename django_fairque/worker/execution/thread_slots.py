@@ -82,7 +82,7 @@ class SlotPool:
         self.queue_contexts = queue_contexts
         self.status_board = status_board
         self.close_connections = close_connections
-        self.loop = EventLoop(on_blocked)
+        self.loop = EventLoop(on_blocked, close_connections=close_connections)
         self.idle_slots = IdleSlots()
         self.ended = False
         self.slots = [Slot(index, self) for index in range(slots)]

@@ -42,7 +42,7 @@ def test_a_copy_of_a_process_ends_with_it(queue: FairQueue, push: Push, start_wo
     eventually(lambda: not is_alive(copy))
 
 
-@pytest.mark.parametrize("name", ["forks", "forks_async"])
+@pytest.mark.parametrize("name", ["forks", "forks_async", "forks_in_thread", "forks_in_sync_code"])
 def test_a_copy_that_returns_from_its_task_runs_no_other(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, name: str
 ) -> None:

@@ -267,6 +267,23 @@ async def acarry_batch(items: list[tuple[str, int]]) -> None:
     await _acarry("asynchronous batch", items)
 
 
+# --- in the threads of the event loop, which the coroutines of all slots share ---
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call it as ``asyncio.to_thread`` does, but without a copy of the task's context."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+@task(name="carry_in_thread")
+async def carry_in_thread(user: str, number: int) -> None:
+    report(LEAKS, "thread", await _in_thread(found, [*IN_CONTEXT, *IN_CONNECTION]))
+    if user == "acme":
+        await _in_thread(write, [*IN_CONTEXT, *in_connection(number)], number)
+        report(LEAKS, "thread", await asyncio.to_thread(found, [*IN_CONTEXT, *IN_CONNECTION]))
+        await asyncio.to_thread(write, in_connection(number), number)
+
+
 # --- context variables alone, for many more tasks ---
 
 

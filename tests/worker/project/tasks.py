@@ -132,6 +132,18 @@ async def forks_async() -> None:
     os.fork()
 
 
+@task(name="forks_in_thread")
+async def forks_in_thread() -> None:
+    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(os.fork)
+
+
+@task(name="forks_in_sync_code")
+async def forks_in_sync_code() -> None:
+    await asyncio.to_thread(tell, STARTED)
+    await sync_to_async(os.fork)()
+
+
 @task(name="tidy_up")
 def tidy_up() -> str:
     """Meet the soft limit and end in good order."""
