@@ -57,10 +57,12 @@ class RunBurst(Protocol):
 def run_burst(server: Server, start_worker: StartWorker, tmp_path: Path) -> RunBurst:
     """Run a worker until nothing is left to do. Its connections to the database persist."""
 
+    place = {"TEST_DATABASE": "postgres" if "TEST_DATABASE_ENGINE" in os.environ else str(tmp_path / "db.sqlite3")}
+
     def run(way: str, **environment: str) -> None:
         environment = {
             "TEST_MORE_TASKS": str(CARRIERS),
-            "TEST_DATABASE": str(tmp_path / "db.sqlite3"),
+            **place,
             "TEST_CONN_MAX_AGE": "600",
             "FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS": "true",
             **environment,
