@@ -58,8 +58,11 @@ def test_a_copy_that_returns_from_its_task_runs_no_other(
     assert worker.stop() == 0
 
 
-def test_a_program_without_a_guard_is_one_worker(server: Server, queue: FairQueue, push: Push, tmp_path: Path) -> None:
-    """A process that is spawned imports the main module, which starts a worker."""
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver", "auto"])
+def test_a_program_without_a_guard_is_one_worker(
+    server: Server, queue: FairQueue, push: Push, tmp_path: Path, start_method: str
+) -> None:
+    """A process that is spawned imports the main module, which starts a worker. So does a fork server that replaces another."""
     program = tmp_path / "manage.py"
     program.write_text(
         "import sys\nfrom django.core.management import execute_from_command_line as execute\nexecute(sys.argv)\n"
@@ -69,7 +72,7 @@ def test_a_program_without_a_guard_is_one_worker(server: Server, queue: FairQueu
         "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
         "PYTHONPATH": str(ROOT),
         "TEST_SERVER": server.url,
-        "FAIRQUE_WORKER__START_METHOD": "spawn",
+        "FAIRQUE_WORKER__START_METHOD": start_method,
     }
     log = tmp_path / "log"
     with log.open("wb") as output:
@@ -85,8 +88,10 @@ def test_a_program_without_a_guard_is_one_worker(server: Server, queue: FairQueu
         task_id = push("add", 1, 2)
         eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED, 60)
         assert log.read_text().count("django_fairque 0.") == 1, "one supervisor introduced itself"
+        left = psutil.Process(worker.pid).children(recursive=True)
         worker.terminate()
         assert worker.wait(20) == 0, log.read_text()
+        eventually(lambda: not any(map(is_alive, left)))
     finally:
         worker.kill()
         worker.wait()
