@@ -440,6 +440,11 @@ def append(path: str) -> None:
         file.write(f"{current_task().id} {time.monotonic()}\n")
 
 
+@task(name="append_async")
+async def append_async(path: str) -> None:
+    append(path)
+
+
 @task(name="fail_and_append")
 def fail_and_append(path: str) -> None:
     append(path)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 SLOTS = 4
 TASKS = 3000
-LATEST = 0.01
-"""Seconds before its process is killed within which a task that has ended may have to run again."""
+LATEST = {"append": 0.01, "fail_and_append": 0.01, "append_async": 0.05}
+"""Seconds before its process is killed within which a task that has ended may have to run again. The end of a coroutine is
+recorded by the thread of its slot, which must get the processor first: on a busy machine this takes longer."""
 
 
 def _push(queue: FairQueue, name: str, path: Path) -> None:
@@ -40,7 +41,7 @@ def _wait_for(path: Path, lines: int) -> None:
     eventually(lambda: len(_lines(path)) > lines)
 
 
-@pytest.mark.parametrize("name", ["append", "fail_and_append"])
+@pytest.mark.parametrize("name", LATEST)
 def test_only_the_last_few_tasks_of_a_killed_process_run_again(
     queue: FairQueue, start_worker: StartWorker, tmp_path: Path, name: str
 ) -> None:
@@ -57,6 +58,6 @@ def test_only_the_last_few_tasks_of_a_killed_process_run_again(
         _wait_for(path, len(ended) + 50)
         again = {task_id for task_id, _ in _lines(path)[len(ended) :]} & {task_id for task_id, _ in ended}
         assert len(again) <= 2 * SLOTS
-        assert again <= {task_id for task_id, moment in ended if moment > killed - LATEST}
+        assert again <= {task_id for task_id, moment in ended if moment > killed - LATEST[name]}
     eventually(lambda: len({task_id for task_id, _ in _lines(path)}) == TASKS, 60)
     assert worker.stop() == 0
