@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from tests.worker.project.tasks import STARTED
 from .cases import Felt, case, percentile
 
 if TYPE_CHECKING:
+    from tests.worker.conftest import WorkerProcess
+
     from .world import World
 
 RETURN_SECONDS = 2.0
@@ -30,56 +33,58 @@ def _leases_key(world: World, pid: int) -> bytes:
     raise AssertionError(f"process {pid} has no record")
 
 
-def _return_seconds(world: World, pid: int, slots: int) -> float:
-    """How long it takes until all leases of the process are of tasks that it has started, or was about to in its slots."""
-    key, began = _leases_key(world, pid), time.monotonic()
+SLOTS = 2
+_RETURNED = re.compile(r"(\d+) tasks of worker \S+ are ready again: worker process did not respond")
 
-    def is_back() -> bool:
-        leased: Any = world.redis.smembers(key)
-        started = {task_id for task_id, by in recorded(world.redis, STARTED) if by == pid}
-        return len({each.decode() for each in leased} - started) < slots
 
-    eventually(is_back)
-    return time.monotonic() - began
+def _wait_for_return(world: World, worker: WorkerProcess, stalled_at: float) -> tuple[int, float]:
+    """How many tasks were given back that a process had fetched ahead which has not responded since then, and after how long."""
+    (count,) = eventually(lambda: _RETURNED.findall(worker.log)[:1])
+    return int(count), world.now() - stalled_at
+
+
+def _felt(count: int, seconds: float, extra_starts: int) -> Felt:
+    is_within = extra_starts == 0 and seconds <= RETURN_SECONDS
+    return Felt(extra_starts, None, 0, is_within, f"{count} tasks given back after {seconds:.2f} s")
 
 
 @case("B4", neighbor="blocks the interpreter with a regular expression", bound="given back within 2 s; 0 extra starts")
 def regular_expression(world: World) -> Felt:
-    world.start_worker("--processes", "2", "--concurrency", "4", ready=2, FAIRQUE_WORKER__TASK_TIMEOUT="300")
-    others = [each for n in range(19) for each in world.push_many(f"user{n}", "nap", 8, 0.01)]
-    blocking = world.push("mallory", "backtrack", 40, priority=6)
-    eventually(lambda: blocking in world.starts())
+    worker = world.start_worker(
+        *("--processes", "2", "--concurrency", f"{SLOTS}"), ready=2, FAIRQUE_WORKER__TASK_TIMEOUT="300"
+    )
+    others = [each for n in range(19) for each in world.push_many(f"user{n}", "nap", 100, 0.001)]
+    blocking = world.push("mallory", "backtrack", 40)
+    eventually(lambda: world.queue.get_task(blocking).started_at)
+    count, seconds = _wait_for_return(world, worker, world.queue.get_task(blocking).started_at or 0.0)
     (blocked,) = {pid for task_id, pid in recorded(world.redis, STARTED) if task_id == blocking}
-    seconds = _return_seconds(world, blocked, 4)
     on_it = {task_id for task_id, pid in recorded(world.redis, STARTED) if pid == blocked}
     free = [each for each in others if each not in on_it]
     world.wait_for(free, TaskState.FINISHED)
     psutil.Process(blocked).kill()
-    extra = world.extra_starts(free)
-    return Felt(extra, None, 0, extra == 0 and seconds <= RETURN_SECONDS, f"given back after {seconds:.2f} s")
+    return _felt(count, seconds, world.extra_starts(free))
 
 
 @case("B4", neighbor="its process is stopped (SIGSTOP) and goes on", bound="given back within 2 s; 0 extra starts")
 def stopped_process(world: World) -> Felt:
-    worker = world.start_worker("--processes", "2", "--concurrency", "2", ready=2)
-    others = [each for n in range(10) for each in world.push_many(f"user{n}", "nap", 40, 0.002)]
+    worker = world.start_worker("--processes", "2", "--concurrency", f"{SLOTS}", ready=2)
+    others = [each for n in range(10) for each in world.push_many(f"user{n}", "nap", 100, 0.001)]
     stopped = worker.children()[0]
     key = _leases_key(world, stopped.pid)
 
     def holds_more() -> bool:
         stopped.send_signal(signal.SIGSTOP)
         count: Any = world.redis.scard(key)
-        if count > 3:
+        if count > 4 * SLOTS:
             return True
         stopped.send_signal(signal.SIGCONT)
         return False
 
     eventually(holds_more)
-    seconds = _return_seconds(world, stopped.pid, 2)
+    count, seconds = _wait_for_return(world, worker, world.now())
     stopped.send_signal(signal.SIGCONT)
     world.wait_for(others, TaskState.FINISHED)
-    extra = world.extra_starts(others)
-    return Felt(extra, None, 0, extra == 0 and seconds <= RETURN_SECONDS, f"given back after {seconds:.2f} s")
+    return _felt(count, seconds, world.extra_starts(others))
 
 
 @case("B5", neighbor="runs a long task while the server restarts", bound="others start within 3 s of their push")

@@ -61,7 +61,7 @@ class LoopExecutor(CopyEndingExecutor):
         try:
             return super()._call(partial(run_in_new_context, function))
         finally:
-            database.tidy(close=self._close_connections)
+            database.clean_up_connections(close=self._close_connections)
 
 
 class TaskContexts:
@@ -109,7 +109,7 @@ class CoroutineContexts(TaskContexts):
         self._initial.run(_coroutine_contexts.set, self)
 
     async def clean_up(self) -> None:
-        """As `database.tidy`, in that thread."""
+        """As `database.clean_up_connections`, in that thread."""
         self.keep_caches(copy_context())
         if self._connections.are_open:
             await sync_to_async(self._connections.clean_up)()

@@ -197,9 +197,9 @@ def test_a_context_costs_a_task_at_most_two_microseconds() -> None:
         return min(timeit.repeat(function, number=5_000, repeat=20)) / 5_000
 
     def task() -> None:
-        database.tidy(close=True)
+        database.clean_up_connections(close=True)
         contexts.run(int)
-        database.tidy(close=True)
+        database.clean_up_connections(close=True)
 
     contexts = isolation.TaskContexts()
     assert mean(task) - mean(int) < 2e-6
@@ -217,7 +217,7 @@ async def test_a_context_costs_a_coroutine_at_most_two_microseconds() -> None:
         return (time.perf_counter() - begun) / 5_000
 
     async def check() -> float:
-        return min([await seconds(isolation.tidy) for _ in range(20)])
+        return min([await seconds(isolation.clean_up_coroutine) for _ in range(20)])
 
     try:
         assert await contexts.new().run(asyncio.ensure_future, check()) < 2e-6

@@ -134,13 +134,13 @@ async def forks_async() -> None:
 
 @task(name="forks_in_thread")
 async def forks_in_thread() -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     await asyncio.to_thread(os.fork)
 
 
 @task(name="forks_in_sync_code")
 async def forks_in_sync_code() -> None:
-    await asyncio.to_thread(tell, STARTED)
+    await asyncio.to_thread(record, STARTED)
     await sync_to_async(os.fork)()
 
 
