@@ -60,9 +60,9 @@ def _is_fine_in_tests(mistake: Mistake) -> bool:
 
 
 def _overlooked_variables() -> Iterator[CheckMessage]:
-    from django_fairque.conf.environment import overlooked
+    from django_fairque.conf.environment import find_misspelled_variables
 
-    for name, meant in overlooked(os.environ):
+    for name, meant in find_misspelled_variables(os.environ):
         yield warning(
             "fairque.W001",
             f"the environment variable {name} is not read",

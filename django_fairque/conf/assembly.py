@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake, unknown, warn_of_obsolete
 
-from .layers import Entry, Layer, Path, laid_over, nested
+from .layers import Entry, Layer, Path, merge_layers, nest_entries
 from .models import FairQueueConfig
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def assemble(
         layer.unfold_url()
         for key, replacement in layer.obsolete.items():
             warn_of_obsolete(key, replacement)
-    entries = laid_over(layers)
+    entries = merge_layers(layers)
     mistakes = [mistake for layer in layers for mistake in layer.mistakes]
     mistakes += _choose_worker(layers, entries)
     try:
-        config = kind.model_validate(nested(entries))
+        config = kind.model_validate(nest_entries(entries))
         if verify:
             verify(config)
     except InvalidOptionsError as error:
@@ -55,7 +55,7 @@ def _choose_worker(layers: Sequence[Layer], entries: dict[Path, Entry]) -> Itera
     chosen = entries.get(("worker", "id"))
     if chosen is None and len(names) == 1:
         ((only, entry),) = names.items()
-        chosen = Entry(only, entry.key, entry.shouted)
+        chosen = Entry(only, entry.key, entry.is_upper)
     if chosen is None or not names:
         return []
     wanted = str(chosen.value)
@@ -83,7 +83,7 @@ def _named(mistake: Mistake, entries: Mapping[Path, Entry]) -> Mistake:
     if entry is None:
         return replace(mistake, key=".".join(mistake.path))
     is_key = mistake.problem.startswith("unknown key")
-    suggestion = mistake.suggestion.upper() if entry.shouted and is_key else mistake.suggestion
+    suggestion = mistake.suggestion.upper() if entry.is_upper and is_key else mistake.suggestion
     return replace(mistake, key=", ".join(filter(None, (entry.key, ".".join(rest)))), suggestion=suggestion)
 
 

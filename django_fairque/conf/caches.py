@@ -122,8 +122,8 @@ def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]
     _refuse(alias, dict(parse_qsl(parts.query)))
     query = [(name, value) for name, value in parse_qsl(parts.query) if name in TAKEN]
     base = location.partition("?")[0]
-    said = urls.split(location)[1]
-    taken = {name: value for name, value in _taken(alias, options).items() if name not in said}
+    from_url = urls.split_url(location)[1]
+    taken = {name: value for name, value in _taken(alias, options).items() if name not in from_url}
     return {**taken, "url": f"{base}?{urlencode(query)}" if query else base}
 
 
@@ -154,7 +154,7 @@ def _refuse(alias: str, options: Mapping[str, Any]) -> None:
 
 def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """django-redis' form: the URL's host is the service, the sentinels are among the options."""
-    found = urls.split(location)[1]
+    found = urls.split_url(location)[1]
     secure = str(found.get("ssl", own.get("ssl", False))).lower() == "true"
     ask = options.get("SENTINEL_KWARGS") or {}
     if bool(ask.get("ssl", False)) != secure:
@@ -164,5 +164,5 @@ def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mappin
         )
     sentinel = {name: ask[name] for name in ("username", "password") if ask.get(name)}
     sentinel |= {"service": urlsplit(location).hostname or "", "nodes": options["SENTINELS"]}
-    said = {name: found[name] for name in TAKEN if name in found}
-    return {**_taken(alias, own), **said, "ssl": secure, "sentinel": sentinel}
+    from_url = {name: found[name] for name in TAKEN if name in found}
+    return {**_taken(alias, own), **from_url, "ssl": secure, "sentinel": sentinel}

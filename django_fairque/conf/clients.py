@@ -174,9 +174,9 @@ def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
     options |= {"max_connections": config.max_connections, **_once(package)}
     if package == ASYNC:
         return import_module("redis.asyncio.cluster").RedisCluster(**options)
-    from .cluster import LateCluster
+    from .cluster import LazyRedisCluster
 
-    return LateCluster(**options)
+    return LazyRedisCluster(**options)
 
 
 def _once(package: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from redis.cluster import RedisCluster
 
 
-class LateCluster(RedisCluster):
+class LazyRedisCluster(RedisCluster):
     """Made of the options of a `RedisCluster`. Thread-safe: who comes while another asks waits for what that one learns.
 
     As long as nobody has answered, each use asks again and raises what the last one said.
@@ -20,8 +20,8 @@ class LateCluster(RedisCluster):
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._asking = threading.RLock()
-        self._is_asking = False
+        self._connect_lock = threading.RLock()
+        self._is_connecting = False
 
     @property
     def knows_nodes(self) -> bool:
@@ -31,15 +31,15 @@ class LateCluster(RedisCluster):
     def __getattr__(self, name: str) -> Any:
         # Only for what is not there: before the first use nearly everything, later nothing.
         mine = self.__dict__
-        if name.startswith("__") or "_asking" not in mine:
+        if name.startswith("__") or "_connect_lock" not in mine:
             raise AttributeError(name)
-        with self._asking:
-            if not (self._is_asking or self.knows_nodes):
-                self._is_asking = True
+        with self._connect_lock:
+            if not (self._is_connecting or self.knows_nodes):
+                self._is_connecting = True
                 try:
                     super().__init__(**self._options)
                 finally:
-                    self._is_asking = False
+                    self._is_connecting = False
             if name in mine:
                 return mine[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -25,7 +25,7 @@ def file_layer(path: object, named_by: str = "") -> Layer:
     """What the file says; that it can't be read is a mistake of the layer. ``named_by`` is the key that names it."""
     layer = Layer()
     try:
-        tree = _read(path)
+        tree = _read_file(path)
     except _UnreadableError as error:
         problem = f"expected the path of a YAML file; {error}"
         layer.mistakes.append(Mistake("file", ("config_file",), problem, key=named_by or str(path)))
@@ -41,7 +41,7 @@ class _UnreadableError(Exception):
     pass
 
 
-def _read(path: object) -> Any:
+def _read_file(path: object) -> Any:
     import yaml  # costs 10 ms, and few configurations have a file
 
     if not isinstance(path, (str, os.PathLike)):
@@ -97,11 +97,11 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
                     yield f"{shown(name)} in lines {', '.join(map(str, found[:-1]))} and {found[-1]}"
 
 
-def write(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:
+def write_file(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:
     """Write the configuration, readable by the owner only, all of it or nothing."""
     import yaml
 
-    text = yaml.safe_dump(_tree(config), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(_file_tree(config), sort_keys=False, allow_unicode=True)
     target = Path(path)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     try:
@@ -114,7 +114,7 @@ def write(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def _tree(config: FairQueueConfig) -> dict[str, Any]:
+def _file_tree(config: FairQueueConfig) -> dict[str, Any]:
     tree = config.model_dump(mode="json", exclude_none=True, context=REVEAL)
     common = config.queue.model_dump(mode="json")
     address = config.redis.given_addresses()

@@ -9,15 +9,15 @@ from typing import Any
 from django_fairque.engine.model.options import Mistake, Options, QueueConfig, shown
 
 from . import urls
-from .models import FairQueueConfig, Switches
+from .models import FairQueueConfig, TopLevelOptions
 from .monitor import MonitorConfig
 from .redis import ADDRESSES, RedisConfig
 from .worker import WorkerConfig
 
 Path = tuple[str, ...]
 
-SECTIONS = tuple(name for name in FairQueueConfig.model_fields if name not in Switches.model_fields)
-SCALARS = (*Switches.model_fields, "config_file")
+SECTION_NAMES = tuple(name for name in FairQueueConfig.model_fields if name not in TopLevelOptions.model_fields)
+SCALARS = (*TopLevelOptions.model_fields, "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
 ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("ssl")}
@@ -25,7 +25,7 @@ ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("s
 # Where the configuration nests; "*" is a name that the user chose. Everything else is a value.
 _NESTING = {
     (),
-    *((section,) for section in SECTIONS),
+    *((section,) for section in SECTION_NAMES),
     ("redis", "sentinel"),
     ("workers", "*"),
     ("monitor", "limits"),
@@ -49,11 +49,11 @@ _OPTIONS_AT: dict[Path, type[Options]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A value and its key as the user wrote it; ``shouted``: in capitals, as a suggestion should be then."""
+    """A value and its key as the user wrote it; ``is_upper``: the key is in capitals, and a suggestion should be too."""
 
     value: Any
     key: str
-    shouted: bool
+    is_upper: bool
 
 
 @dataclass
@@ -83,13 +83,15 @@ class Layer:
         if nests(path):
             value = {} if value is None else value
             if not isinstance(value, Mapping):
-                self.mistakes.append(Mistake("value", path, f"expected a mapping; got {_came(path, value)}", key=key))
+                self.mistakes.append(
+                    Mistake("value", path, f"expected a mapping; got {_shown_value(path, value)}", key=key)
+                )
                 return
             self._add_nested(path, value, written, label)
         elif path in self.entries:
             text = f"expected once; got it also as {self.entries[path].key}"
             self.mistakes.append(Mistake("conflict", path, text, key=key))
-        self.entries[path] = Entry(value, key, shouted=bool(written) and written[-1].isupper())
+        self.entries[path] = Entry(value, key, is_upper=bool(written) and written[-1].isupper())
 
     def _add_nested(self, path: Path, value: Mapping[Any, Any], written: Path, label: Callable[[Path], str]) -> None:
         chosen_by_user = (*path, "*") in _NESTING
@@ -116,9 +118,9 @@ class Layer:
         entry = self.entries.get(("redis", "url"))
         if entry is None or not isinstance(entry.value, str):
             return
-        for name, value in urls.split(entry.value)[1].items():
+        for name, value in urls.split_url(entry.value)[1].items():
             if name in RedisConfig.model_fields:
-                self.entries.setdefault(("redis", name), Entry(value, entry.key, entry.shouted))
+                self.entries.setdefault(("redis", name), Entry(value, entry.key, entry.is_upper))
 
 
 def nests(path: Path) -> bool:
@@ -129,11 +131,11 @@ def _section_at(path: Path) -> type[Options] | None:
     return _OPTIONS_AT.get(path) or _OPTIONS_AT.get((*path[:1], "*", *path[2:]))
 
 
-def _came(path: Path, value: Any) -> str:
+def _shown_value(path: Path, value: Any) -> str:
     return "a value that is not shown" if path[:1] == ("redis",) else shown(value)
 
 
-def laid_over(layers: Iterable[Layer]) -> dict[Path, Entry]:
+def merge_layers(layers: Iterable[Layer]) -> dict[Path, Entry]:
     """All entries, a later layer's instead of an earlier one's."""
     entries: dict[Path, Entry] = {}
     for layer in layers:
@@ -155,7 +157,7 @@ def _is_about_server(path: Path) -> bool:
     return path[:1] == ("redis",) and (*path, "")[1] in ABOUT_SERVER
 
 
-def nested(entries: Mapping[Path, Entry]) -> dict[str, Any]:
+def nest_entries(entries: Mapping[Path, Entry]) -> dict[str, Any]:
     """The entries as a tree of plain values."""
     tree: dict[str, Any] = {}
     for path, entry in entries.items():

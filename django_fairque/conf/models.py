@@ -25,7 +25,7 @@ from django_fairque.engine.model.options import (
 from .monitor import MonitorConfig
 from .redis import RedisConfig
 from .schedule import ScheduleConfig
-from .worker import QUEUE_NAME, QUEUE_NAME_WORDS, WorkerConfig, listed
+from .worker import QUEUE_NAME_PATTERN, QUEUE_NAME_WORDS, WorkerConfig, split_list
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +46,7 @@ def _switched(value: Any) -> Any:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
-class Switches(Options):
+class TopLevelOptions(Options):
     """What stands at the top, in no section."""
 
     enqueue_on_commit: bool = Field(default=True, description="true or false")
@@ -56,7 +56,7 @@ class Switches(Options):
     signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
         default="on", description='"on", "off" or "verify-only"'
     )
-    redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(listed)] = Field(
+    redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(split_list)] = Field(
         default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
         description="a list of words",
         title="a word that is not empty",
@@ -79,7 +79,7 @@ def _has_opentelemetry() -> bool:
         return False
 
 
-class FairQueueConfig(Switches):
+class FairQueueConfig(TopLevelOptions):
     """Everything that can be configured. Made from settings, files and the environment by `get_config`.
 
     ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is always among them.
@@ -111,9 +111,9 @@ class FairQueueConfig(Switches):
                     yield replace(unknown((name,), self.queues, "queue"), path=(*path, "queues"))
             least = worker.poll_interval + READ_MARGIN
             if self.redis.socket_timeout < least:
-                yield self._too_patient(path, worker, least)
+                yield self._timeout_conflict(path, worker, least)
 
-    def _too_patient(self, path: tuple[str, ...], worker: WorkerConfig, least: float) -> Mistake:
+    def _timeout_conflict(self, path: tuple[str, ...], worker: WorkerConfig, least: float) -> Mistake:
         if "socket_timeout" in self.redis.model_fields_set:
             text = f"expected at least {least:g}, which is the worker's poll_interval plus {READ_MARGIN:g}"
             return Mistake("conflict", ("redis", "socket_timeout"), f"{text}; got {self.redis.socket_timeout:g}")
@@ -168,9 +168,9 @@ class FairQueueConfig(Switches):
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
         """Write a file from which `from_yaml` makes an equal configuration. It holds the passwords: owner-only."""
-        from .files import write
+        from .files import write_file
 
-        write(self, path)
+        write_file(self, path)
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """See `RedisConfig.create_redis_client`."""
@@ -197,7 +197,9 @@ class _Builder:
 
     def build(self, data: Mapping[str, Any]) -> dict[str, Any]:
         self._mistakes += [unknown((str(name),), self._fields) for name in data if name not in self._fields]
-        switches = self._make(Switches, (), {name: data[name] for name in Switches.model_fields if name in data})
+        switches = self._make(
+            TopLevelOptions, (), {name: data[name] for name in TopLevelOptions.model_fields if name in data}
+        )
         built = {
             **(switches.model_dump() if switches else {}),
             "redis": self._make(RedisConfig, ("redis",), data.get("redis")),
@@ -234,7 +236,7 @@ class _Builder:
     def _queues(self, defaults: QueueConfig | None, queues: Mapping[str, Any]) -> dict[str, QueueConfig | None]:
         made = {}
         for name, queue in {"default": None, **queues}.items():
-            if not re.fullmatch(QUEUE_NAME, str(name)):
+            if not re.fullmatch(QUEUE_NAME_PATTERN, str(name)):
                 text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
                 self._mistakes.append(Mistake("value", ("queues", str(name)), text))
             made[name] = self._make(QueueConfig, ("queues", str(name)), _over(defaults, {} if queue is None else queue))

@@ -33,7 +33,7 @@ LIMIT_NAMES = (
 """The figures that ``LIMITS`` can name: `django_fairque.monitoring.monitor.METRICS` defines them."""
 
 
-def _listed(value: Any) -> Any:
+def _token_list(value: Any) -> Any:
     """One token, several (the old and the new one while they are exchanged), or, as text, a JSON list of them."""
     if isinstance(value, str):
         return json.loads(value) if value.startswith("[") else [value]
@@ -55,7 +55,7 @@ class MonitorConfig(Options):
     limits: dict[str, Annotated[Number, Field(ge=0)]] = Field(
         default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
     )
-    token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_listed)] = Field(
+    token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
         default_factory=list,
         repr=False,
         description="a token, or a list of tokens",

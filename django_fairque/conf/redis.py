@@ -118,7 +118,7 @@ class RedisConfig(Options):
     def _take_url_apart(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or not isinstance(data.get("url"), str):
             return data
-        url, options = urls.split(data["url"])
+        url, options = urls.split_url(data["url"])
         known = {name: value for name, value in options.items() if name in cls.model_fields}
         return {**known, **data, "url": url}
 
@@ -126,7 +126,7 @@ class RedisConfig(Options):
     @classmethod
     def _is_readable(cls, value: str | None) -> str | None:
         options = [name for name in cls.model_fields if name not in (*ADDRESSES, "port")]
-        if value is not None and (wrong := urls.complaint(value, options)):
+        if value is not None and (wrong := urls.find_url_problem(value, options)):
             raise problem(wrong)
         return value
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.options import Mistake, Number, Options, PriorityName, seconds
 
-from .worker import QUEUE_NAME, QUEUE_NAME_WORDS
+from .worker import QUEUE_NAME_PATTERN, QUEUE_NAME_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,9 @@ class ScheduleConfig(Options):
     args: list[Any] = Field(default_factory=list, description="a list of arguments")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="a mapping of arguments")
     priority: PriorityName | None = Field(default=None, description="the name of a priority, such as HIGH")
-    queue: str | None = Field(default=None, pattern=QUEUE_NAME, description=f"a queue's name: {QUEUE_NAME_WORDS}")
+    queue: str | None = Field(
+        default=None, pattern=QUEUE_NAME_PATTERN, description=f"a queue's name: {QUEUE_NAME_WORDS}"
+    )
     missed: Literal["skip", "one", "all"] = Field(default="skip", description='"skip", "one" or "all"')
     grace: Number = seconds(60, least=0)
     expires: Number | None = seconds(None)

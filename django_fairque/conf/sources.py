@@ -15,7 +15,7 @@ from django_fairque.engine.model.options import InvalidOptionsError, Mistake
 from .assembly import assemble
 from .environment import environment_layer
 from .files import file_layer
-from .layers import Entry, Layer, laid_over
+from .layers import Entry, Layer, merge_layers
 from .models import FairQueueConfig
 from .redis import ADDRESSES, RedisConfig
 
@@ -56,7 +56,7 @@ def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: boo
 
 def written_entries() -> dict[tuple[str, ...], Entry]:
     """All options that the sources give now, with their keys as they are written there."""
-    return laid_over(_layers(()))
+    return merge_layers(_layers(()))
 
 
 def obsolete_keys() -> dict[str, str]:
@@ -103,9 +103,11 @@ def _default_server(layers: list[Layer], *, needs_server: bool) -> Layer:
     from django.conf import settings
 
     if settings.DEBUG:
-        layer.entries["redis", "url"] = Entry("embedded://", 'settings.FAIRQUE["REDIS"]["URL"] (default)', shouted=True)
+        layer.entries["redis", "url"] = Entry(
+            "embedded://", 'settings.FAIRQUE["REDIS"]["URL"] (default)', is_upper=True
+        )
     elif not needs_server:
-        layer.entries["redis", "url"] = Entry(NO_SERVER_URL, 'settings.FAIRQUE["REDIS"]["URL"] (none)', shouted=True)
+        layer.entries["redis", "url"] = Entry(NO_SERVER_URL, 'settings.FAIRQUE["REDIS"]["URL"] (none)', is_upper=True)
     else:
         layer.mistakes.append(Mistake("server", ("redis",), _NO_SERVER, key='settings.FAIRQUE["REDIS"]'))
     return layer

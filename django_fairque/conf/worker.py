@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EVERYONE = "*"
-MOST_NAMED = 5
+MAX_NAMED_USERS = 5
 """So many users are named in an error."""
 
-QUEUE_NAME = r"^[a-z0-9_.-]{1,64}$"
+QUEUE_NAME_PATTERN = r"^[a-z0-9_.-]{1,64}$"
 QUEUE_NAME_WORDS = '1 to 64 lower-case letters, digits, "_", "." or "-"'
 
 
-def listed(value: Any) -> Any:
+def split_list(value: Any) -> Any:
     """A list written as text, where nothing else can be written: ``a,b``, or JSON if an item holds a comma."""
     if not isinstance(value, str):
         return list(value) if isinstance(value, (tuple, set, frozenset)) else value
@@ -39,8 +39,10 @@ def _user_id(value: str) -> str:
         raise ValueError(str(error)) from error
 
 
-Users = Annotated[list[Annotated[str, AfterValidator(_user_id)]], BeforeValidator(listed)]
-QueueNames = Annotated[list[Annotated[str, Field(pattern=QUEUE_NAME)]], BeforeValidator(listed), Field(min_length=1)]
+Users = Annotated[list[Annotated[str, AfterValidator(_user_id)]], BeforeValidator(split_list)]
+QueueNames = Annotated[
+    list[Annotated[str, Field(pattern=QUEUE_NAME_PATTERN)]], BeforeValidator(split_list), Field(min_length=1)
+]
 
 
 def _users(default: list[str]) -> Any:
@@ -118,19 +120,19 @@ class WorkerConfig(Options):
             yield Mistake(
                 "conflict",
                 ("steal",),
-                f'expected nothing here, because users is "*" and leaves nobody to steal from; got {_some(self.steal)}',
+                f'expected nothing here, because users is "*" and leaves nobody to steal from; got {_format_users(self.steal)}',
             )
         elif both := [user for user in self.steal if user in set(self.users)]:
             yield Mistake(
                 "conflict",
                 ("steal",),
-                f"expected users that are not in users; got {_some(both)}, who {_are(both)} in both",
+                f"expected users that are not in users; got {_format_users(both)}, who {_are(both)} in both",
             )
 
 
-def _some(users: list[str]) -> str:
-    more = len(users) - MOST_NAMED
-    return ", ".join(map(repr, users[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+def _format_users(users: list[str]) -> str:
+    more = len(users) - MAX_NAMED_USERS
+    return ", ".join(map(repr, users[:MAX_NAMED_USERS])) + (f" and {more} more" if more > 0 else "")
 
 
 def _are(users: list[str]) -> str:

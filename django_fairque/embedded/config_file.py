@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAME = "valkey.conf"
-LOG = "server.log"
-PID = "server.pid"
-DATA = "data"
+CONFIG_FILE = "valkey.conf"
+LOG_FILE = "server.log"
+PID_FILE = "server.pid"
+DATA_DIRECTORY = "data"
 
 
-def render(directory: Path, socket: Path, appendfsync: str) -> bytes:
+def render_config(directory: Path, socket: Path, appendfsync: str) -> bytes:
     options = {
         "daemonize": "yes",
         "supervised": "no",
         # The permissions of the socket are the authentication: no TCP port at all.
         "port": "0",
-        "unixsocket": quoted(socket),
+        "unixsocket": quote_path(socket),
         "unixsocketperm": "600",
         # Without it a daemon writes /var/run/valkey.pid.
-        "pidfile": quoted(directory / PID),
-        "logfile": quoted(directory / LOG),
-        "dir": quoted(directory / DATA),
+        "pidfile": quote_path(directory / PID_FILE),
+        "logfile": quote_path(directory / LOG_FILE),
+        "dir": quote_path(directory / DATA_DIRECTORY),
         "appendonly": "yes",
         "appendfsync": appendfsync,
         "aof-load-truncated": "yes",
@@ -46,7 +46,7 @@ def render(directory: Path, socket: Path, appendfsync: str) -> bytes:
     return "".join(f"{name} {value}\n" for name, value in options.items()).encode("ascii")
 
 
-def quoted(path: Path) -> str:
+def quote_path(path: Path) -> str:
     """The path in double quotes, every byte that is not plain ASCII written as ``\\xHH``."""
     plain = set(range(0x20, 0x7F)) - set(b'"\\')
     return '"' + "".join(chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in os.fsencode(path)) + '"'

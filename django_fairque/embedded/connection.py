@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import os
 
 
-class _Embedded:
+class _EmbeddedConnectionBase:
     def __init__(
         self, *, embedded_directory: str, embedded_options: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
@@ -22,7 +22,7 @@ class _Embedded:
         super().__init__(**{**kwargs, "path": self._embedded.socket})
 
 
-class EmbeddedConnection(_Embedded, UnixDomainSocketConnection):
+class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
     """A connection to the server in ``embedded_directory``, which is started if it does not run.
 
     Only connecting starts it: a command that was under way when the server died raises as ever, because only its sender
@@ -46,7 +46,7 @@ class EmbeddedConnection(_Embedded, UnixDomainSocketConnection):
             self._embedded.ensure()
 
 
-class AsyncEmbeddedConnection(_Embedded, AsyncUnixDomainSocketConnection):
+class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConnection):
     """As `EmbeddedConnection`, for coroutines: the server is looked after in a thread."""
 
     async def connect(self) -> None:

@@ -17,38 +17,38 @@ from django_fairque.engine.model.errors import ConfigurationError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from django_fairque.embedded.site import Site
+    from django_fairque.embedded.site import ServerSite
 
 logger = logging.getLogger("django_fairque.embedded")
 
-_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
-ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"}
+ALLOCATOR_VARIABLES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"}
 """For servers that were built with glibc's allocator, as those in wheels are: it keeps 1,000 freed pieces of each size
 at hand, not 7. A script asks for hundreds and frees them; the more the server holds, the dearer the long way is. Other
 allocators don't know the variable."""
 
 
-def launch(site: Site, directory: PrivateDirectory, server_lock: int) -> subprocess.Popen[bytes]:
+def launch(site: ServerSite, directory: PrivateDirectory, server_lock: int) -> subprocess.Popen[bytes]:
     """Start the server and give it the lock, which is closed here in every case.
 
     The process returned is only the launcher: it ends at once with 0, leaving the daemon behind, or tells in the log
     why it could not. The caller holds start.lock.
     """
     try:
-        program = binary.executable(site.find_binary(), directory)
-        _prepare(site, directory, program)
-        return _spawn(directory, program, server_lock)
+        program = binary.make_executable(site.find_binary(), directory)
+        _prepare_directory(site, directory, program)
+        return _spawn_launcher(directory, program, server_lock)
     finally:
         os.close(server_lock)
 
 
-def _prepare(site: Site, directory: PrivateDirectory, program: Path) -> None:
-    version = binary.version_of(program)
-    _check_version(program, version, record.read(directory))
+def _prepare_directory(site: ServerSite, directory: PrivateDirectory, program: Path) -> None:
+    version = binary.read_version(program)
+    _check_binary_version(program, version, record.read_record(directory))
     # Their data is gone already. An orderly end would also remove the socket, by then the new server's.
-    processes.kill(processes.orphans(directory.path), signal.SIGKILL)
-    with PrivateDirectory(directory.path / config_file.DATA, create=True, is_part=True):
+    processes.send_signal(processes.find_orphans(directory.path), signal.SIGKILL)
+    with PrivateDirectory(directory.path / config_file.DATA_DIRECTORY, create=True, is_part=True):
         pass
     if site.socket.parent != directory.path:
         with PrivateDirectory(site.socket.parent, create=True, is_part=True):
@@ -56,14 +56,14 @@ def _prepare(site: Site, directory: PrivateDirectory, program: Path) -> None:
     site.check_socket()
     site.socket.unlink(missing_ok=True)  # server.lock is ours: nobody can be listening on it
     directory.replace(".gitignore", b"*\n")
-    directory.replace(config_file.NAME, config_file.render(directory.path, site.socket, site.appendfsync))
-    record.write(directory, record.Record(version.server, version.text, str(program), str(site.socket)))
+    directory.replace(config_file.CONFIG_FILE, config_file.render_config(directory.path, site.socket, site.appendfsync))
+    record.write_record(directory, record.StartRecord(version.server, version.text, str(program), str(site.socket)))
 
 
-def _check_version(program: Path, version: binary.Version, last: record.Record | None) -> None:
-    if version.numbers[:2] < binary.OLDEST:
+def _check_binary_version(program: Path, version: binary.BinaryVersion, last: record.StartRecord | None) -> None:
+    if version.numbers[:2] < binary.MIN_VERSION:
         raise ConfigurationError(
-            f"{program} is {version}, expected at least {'.'.join(map(str, binary.OLDEST))}: "
+            f"{program} is {version}, expected at least {'.'.join(map(str, binary.MIN_VERSION))}: "
             'install a newer one, or pip install "django-fairque[embedded]"'
         )
     if last is None or last.server != version.server:
@@ -76,17 +76,19 @@ def _check_version(program: Path, version: binary.Version, last: record.Record |
             )
 
 
-def _spawn(directory: PrivateDirectory, program: Path, server_lock: int) -> subprocess.Popen[bytes]:
+def _spawn_launcher(directory: PrivateDirectory, program: Path, server_lock: int) -> subprocess.Popen[bytes]:
     log = open_log(directory)
     try:
         return subprocess.Popen(  # noqa: S603 - the program was checked, the rest is ours
-            [program, directory.path / config_file.NAME],
+            [program, directory.path / config_file.CONFIG_FILE],
             pass_fds=(server_lock,),
             umask=0o077,
             start_new_session=True,  # Ctrl-C in the starter's terminal is not meant for it
-            cwd=directory.path / config_file.DATA,
+            cwd=directory.path / config_file.DATA_DIRECTORY,
             # LC_ALL: a locale that is not installed would stop it.
-            env={"LC_ALL": "C"} | ALLOCATOR | {name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+            env={"LC_ALL": "C"}
+            | ALLOCATOR_VARIABLES
+            | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

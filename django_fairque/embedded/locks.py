@@ -20,10 +20,10 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from django_fairque.embedded.directory import PrivateDirectory
 
-START = "start.lock"
-SERVER = "server.lock"
+START_LOCK = "start.lock"
+SERVER_LOCK = "server.lock"
 
-_POLL = 0.005
+_POLL_SECONDS = 0.005
 
 
 def try_lock(directory: PrivateDirectory, name: str) -> int | None:
@@ -53,10 +53,10 @@ def unlock(fd: int) -> None:
 
 
 def is_free(directory: PrivateDirectory, name: str) -> bool:
-    return wait_free(directory, name, 0)
+    return wait_until_free(directory, name, 0)
 
 
-def check(directory: PrivateDirectory, name: str) -> None:
+def check_inheritable(directory: PrivateDirectory, name: str) -> None:
     """Refuse a file system whose locks are owned by a process, as on a network: those pass to no child.
 
     They show by giving the process that holds the lock the same lock again. The caller holds it.
@@ -68,16 +68,16 @@ def check(directory: PrivateDirectory, name: str) -> None:
         )
 
 
-def wait_for(directory: PrivateDirectory, name: str, seconds: float) -> int | None:
+def wait_for_lock(directory: PrivateDirectory, name: str, seconds: float) -> int | None:
     """As `try_lock`, trying again for so long."""
     deadline = time.monotonic() + seconds
     while (fd := try_lock(directory, name)) is None and time.monotonic() < deadline:
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return fd
 
 
-def wait_free(directory: PrivateDirectory, name: str, seconds: float) -> bool:
-    fd = wait_for(directory, name, seconds)
+def wait_until_free(directory: PrivateDirectory, name: str, seconds: float) -> bool:
+    fd = wait_for_lock(directory, name, seconds)
     if fd is None:
         return False
     unlock(fd)

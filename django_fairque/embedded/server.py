@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.embedded.site import Site
-from django_fairque.embedded.starting import bring_up, retire
+from django_fairque.embedded.site import ServerSite
+from django_fairque.embedded.starting import ensure_running, forbid_starts
 from django_fairque.embedded.status import ServerStatus, read_status
-from django_fairque.embedded.stopping import stop
+from django_fairque.embedded.stopping import stop_server
 from django_fairque.engine.model.errors import RedisConnectionError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class EmbeddedServer:
         timeout: float = 10.0,
         answer_timeout: float | None = None,
     ) -> None:
-        self._site = Site.at(
+        self._site = ServerSite.at(
             directory, binary=binary, appendfsync=appendfsync, timeout=timeout, answer_timeout=answer_timeout
         )
 
@@ -73,20 +73,20 @@ class EmbeddedServer:
     def start(self) -> bool:
         """As `ensure`; true if this call started the server."""
         try:
-            return bring_up(self._site)
+            return ensure_running(self._site)
         except OSError as error:
             raise self._failed("started", error) from error
 
     def stop(self) -> bool:
         """End the server, its file written and synced; false if none was running."""
         try:
-            return stop(self._site)
+            return stop_server(self._site)
         except OSError as error:
             raise self._failed("stopped", error) from error
 
     def retire(self) -> bool:
         """As `stop`, and no thread of this process starts it again: for a directory that is about to be removed."""
-        retire(self._site)
+        forbid_starts(self._site)
         return self.stop()
 
     def restart(self) -> None:

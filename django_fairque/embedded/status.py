@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from django_fairque.embedded import binary, locks, processes
-from django_fairque.embedded.probe import ReplyError, info
+from django_fairque.embedded.probe import ReplyError, read_info
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from django_fairque.embedded.directory import PrivateDirectory
-    from django_fairque.embedded.site import Site
+    from django_fairque.embedded.site import ServerSite
 
 
 @dataclass(frozen=True)
@@ -50,35 +50,37 @@ class ServerStatus:
     notes: tuple[str, ...] = ()
 
 
-def read_status(site: Site) -> ServerStatus:
+def read_status(site: ServerSite) -> ServerStatus:
     unknown = ServerStatus(running=False, directory=site.directory, socket=site.socket)
     try:
         directory = site.open(create=False)
     except FileNotFoundError:
         return unknown
     with directory:
-        if locks.is_free(directory, locks.SERVER):
+        if locks.is_free(directory, locks.SERVER_LOCK):
             return unknown
         site.check_socket()
         try:
-            fields = info(site.socket, site.timeout)
+            fields = read_info(site.socket, site.timeout)
         except ReplyError as error:
             note = f"it says: {error}"
         except OSError as error:
             note = f"it does not answer ({error}); manage.py fairque_server restart ends it and starts it again"
         else:
-            return _read(unknown, fields, _notes(site, directory, fields))
-        return replace(unknown, running=True, pid=min(processes.holders(directory), default=None), notes=(note,))
+            return _status_from_info(unknown, fields, _notes(site, directory, fields))
+        return replace(
+            unknown, running=True, pid=min(processes.find_lock_holders(directory), default=None), notes=(note,)
+        )
 
 
-def _read(unknown: ServerStatus, fields: dict[str, str], notes: tuple[str, ...]) -> ServerStatus:
+def _status_from_info(unknown: ServerStatus, fields: dict[str, str], notes: tuple[str, ...]) -> ServerStatus:
     return replace(
         unknown,
         running=True,
         answers=True,
         pid=int(fields["process_id"]),
-        server=_name(fields),
-        version=_version(fields),
+        server=_server_name(fields),
+        version=_server_version(fields),
         binary=fields["executable"],
         uptime=int(fields["uptime_in_seconds"]),
         clients=int(fields["connected_clients"]) - 1,  # not counting the one that asked
@@ -95,22 +97,22 @@ def _read(unknown: ServerStatus, fields: dict[str, str], notes: tuple[str, ...])
     )
 
 
-def _name(fields: dict[str, str]) -> str:
+def _server_name(fields: dict[str, str]) -> str:
     return fields.get("server_name", "redis")
 
 
-def _version(fields: dict[str, str]) -> str:
+def _server_version(fields: dict[str, str]) -> str:
     # Every Valkey says redis_version 7.2.4, for clients that look only there.
     return fields.get("valkey_version") or fields["redis_version"]
 
 
-def _notes(site: Site, directory: PrivateDirectory, fields: dict[str, str]) -> tuple[str, ...]:
+def _notes(site: ServerSite, directory: PrivateDirectory, fields: dict[str, str]) -> tuple[str, ...]:
     notes = []
     if fields["loading"] == "1":
         notes.append(f"it is loading its file, of which {float(fields['loading_loaded_perc']):.0f} % are done")
-    running = f"{_name(fields)} {_version(fields)}"
+    running = f"{_server_name(fields)} {_server_version(fields)}"
     try:
-        installed = str(binary.version_of(binary.executable(site.find_binary(), directory)))
+        installed = str(binary.read_version(binary.make_executable(site.find_binary(), directory)))
     except ConfigurationError as error:
         notes.append(f"once stopped it can't be started again: {error}")
     else:

@@ -7,59 +7,59 @@ import signal
 from typing import TYPE_CHECKING
 
 from django_fairque.embedded import locks, processes, record
-from django_fairque.embedded.probe import Answer, ReplyError, ask
+from django_fairque.embedded.probe import PingResult, ReplyError, send_command
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_fairque.embedded.directory import PrivateDirectory
-    from django_fairque.embedded.site import Site
+    from django_fairque.embedded.site import ServerSite
 
-_ORDERLY_SECONDS = 10.0
+_SHUTDOWN_SECONDS = 10.0
 _TERM_SECONDS = 3.0
 _KILL_SECONDS = 5.0
 
 
-def stop(site: Site) -> bool:
+def stop_server(site: ServerSite) -> bool:
     """End the server; false if none was running."""
     try:
         directory = site.open(create=False)
     except FileNotFoundError:
-        deserted = processes.orphans(site.directory)
-        processes.kill(deserted, signal.SIGKILL)
+        deserted = processes.find_orphans(site.directory)
+        processes.send_signal(deserted, signal.SIGKILL)
         return bool(deserted)
-    with directory, _nobody_starts(site, directory):
-        if locks.is_free(directory, locks.SERVER):
+    with directory, _holding_start_lock(site, directory):
+        if locks.is_free(directory, locks.SERVER_LOCK):
             return False
-        if not (_shut_down(site) and locks.wait_free(directory, locks.SERVER, _ORDERLY_SECONDS)):
-            _kill(site, directory)
+        if not (_shut_down(site) and locks.wait_until_free(directory, locks.SERVER_LOCK, _SHUTDOWN_SECONDS)):
+            _terminate(site, directory)
         return True
 
 
-def evict(site: Site, directory: PrivateDirectory) -> None:
+def stop_unreachable(site: ServerSite, directory: PrivateDirectory) -> None:
     """End a server that lives but can't be reached here. The caller holds start.lock."""
-    last = record.read(directory)
+    last = record.read_record(directory)
     if last and last.socket != str(site.socket):
         raise ConfigurationError(
             f"the embedded server in {site.directory} was started to listen on {last.socket}, expected {site.socket}: "
             "name its directory by the same path in every process"
         )
-    if any(map(processes.in_other_mounts, processes.holders(directory))):
+    if any(map(processes.has_other_mounts, processes.find_lock_holders(directory))):
         raise RedisConnectionError(
             f"the embedded server in {site.directory} runs in another container or with a /tmp of its own, "
             f"and {site.socket} does not lead to it: use embedded:///absolute/dir with a path shorter than 90 bytes"
         )
-    _kill(site, directory)
+    _terminate(site, directory)
 
 
-def _shut_down(site: Site) -> bool:
+def _shut_down(site: ServerSite) -> bool:
     """Ask for an orderly end (the append-only file is written and synced); false if it refuses or stays silent."""
-    if site.ping() in {Answer.SILENT, Answer.NOBODY}:
+    if site.ping() in {PingResult.SILENT, PingResult.NOBODY}:
         return False
     try:
         # NOSAVE is about the snapshot, which there is none of.
-        ask(site.socket, "SHUTDOWN", "NOSAVE", timeout=_ORDERLY_SECONDS)
+        send_command(site.socket, "SHUTDOWN", "NOSAVE", timeout=_SHUTDOWN_SECONDS)
     except (ReplyError, TimeoutError):
         return False
     except OSError:
@@ -67,22 +67,22 @@ def _shut_down(site: Site) -> bool:
     return True
 
 
-def _kill(site: Site, directory: PrivateDirectory) -> None:
-    for how, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
-        pids = processes.holders(directory)
-        processes.kill(pids, how)
-        processes.kill(pids, signal.SIGCONT)  # a suspended server wakes, and ends in an orderly way
-        if locks.wait_free(directory, locks.SERVER, seconds):
+def _terminate(site: ServerSite, directory: PrivateDirectory) -> None:
+    for signal_number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
+        pids = processes.find_lock_holders(directory)
+        processes.send_signal(pids, signal_number)
+        processes.send_signal(pids, signal.SIGCONT)  # a suspended server wakes, and ends in an orderly way
+        if locks.wait_until_free(directory, locks.SERVER_LOCK, seconds):
             return
     raise RedisConnectionError(
-        f"the embedded server in {site.directory} can't be ended from here: {locks.SERVER} stays locked by a process "
+        f"the embedded server in {site.directory} can't be ended from here: {locks.SERVER_LOCK} stays locked by a process "
         "that is no server of ours, or that runs in another container. Stop it where it was started"
     )
 
 
 @contextlib.contextmanager
-def _nobody_starts(site: Site, directory: PrivateDirectory) -> Iterator[None]:
-    lock = locks.wait_for(directory, locks.START, site.timeout)
+def _holding_start_lock(site: ServerSite, directory: PrivateDirectory) -> Iterator[None]:
+    lock = locks.wait_for_lock(directory, locks.START_LOCK, site.timeout)
     if lock is None:
         raise RedisConnectionError(
             f"another process has been starting or stopping the server in {site.directory} for {site.timeout:g} s: "

@@ -103,7 +103,7 @@ class TestLoading:
         returned: list[bool] = []
         starter = threading.Thread(target=lambda: returned.append(slow.start()))
         starter.start()
-        wait_until(lambda: probe.ping(Path(slow.socket), 1) is probe.Answer.LOADING)
+        wait_until(lambda: probe.ping(Path(slow.socket), 1) is probe.PingResult.LOADING)
         yield returned
         starter.join()
 
@@ -168,7 +168,7 @@ class TestBusy:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(embedded.socket)
             connection.sendall(b"EVAL 'while true do end' 0\r\n")
-            wait_until(lambda: probe.ping(Path(embedded.socket), 0.1) is probe.Answer.SILENT)
+            wait_until(lambda: probe.ping(Path(embedded.socket), 0.1) is probe.PingResult.SILENT)
             assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
 
