@@ -1,4 +1,4 @@
-"""Where a server lives, and the first look at it."""
+"""`ServerSite`: the directory, the socket and the options of a server, and the ``embedded://`` URL that names them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from django_fairque.embedded import probe
 from django_fairque.embedded.binary import check_executable, find_binary
 from django_fairque.embedded.directory import PrivateDirectory, foreign_owner_error
-from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,3 +102,25 @@ def _check_kind_and_owner(path: Path, is_kind: Callable[[int], bool], expected: 
         )
     if found.st_uid != os.geteuid():
         raise foreign_owner_error(path, found.st_uid)
+
+
+SCHEME = "embedded"
+DEFAULT_NAME = ".fairque"
+
+
+def is_embedded_url(url: str) -> bool:
+    return url.startswith(f"{SCHEME}:")
+
+
+def directory_from_url(url: str, base: Path) -> Path:
+    """The server's directory that the URL names; without a path in it, ``.fairque`` in ``base``.
+
+    A ``%``, ``?`` or ``#`` in the path is written percent-encoded, as in any URL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != SCHEME or parts.netloc or parts.path == "/" or parts.query or parts.fragment:
+        raise ConfigurationError(
+            f"expected embedded:// or embedded:///absolute/dir, got {short(url)}: "
+            "the path begins with the third slash, and nothing may follow it"
+        )
+    return Path(unquote(parts.path)) if parts.path else base / DEFAULT_NAME
