@@ -1,4 +1,5 @@
-"""What one worker process is to do: `WorkerConfig` with the command line's changes, checked and ready to be sent."""
+"""The options of one worker process: `WorkerConfig` with the changes from the command line, validated and ready to be sent to
+the process."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 Q = TypeVar("Q", bound="str | FairQueue | AsyncFairQueue")
 
 FENCE_MARGIN = 0.1
-"""The part of a lease by which a worker that can't renew it ends before it does."""
+"""The part of a lease by which a worker that can't renew it ends before the lease does."""
+UNHEALTHY_SECONDS = 4.0
+"""Seconds beyond its poll interval for which a fetch loop may make no progress before its worker is unhealthy. With polls every
+5 s a health check fails within 10 s."""
+REPLACEMENT_SECONDS = 30.0
+"""Seconds beyond that after which the supervisor replaces an idle process whose fetch loop makes no progress."""
 
 
 class WorkerArguments(TypedDict, total=False):
@@ -144,6 +150,16 @@ class WorkerOptions:
     def fence_after(self) -> float:
         """How long after its last confirmed renewal a process may go on running tasks."""
         return self.lease_seconds * (1 - FENCE_MARGIN)
+
+    @property
+    def unhealthy_after(self) -> float:
+        """How long a fetch loop may make no progress before the worker is unhealthy."""
+        return self.poll_interval + UNHEALTHY_SECONDS
+
+    @property
+    def replaced_after(self) -> float:
+        """How long an idle process may make no progress before the supervisor replaces it."""
+        return self.unhealthy_after + REPLACEMENT_SECONDS
 
 
 def _config_with(given: Mapping[str, Any]) -> WorkerConfig:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.worker.execution.status_board import StatusBoard
+from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, RenewedWorker
-from django_fairque.worker.leases.operator_commands import DRAIN_COMMAND, STOP_COMMAND
-from django_fairque.worker.leases.worker_record import worker_info, worker_status
 from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor.separate_tasks import warn_about_isolated_tasks
 

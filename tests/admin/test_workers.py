@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.pages.workers import PER_PAGE
-from django_fairque.worker.leases.worker_record import worker_info
+from django_fairque.worker.leases.heartbeat import worker_info
 from django_fairque.worker.options import WorkerOptions
 from tests.admin.page_reader import messages_of
 

@@ -1,17 +1,17 @@
-"""What a child is doing right now, in memory that its supervisor shares.
+"""The current work of a child process, in memory that it shares with its supervisor.
 
-The supervisor must know this when the child is dead, or deaf because something holds its interpreter lock. So it is
-not told but looks: per slot, which leases run, since when and for how long they may; per queue, when the loop last
-came round. Times are `time.monotonic()`, which is one clock for all processes of a machine.
+The supervisor must know this when the child is dead, or can't answer because something holds its interpreter lock. So the child
+sends no messages about it; the supervisor reads the memory: for each slot, which leases run, since when, and for how long they
+may; for each shard, when its fetch loop last made progress. Times are `time.monotonic()`, which is one clock for all processes of
+a machine.
 
-A slot's turn is written last when it begins and first when it ends, so a reader that finds the same odd turn before
-and after has read one consistent record.
+A slot's version is written last when a task starts and first when it ends. A reader that finds the same odd version before and
+after has read one consistent record.
 
-The supervisor gives back leases of a child that does not respond (`stalls`), and the child may respond again at any
-moment. So that it starts none of them, each lane has a fence number. The supervisor raises the fence, waits until what
-the child wrote before is visible, reads which tokens have begun, and gives back all others. The child writes the token
-of a task first and then compares the fence number with the one under which the lease was received; if they differ, the
-task does not start.
+The supervisor gives back leases of a child that does not respond (`child_limits`), and the child may respond again at any moment.
+So that it starts none of them, each shard has a fence number. The supervisor raises the fence, waits until everything that the
+child wrote before is visible, reads which tokens have started, and gives back all others. The child writes the token of a task
+first and then compares the fence number with the one under which the lease was received; if they differ, the task does not start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tasks need around them, the same for threads and for coroutines."""
+"""The services that tasks need while they run, the same for threads and for coroutines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short
+from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
@@ -14,13 +15,30 @@ from django_fairque.tasks.errors import TaskRevoked
 from django_fairque.tasks.execution import Services, execute, failed, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.tasks.execution import Run
-    from django_fairque.worker.execution.revoked_leases import RevokedLeases
     from django_fairque.worker.options import WorkerOptions
+
+MAX_REVOKED_LEASES = 10_000
+
+
+class RevokedLeases(set[LeaseKey]):
+    """Those of one lane. One thread adds to them, any may ask."""
+
+    def add_leases(self, leases: Iterable[LeaseKey]) -> None:
+        if len(self) > MAX_REVOKED_LEASES:  # of runs that had ended before: nobody asks for them any more
+            self.clear()
+        self.update(leases)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """What to report of a run that has ended: of one that was revoked nothing, as its lease is not ours any more."""
+        if not self or outcome.lease.key not in self:
+            return outcome
+        self.discard(outcome.lease.key)
+        return Outcome.release(outcome.lease)
 
 
 def make_services(

@@ -1,8 +1,9 @@
-"""The threads that run tasks. Each takes from the buffers, runs, and lays the outcome down; it never talks to the server.
+"""The threads that run tasks. Each takes leases from the buffers, runs the tasks, and records the outcomes; it never calls the
+server.
 
-A task of 20 µs must not be handed from thread to thread: waking one costs as much, and hands over the interpreter
-lock besides. So a slot takes as many as it can get, one after the other, and only as many slots are woken as the
-tasks are worth (`Crew.wake`).
+A task of 20 µs must not be handed from thread to thread: waking a thread costs as much, and hands over the interpreter lock
+besides. So a slot runs as many tasks as it can get, one after the other, and only as many slots are woken as are worth it
+(`SlotPool.wake`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.tasks.execution import aexecute, arun_batch, failed, prepare, run_batch
-from django_fairque.worker.execution import db_connections as database
-from django_fairque.worker.execution import process_copies as copies
+from django_fairque.worker.execution import isolation, process_copies
 from django_fairque.worker.execution.event_loop import (
     MAX_COROUTINE_RESTARTS,
     EventLoop,
@@ -27,8 +27,8 @@ from django_fairque.worker.execution.event_loop import (
     outcomes_after_fault,
 )
 from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
+from django_fairque.worker.execution.limits import Guard, guarded
 from django_fairque.worker.execution.task_services import all_failed, is_revoked, prepare_all, run_one, timeout_of
-from django_fairque.worker.execution.time_limits import Guard, guarded
 from django_fairque.worker.fetching.wakeup import IdleSlots
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.tasks.execution import Run, Services
-    from django_fairque.worker.execution.loop_monitor import BlockedLoop
-    from django_fairque.worker.execution.revoked_leases import RevokedLeases
+    from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import StatusBoard
+    from django_fairque.worker.execution.task_services import RevokedLeases
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner, Work
     from django_fairque.worker.fetching.wakeup import Wakeup
 
@@ -135,7 +135,7 @@ class Slot(threading.Thread):
         self._interrupt: Callable[[type[BaseException]], object] | None = None
         """Interrupts the coroutine that it waits for."""
         self._last_queue = index
-        self._generation = copies.generation()
+        self._generation = process_copies.generation()
         self._fence = 0
         """The lane's fence number before the work was taken."""
 
@@ -147,7 +147,7 @@ class Slot(threading.Thread):
                     return
                 self._serve(queue_context)
         finally:
-            database.close_connections()
+            isolation.close_connections()
             self._coroutine_contexts.end()
 
     def _take(self) -> QueueContext | None:
@@ -209,7 +209,7 @@ class Slot(threading.Thread):
 
     def _execute(self, run: Run, started: float, timeout: float) -> Outcome:
         close = self._slot_pool.close_connections
-        database.clean_up_connections(close=close)
+        isolation.clean_up_connections(close=close)
         outcome = guarded(
             self.guard,
             started,
@@ -217,13 +217,13 @@ class Slot(threading.Thread):
             partial(self._unless_copied, run_one, run),
             lambda error: failed(run, error, monotonic() - started),
         )
-        database.clean_up_connections(close=close)
+        isolation.clean_up_connections(close=close)
         return outcome
 
     def _unless_copied(self, run: Callable[[W], R], what: W) -> R:
         """Run it in a new context; if it has forked, the copy of this process ends here."""
         outcome = self._contexts.run(partial(run, what))
-        copies.end_if_copied(self._generation)
+        process_copies.end_if_copied(self._generation)
         return outcome
 
     # --- a batch ---
@@ -250,7 +250,7 @@ class Slot(threading.Thread):
 
     def _execute_batch(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
         close = self._slot_pool.close_connections
-        database.clean_up_connections(close=close)
+        isolation.clean_up_connections(close=close)
         outcomes = guarded(
             self.guard,
             started,
@@ -258,7 +258,7 @@ class Slot(threading.Thread):
             partial(self._unless_copied, run_batch, runs),
             lambda error: all_failed(runs, error, started),
         )
-        database.clean_up_connections(close=close)
+        isolation.clean_up_connections(close=close)
         return outcomes
 
     # --- coroutines ---

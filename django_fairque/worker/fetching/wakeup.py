@@ -1,4 +1,4 @@
-"""How threads of a worker wake each other: cheaper than `threading.Event` and `queue.Queue`, which cost as much as a task."""
+"""How threads of a worker wake each other. `threading.Event` and `queue.Queue` would cost as much as a short task."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Keeps what workers hold: renews their leases, gives back what dead ones had, and sweeps the queues.
+"""A thread that renews the leases of workers, gives back the leases of dead workers, and sweeps the queues.
 
-It fires schedules and fetches alerts as well, which others announce: no user code runs here. One thread, for any number of
-workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then
-renewing, then sweeping: each of these is one short call, so none waits for long. A shard that can't be reached is tried
-again and again, after a pause each time, while all is done for the others.
+It also fires schedules and fetches alerts, which other threads announce: no user code runs here. One thread serves any number of
+workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then renewing, then
+sweeping. Each of these is one short call, so none waits for long. A shard that can't be reached is tried again after a pause,
+while the work for all other shards goes on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import FairQueueError
-from django_fairque.worker.leases.operator_commands import OperatorCommands
-from django_fairque.worker.leases.server_epochs import ServerEpochs
-from django_fairque.worker.reporting import task_endings as endings
+from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
 from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.reporting.signal_thread import endings_of_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import TaskEnding
 
 RENEWAL_RETRY_SECONDS = 2.0
 """Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
@@ -251,7 +250,7 @@ class LeaseRenewal(threading.Thread):
         while job.outcomes:
             some = job.outcomes[:500]
             settled = queue.settle(some, worker=job.worker_id)
-            if ended := list(endings.endings_of_outcomes(queue.name, some, settled.statuses)):
+            if ended := list(endings_of_outcomes(queue.name, some, settled.statuses)):
                 self._on_announcements(ended)
             del job.outcomes[:500]
         count = 0

@@ -1,4 +1,4 @@
-"""The server is gone: say so once, come back gently, say when it is over."""
+"""Outages of the server: log the start and the end of each once, and space the attempts in between."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Log lines about tasks: one for each while a person could read them, sums when there are more. No user's lines push out others'.
+"""Log lines about tasks: one for each task while there are few, and sums when there are many. No user's lines push out those of
+others.
 
-Names, ids and users are shown as they are only if they are plain text; arguments and results never are.
+Names, ids and users are logged as they are only if they are plain text. Arguments and results are never logged.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""A child process: a `Core` with a line to its supervisor, which keeps its leases and may end it at any moment."""
+"""The main function of a worker process: a `Core` and a pipe to the supervisor, which renews its leases and may kill it at any
+moment."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import os
 import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.worker.execution import process_copies as copies
-from django_fairque.worker.supervisor import project_loading as loading
+from django_fairque.worker.execution import process_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,67 @@ if TYPE_CHECKING:
     from django_fairque.worker.core import Core
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.options import WorkerOptions
+
+PRELOADED_MODULES = (
+    "django_fairque.worker.core",
+    "concurrent.futures.thread",
+    "redis.asyncio",
+    "django.core.cache",
+    "django_fairque.engine.queue.queue",
+    "django_fairque.tasks.results",
+)
+"""What is imported by the first task, or by what surrounds it, and so would be by every child anew."""
+
+
+def load_project(options: WorkerOptions) -> None:
+    """Set up Django, with it the project and its tasks, and take over what the command was given.
+
+    Raises whatever the project does. It must not be repeated: logging would be set up anew, and forget its loggers.
+    """
+    import django
+    from django.apps import apps
+
+    if not apps.ready:  # a manage.py without `if __name__ == "__main__":` has done this
+        django.setup()
+    from django_fairque.conf import set_overrides
+    from django_fairque.worker.reporting import log
+
+    log.set_up()
+    set_overrides(options.overrides)
+
+
+def preload(options: WorkerOptions) -> None:
+    """More that children would import, read or work out, once the project is loaded."""
+    from django_fairque.conf import get_queue
+    from django_fairque.engine.scripting import scripts
+    from django_fairque.worker.execution.task_services import import_handler
+
+    import_handler(options.handler)
+    for module in PRELOADED_MODULES:
+        importlib.import_module(module)
+    for name in scripts.names():
+        scripts.load(name)
+    for queue in options.queues:
+        get_queue(queue)
+
+
+def close_project_connections() -> None:
+    """Close what the project opened at import: two processes that talk through one connection understand nothing."""
+    from django.core.cache import close_caches
+    from django.db import connections
+
+    from django_fairque.conf import close_queues
+
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if connection.connection is not None:  # Django never closes a SQLite database in memory
+            connection.connection.close()
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()
+        del connections[connection.alias]
+    close_caches()
+    close_queues()
+
 
 SWITCH_INTERVAL_SECONDS = 0.001
 """Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
@@ -41,7 +103,7 @@ UNUSABLE_EXIT_CODE = 3
 
 def run_spawned_child(options: WorkerOptions, status_board: StatusBoard, pipe: Connection, supervisor: int) -> None:
     """The whole life of a child that was spawned; runs as its main thread."""
-    run_child(options, status_board, pipe, supervisor, load=loading.load_project)
+    run_child(options, status_board, pipe, supervisor, load=load_project)
 
 
 def run_child(
@@ -53,7 +115,7 @@ def run_child(
 ) -> None:
     """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
     die_with(parent)
-    copies.end_with_this_process()
+    process_copies.end_with_this_process()
     ignore_terminal_signals()
     register_stack_dump()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""One child as its supervisor sees it."""
+"""`ChildProcess`: one worker process as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.worker.leases.worker_record import worker_info, worker_status
+from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.statistics.alerts import Alert
-    from django_fairque.worker.execution.loop_monitor import BlockedLoop
+    from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import TaskEnding
     from django_fairque.worker.supervisor.process_factory import ProcessFactory
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 

@@ -1,8 +1,10 @@
-"""The supervisor: the process that an operator starts. It runs no task, so nothing a task does can hold it up.
+"""The supervisor: the process that an operator starts. It runs no task, so no task can block it.
 
-It starts children (`nursery`; never as forks of itself: their threads and connections are their own; what they are forked
-from may be a copy of it, made before it has either), keeps their leases (`keeper`), sees them die and gives back what they
-had, ends what must not go on (`policing`), and stops them gracefully.
+It starts worker processes through `ProcessFactory` (never as forks of itself once it has threads and connections), renews their
+leases with `LeaseRenewal`, enforces `ChildLimits`, gives back the leases of processes that died, and stops processes gracefully.
+
+With ``reload`` it replaces its children when the project's code changes. It runs none of that code, so it stays itself; a change
+of the worker's own options needs a restart.
 """
 
 from __future__ import annotations
@@ -11,45 +13,186 @@ import faulthandler
 import math
 import os
 import platform
+import signal
+import threading
 from collections import deque
 from contextlib import suppress
 from multiprocessing.connection import wait
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django.utils import autoreload
+
 from django_fairque.conf import get_config, get_queue
 from django_fairque.conf.version import version
+from django_fairque.early_signals import exit_early, received
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.tasks.schedules import sync_or_log
+from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn, RenewedWorker
-from django_fairque.worker.leases.operator_commands import DRAIN_COMMAND, STOP_COMMAND
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
-from django_fairque.worker.leases.worker_record import worker_figures
 from django_fairque.worker.options import names
 from django_fairque.worker.reporting.log import logger, shown
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS
-from django_fairque.worker.supervisor.autoreload import Reloader
-from django_fairque.worker.supervisor.child_limits import ChildLimits, leases_to_return
-from django_fairque.worker.supervisor.child_main import BLOCKED, DONE, READY, RETIRING, SEPARATE, UNFIT, UNKNOWN_NAMES
+from django_fairque.worker.supervisor.child_limits import ChildLimits, StalledProcesses, leases_to_return
+from django_fairque.worker.supervisor.child_main import (
+    BLOCKED,
+    DONE,
+    READY,
+    RETIRING,
+    SEPARATE,
+    UNFIT,
+    UNKNOWN_NAMES,
+    close_project_connections,
+)
 from django_fairque.worker.supervisor.child_process import ChildProcess
-from django_fairque.worker.supervisor.declared_schedules import STARTUP_RETRY_SECONDS, DeclaredSchedules
-from django_fairque.worker.supervisor.fork_client import ForkServerGoneError
 from django_fairque.worker.supervisor.health_file import HealthFile
-from django_fairque.worker.supervisor.process_factory import ProcessFactory
-from django_fairque.worker.supervisor.project_loading import close_project_connections
+from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
 from django_fairque.worker.supervisor.separate_tasks import (
     SUSPECT_RETURN_SECONDS,
     SeparateTask,
     SeparateTaskRequest,
     SeparateTasks,
 )
-from django_fairque.worker.supervisor.stalled_processes import StalledProcesses
-from django_fairque.worker.supervisor.stop_signals import StopSignals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import TaskEnding
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_AT_ONCE_SIGNALS = (
+    signal.SIGQUIT,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGXCPU,
+)
+"""Signals that end a process by default: they end a worker at once, which gives back what runs."""
+
+
+class StopSignals:
+    """Counts stop signals, and wakes who waits for `fileno`. Signals: main thread only."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self.stop_count = 0
+        """How often the process was asked to stop."""
+        self.dump_count = 0
+        """How often it was asked for the stacks of its threads."""
+
+    def fileno(self) -> int:
+        return self._read
+
+    def install_handlers(self) -> None:
+        for each in STOP_SIGNALS:
+            if signal.getsignal(each) is not signal.SIG_IGN:  # nohup wants it so
+                signal.signal(each, self._on_signal)
+        for each in STOP_AT_ONCE_SIGNALS:
+            if signal.getsignal(each) in (signal.SIG_DFL, exit_early):
+                signal.signal(each, self._on_stop_at_once)
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, self._on_dump)
+        self.stop_count += len(received)
+
+    def _on_signal(self, *_: object) -> None:
+        self.stop_count += 1
+        self.wake()
+
+    def _on_stop_at_once(self, *_: object) -> None:
+        self.stop_count += 2
+        self.wake()
+
+    def _on_dump(self, *_: object) -> None:
+        self.dump_count += 1
+        self.wake()
+
+    def wake(self) -> None:
+        try:
+            os.write(self._write, b".")
+        except BlockingIOError:  # it will wake anyway
+            return
+
+    def clear(self) -> None:
+        try:
+            os.read(self._read, 4096)
+        except BlockingIOError:  # woken by something else
+            return
+
+
+class _ChangeReporter(autoreload.StatReloader):
+    """Tells of a change instead of ending the process. Django's receivers (templates, translations) come first."""
+
+    def __init__(self, on_change: Callable[[Path], None]) -> None:
+        super().__init__()
+        self._on_change = on_change
+
+    def notify_file_changed(self, path: str | PathLike[str]) -> None:
+        results = autoreload.file_changed.send(sender=self, file_path=path)
+        if not any(result for _, result in results):
+            self._on_change(Path(path))
+
+
+class Reloader(threading.Thread):
+    """Calls ``wake`` when something has changed; `take` then says so once."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__(name="fairque-reloader", daemon=True)
+        self._wake = wake
+        self._changed = False
+
+    def take_change(self) -> bool:
+        changed, self._changed = self._changed, False
+        return changed
+
+    def run(self) -> None:
+        watching = _ChangeReporter(self._on_change)
+        autoreload.autoreload_started.send(sender=watching)
+        logger.info("watching the code for changes")
+        for _ in watching.tick():  # once a second
+            pass
+
+    def _on_change(self, path: Path) -> None:
+        logger.info("%s changed", path)
+        self._changed = True
+        self._wake()
+
+
+STARTUP_RETRY_SECONDS = 0.5
+"""Seconds for which a call is repeated that all else waits for."""
+SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
+MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
+"""Seconds between two attempts while the server is away: each asks the user functions of tasks."""
+
+
+class DeclaredSchedules(threading.Thread):
+    """Makes the first attempt where it is begun, so that a burst finds the schedules; more in a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(name="fairque-schedules", daemon=True)
+        self._ended = threading.Event()
+
+    def begin(self, *, is_unreachable: bool) -> None:
+        """``is_away``: the server did not answer just now."""
+        if is_unreachable or not sync_or_log(STARTUP_RETRY_SECONDS):
+            self.start()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def run(self) -> None:
+        pause = SCHEDULE_SYNC_PAUSE_SECONDS
+        while not self._ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
+            pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
+
 
 SUPERVISOR_TICK_SECONDS = 0.1
 """Seconds between looks at the limits: they are kept to this precision."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.worker.execution.time_limits import Guard, TimeLimitThread, guarded
+from django_fairque.worker.execution.limits import Guard, TimeLimitThread, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

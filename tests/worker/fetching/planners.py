@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import Outcome, Settled
-from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
-from django_fairque.worker.fetching.slot_budget import SlotBudget
+from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner, SlotBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,8 @@ import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.model.outcome import Settled
-from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+from django_fairque.worker.fetching.fetch_planner import FetchPlanner, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchThread
-from django_fairque.worker.fetching.slot_budget import SlotBudget
 from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions

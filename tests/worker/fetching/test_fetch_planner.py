@@ -9,8 +9,8 @@ from django_fairque.worker.fetching.fetch_planner import (
     OUTCOME_FLUSH_SECONDS,
     SECOND_CALL_OUTCOMES,
     FetchPlanner,
+    SlotBudget,
 )
-from django_fairque.worker.fetching.slot_budget import SlotBudget
 from tests.worker.fetching.planners import answer, lease, planned, planner_of, run_all
 
 

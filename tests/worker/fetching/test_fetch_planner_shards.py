@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from django_fairque.engine.model.outcome import Settled, ShardHead
 from django_fairque.engine.sharding.shard_scheduler import Order, Orders, Turns, Window
-from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
-from django_fairque.worker.fetching.shard_places import ShardTurn
-from django_fairque.worker.fetching.slot_budget import TURN_CHECK_SECONDS, SlotBudget
+from django_fairque.worker.fetching.fetch_planner import (
+    TURN_CHECK_SECONDS,
+    FetchCall,
+    FetchPlanner,
+    ShardTurn,
+    SlotBudget,
+)
 from tests.worker.fetching.planners import answer, lease, planned, planner_of, run_all
 
 

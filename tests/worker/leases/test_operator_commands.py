@@ -12,7 +12,7 @@ from django_fairque.engine.leasing.lease_ops import Wish
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.leases.operator_commands import OperatorCommands
+from django_fairque.worker.leases.heartbeat import OperatorCommands
 from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 

@@ -17,8 +17,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.execution.revoked_leases import MAX_REVOKED_LEASES, RevokedLeases
-from django_fairque.worker.execution.task_services import prepare_all, run_one
+from django_fairque.worker.execution.task_services import MAX_REVOKED_LEASES, RevokedLeases, prepare_all, run_one
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
