@@ -60,7 +60,7 @@ def _is_fine_in_tests(mistake: Mistake) -> bool:
 
 
 def _overlooked_variables() -> Iterator[CheckMessage]:
-    from django_fairque.conf.environment import find_misspelled_variables
+    from django_fairque.conf.sources import find_misspelled_variables
 
     for name, meant in find_misspelled_variables(os.environ):
         yield warning(

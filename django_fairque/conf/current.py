@@ -7,8 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .models import FairQueueConfig
-from .sources import NO_SERVER_URL, WATCHED_SETTINGS, load
+from .models import FairQueueConfig, load
+from .sources import NO_SERVER_URL, WATCHED_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from django_fairque.conf.sections import (
+    QUEUE_NAME_PATTERN,
+    QUEUE_NAME_WORDS,
+    MonitorConfig,
+    ScheduleConfig,
+    TopLevelOptions,
+    WorkerConfig,
+)
+from django_fairque.conf.sources import file_layer
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
-    Options,
     QueueConfig,
     nearest,
-    problem,
     shown,
     unknown,
 )
 
-from .monitor import MonitorConfig
-from .redis import RedisConfig
-from .schedule import ScheduleConfig
-from .worker import QUEUE_NAME_PATTERN, QUEUE_NAME_WORDS, WorkerConfig, split_list
+from .layers import AnyOptions, assemble
+from .redis import REVEAL, RedisConfig, resolve_cache
+from .sources import all_layers, default_server_layer
 
 if TYPE_CHECKING:
-    import os
-
     from redis import Redis, RedisCluster
     from redis.asyncio import Redis as AsyncRedis
     from redis.asyncio import RedisCluster as AsyncRedisCluster
@@ -38,45 +45,7 @@ if TYPE_CHECKING:
 READ_MARGIN = 2.0
 """Seconds by which a connection must outlast the longest wait for an answer, or it is cut while it waits."""
 
-AnyOptions = TypeVar("AnyOptions", bound=Options)
-
-
-def _switched(value: Any) -> Any:
-    """YAML reads on and off, without quotation marks, as true and false."""
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-
-
-class TopLevelOptions(Options):
-    """What stands at the top, in no section."""
-
-    enqueue_on_commit: bool = Field(default=True, description="true or false")
-    outbox: bool = Field(default=False, description="true or false")
-    request_user: str | None = Field(default=None, description="the dotted path of a callable")
-    tracing: bool = Field(default=False, description="true or false")
-    signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
-        default="on", description='"on", "off" or "verify-only"'
-    )
-    redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(split_list)] = Field(
-        default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
-        description="a list of words",
-        title="a word that is not empty",
-    )
-
-    @field_validator("tracing")
-    @classmethod
-    def _can_trace(cls, tracing: bool) -> bool:
-        if tracing and not _has_opentelemetry():
-            raise problem(
-                "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
-            )
-        return tracing
-
-
-def _has_opentelemetry() -> bool:
-    try:
-        return find_spec("opentelemetry.trace") is not None
-    except ModuleNotFoundError:
-        return False
+AnyConfig = TypeVar("AnyConfig", bound="FairQueueConfig")
 
 
 class FairQueueConfig(TopLevelOptions):
@@ -150,8 +119,6 @@ class FairQueueConfig(TopLevelOptions):
         Raises:
             ConfigurationError: every mistake in them.
         """
-        from .sources import load
-
         return load(cls)
 
     @classmethod
@@ -161,16 +128,11 @@ class FairQueueConfig(TopLevelOptions):
         Raises:
             ConfigurationError: the file can't be read, or every mistake in it.
         """
-        from .assembly import assemble
-        from .files import file_layer
-
         return assemble(cls, [file_layer(path)])
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
         """Write a file from which `from_yaml` makes an equal configuration. It holds the passwords: owner-only."""
-        from .files import write_file
-
-        write_file(self, path)
+        _write_file(self, path)
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """See `RedisConfig.create_redis_client`."""
@@ -255,3 +217,57 @@ def _over(defaults: QueueConfig | None, options: Any) -> Any:
         if isinstance(options.get(field), Mapping):
             merged[field] = {**known, **{str(name).upper(): value for name, value in options[field].items()}}
     return merged
+
+
+def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: bool = True) -> AnyConfig:
+    """All sources together, as they are now; of several overrides the last wins.
+
+    Args:
+        needs_server: whether it is a mistake to name no server when this is not development.
+
+    Raises:
+        ConfigurationError: every mistake in them.
+    """
+    layers = all_layers(overrides)
+    return assemble(kind, [default_server_layer(layers, needs_server=needs_server), *layers], _check_cache)
+
+
+def _check_cache(config: FairQueueConfig) -> None:
+    if config.redis.cache:
+        try:
+            resolve_cache(config.redis)
+        except InvalidOptionsError as error:
+            raise InvalidOptionsError(
+                replace(mistake, path=("redis", *mistake.path)) for mistake in error.mistakes
+            ) from None
+
+
+def _write_file(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:
+    """Write the configuration, readable by the owner only, all of it or nothing."""
+    import yaml
+
+    text = yaml.safe_dump(_file_tree(config), sort_keys=False, allow_unicode=True)
+    target = Path(path)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+
+
+def _file_tree(config: FairQueueConfig) -> dict[str, Any]:
+    tree = config.model_dump(mode="json", exclude_none=True, context=REVEAL)
+    common = config.queue.model_dump(mode="json")
+    address = config.redis.given_addresses()
+    if address and address[0] != "host":
+        tree["redis"] = {name: value for name, value in tree["redis"].items() if name not in ("host", "port")}
+    # With what is None as well, here and below, or what all have in common would stand there instead.
+    queues = {name: queue.model_dump(mode="json") for name, queue in config.queues.items()}
+    for name, queue in queues.items():
+        tree["queues"][name] = {option: value for option, value in queue.items() if value != common[option]}
+    tree["workers"] = {name: worker.model_dump(mode="json", exclude={"id"}) for name, worker in config.workers.items()}
+    return tree

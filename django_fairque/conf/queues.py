@@ -8,7 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from .clients import aclose_client, close_client
+from django_fairque.conf.redis import aclose_client, close_client
+
 from .current import get_config, on_reset
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ def _configured() -> Iterable[str]:
     try:
         return get_config().redact
     except ConfigurationError:
-        from django_fairque.conf.models import TopLevelOptions
+        from django_fairque.conf.sections import TopLevelOptions
 
         return TopLevelOptions().redact
 

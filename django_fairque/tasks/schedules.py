@@ -20,7 +20,7 @@ from .errors import TaskUsageError
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from django_fairque.conf.schedule import ScheduleConfig
+    from django_fairque.conf.sections import ScheduleConfig
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.schedules.operations import Schedule
 

@@ -19,7 +19,7 @@ from django_fairque.engine.model.options import InvalidOptionsError, Options, sh
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.conf.worker import WorkerConfig
+    from django_fairque.conf.sections import WorkerConfig
     from django_fairque.engine.model.ids import Users
     from django_fairque.engine.model.options import Mistake
     from django_fairque.engine.queue.async_queue import AsyncFairQueue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue

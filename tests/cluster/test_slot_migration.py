@@ -11,7 +11,7 @@ import pytest
 from redis import ResponseError
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import ServerRefusedError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue

@@ -10,10 +10,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.conf.version import version
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.alerts import Alert
+from django_fairque.version import version
 from django_fairque.worker.execution.limits import resident_mb
 from django_fairque.worker.options import names
 from django_fairque.worker.reporting.log import logger

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 from django.utils import autoreload
 
 from django_fairque.conf import get_config, get_queue
-from django_fairque.conf.version import version
 from django_fairque.early_signals import exit_early, received
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.schedules import sync_or_log
+from django_fairque.version import version
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn, RenewedWorker
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of

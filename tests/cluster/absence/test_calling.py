@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
