@@ -23,13 +23,13 @@ ROOT = Path(__file__).parent.parent
 MOST_MODULES = 15
 """Per folder."""
 FOLDER_LIMITS = {
-    "django_fairque/conf": 17,
+    "django_fairque/conf": 9,
     "django_fairque/embedded": 8,
     "django_fairque/engine": 0,
     "django_fairque/worker": 4,
 }
 """Folders with a limit of their own: those that have more today, and those whose modules are in folders by topic."""
-IMPORT_CYCLES, MODULES_IN_CYCLES = 2, 12
+IMPORT_CYCLES, MODULES_IN_CYCLES = 1, 2
 CLASSES_WITH_TWO_MEANINGS = 10
 CONSTANTS_WITH_TWO_MEANINGS = 34
 DIVIDED_CLASSES = {"AsyncDriving", "AsyncReading", "Driving", "Reading"}
