@@ -105,8 +105,8 @@ class AsyncFetcher:
         """Those of `running`."""
         self._worker = worker
         self._options = options
-        self._retrying_queue = queue.repeating_for(SETTLE_RETRY_SECONDS)
-        self._retrying_queue.give_up_when(lambda: self.planner.needs_no_reply)
+        self._retrying_queue = queue.with_retry_timeout(SETTLE_RETRY_SECONDS)
+        self._retrying_queue.cancel_retries_when(lambda: self.planner.needs_no_reply)
         self._threads = threads
         self._outage = Outage()
         self._operator_commands = OperatorCommands()
@@ -183,7 +183,7 @@ class AsyncFetcher:
         self.planner.call_succeeded(call, reply, monotonic())
         if reply.has_messages:
             with suppress(FairQueueError):  # sweepers carry it later
-                await self.queue.whole.carry_messages()
+                await self.queue.parent_queue.carry_messages()
             self.planner.retry_exhausted()
         self._reporter.report(call.outcomes, reply.statuses)
         self._worker.signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
@@ -221,12 +221,12 @@ class AsyncFetcher:
                 await asyncio.sleep(self._outage.record_failure(error))
                 continue
             self._revoke(heartbeat.revoked)
-            self.planner.is_out_of_sync |= self._server_epochs.has_changed_server(self.queue.label, heartbeat)
-            if loss := self._server_epochs.find_loss(self.queue.label, heartbeat):
+            self.planner.is_out_of_sync |= self._server_epochs.has_changed_server(self.queue.display_name, heartbeat)
+            if loss := self._server_epochs.find_loss(self.queue.display_name, heartbeat):
                 self._worker.signal_thread.announce([loss])
                 if loss.kind == "emptied":
                     self._revoke([each.key for each in self.running.values() if not isinstance(each, list)])
-            if command := self._operator_commands.new_command(self.queue.label, heartbeat.wish):
+            if command := self._operator_commands.new_command(self.queue.display_name, heartbeat.wish):
                 self._worker.execute_command(command)
             await asyncio.sleep(self._options.renew_every)
 
@@ -243,7 +243,7 @@ class AsyncFetcher:
                     next_due = await self.queue.schedules.next_due(sweep.now)
                     sweep = after_firing(sweep, self.queue.name, fired, next_due)
                 if sweep.messages:
-                    await self.queue.whole.carry_messages()
+                    await self.queue.parent_queue.carry_messages()
             except FairQueueError as error:
                 await asyncio.sleep(self._outage.record_failure(error))
                 continue
@@ -524,7 +524,9 @@ class AsyncWorker:
         assert self._loop is not None  # noqa: S101 - news come from what runs on it
         place = next(fetcher.queue for fetcher in self._fetchers if fetcher.queue.name == queue)
         try:
-            return asyncio.run_coroutine_threadsafe(place.whole.get_task(task_id), self._loop).result(FIND_TASK_SECONDS)
+            return asyncio.run_coroutine_threadsafe(place.parent_queue.get_task(task_id), self._loop).result(
+                FIND_TASK_SECONDS
+            )
         except TaskNotFoundError:
             return None
 

@@ -109,7 +109,7 @@ class Core:
                 options,
                 status_board=status_board,
                 time_limits=self._time_limits,
-                outage=self.outages.for_shard(place.queue.label),
+                outage=self.outages.for_shard(place.queue.display_name),
                 reporter=self._reporter,
                 signal_thread=self.signal_thread,
                 on_change=self._changed,

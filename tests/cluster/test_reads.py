@@ -97,4 +97,4 @@ def test_what_has_no_key_goes_where_the_rest_goes(queue: FairQueue, nodes: Nodes
 
 
 def _number(shard: FairQueue) -> int:
-    return int(shard.label.rpartition("/")[2])
+    return int(shard.display_name.rpartition("/")[2])

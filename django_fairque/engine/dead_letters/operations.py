@@ -29,7 +29,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidation
 from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import Envelope, seal
-from django_fairque.engine.scripting.operations import Read, Steps, read_sound, scored
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -41,10 +41,10 @@ MOST_LOOKED_AT = 10_000
 
 Key = tuple[str, int]
 """A task's id and how often it had died."""
-Act = Callable[[Sequence[Key]], Steps[int]]
+Act = Callable[[Sequence[Key]], Operation[int]]
 
 
-def letters(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Letter]]:
+def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:
     """The dead letters among these tasks."""
     if not task_ids:
         return []
@@ -63,7 +63,7 @@ def letters(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Letter]]:
     return found
 
 
-def entries(commands: Commands, chosen: Sequence[Letter]) -> Steps[list[DLQEntry]]:
+def entries(commands: Commands, chosen: Sequence[Letter]) -> Operation[list[DLQEntry]]:
     """These letters with their tasks and histories, but for those that have gone since."""
     if not chosen:
         return []
@@ -83,7 +83,9 @@ def entries(commands: Commands, chosen: Sequence[Letter]) -> Steps[list[DLQEntry
     ]
 
 
-def page(commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None) -> Steps[Page[DLQEntry]]:
+def page(
+    commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
+) -> Operation[Page[DLQEntry]]:
     check_limit(limit)
     _, index = parse_cursor(cursor, 1)
     moment = yield from _moment(only, now)
@@ -93,7 +95,7 @@ def page(commands: Commands, limit: int, cursor: str | None, only: Filter, now: 
     return Page(items, f"0:{index + limit}" if len(ids) == limit else None)
 
 
-def get(commands: Commands, entry_id: str) -> Steps[DLQEntry]:
+def get(commands: Commands, entry_id: str) -> Operation[DLQEntry]:
     task_id, number = _key(entry_id)
     found = yield from letters(commands, [task_id])
     for entry in (yield from entries(commands, [letter for letter in found if letter.died == number])):
@@ -101,44 +103,44 @@ def get(commands: Commands, entry_id: str) -> Steps[DLQEntry]:
     raise _gone(commands, entry_id)
 
 
-def of_task(commands: Commands, task_id: str) -> Steps[DLQEntry | None]:
+def of_task(commands: Commands, task_id: str) -> Operation[DLQEntry | None]:
     found = yield from letters(commands, [check_id(task_id, "task_id")])
     return next(iter((yield from entries(commands, found))), None)
 
 
-def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Steps[str]:
+def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Operation[str]:
     if not (yield from requeue_some(commands, [entry_id], payload, now)):
         raise _gone(commands, entry_id)
     return _key(entry_id)[0]
 
 
-def discard(commands: Commands, entry_id: str, now: float | None) -> Steps[None]:
+def discard(commands: Commands, entry_id: str, now: float | None) -> Operation[None]:
     if not (yield from discard_some(commands, [entry_id], now)):
         raise _gone(commands, entry_id)
 
 
-def requeue_some(commands: Commands, entry_ids: Sequence[str], payload: Any, now: float | None) -> Steps[int]:
+def requeue_some(commands: Commands, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
     """Requeue those of these entries that are (still) there, in slices; returns how many."""
     return (yield from _requeuing(commands, payload, now)(_keys(entry_ids)))
 
 
-def discard_some(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
+def discard_some(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
     """Give up those of these entries that are (still) there, in slices; returns how many."""
     return (yield from _discarding(commands, now)(_keys(entry_ids)))
 
 
-def requeue_all(commands: Commands, only: Filter, payload: Any, limit: int | None, now: float | None) -> Steps[int]:
+def requeue_all(commands: Commands, only: Filter, payload: Any, limit: int | None, now: float | None) -> Operation[int]:
     return (yield from _all_matching(commands, only, _requeuing(commands, payload, now), limit, now))
 
 
-def discard_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Steps[int]:
+def discard_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
     return (yield from _all_matching(commands, only, _discarding(commands, now), limit, now))
 
 
-def cleanup(commands: Commands, older_than: float, now: float | None) -> Steps[int]:
+def cleanup(commands: Commands, older_than: float, now: float | None) -> Operation[int]:
     duration(older_than, "older_than")  # None would be no filter: for all of them
 
-    def forget(keys: Sequence[Key]) -> Steps[int]:
+    def forget(keys: Sequence[Key]) -> Operation[int]:
         return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
 
     # By when they were moved, not by their place in the registry: that is when they are forgotten by themselves,
@@ -146,19 +148,19 @@ def cleanup(commands: Commands, older_than: float, now: float | None) -> Steps[i
     return (yield from _all_matching(commands, Filter.create({"older_than": older_than}), forget, None, now))
 
 
-def count(commands: Commands) -> Steps[int]:
+def count(commands: Commands) -> Operation[int]:
     (size,) = yield Read([("ZCARD", commands.keys.state("failed"))])
     return int(size)
 
 
-def counts(commands: Commands) -> Steps[dict[str, int]]:
+def counts(commands: Commands) -> Operation[dict[str, int]]:
     """How many lie there now, by type: kept by the scripts, so this costs one read."""
     kinds = [kind.value for kind in FailureType]
     (found,) = yield Read([("HMGET", commands.keys("stats"), *(f"lying:{kind}" for kind in kinds))])
     return {kind: int(float(number or 0)) for kind, number in zip(kinds, found, strict=True)}
 
 
-def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Steps[DLQGroups]:
+def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
     if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MOST_LOOKED_AT:
         raise TaskValidationError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {short(look_at)}")
     moment = yield from _moment(only, now)
@@ -200,14 +202,14 @@ class Walk:
         self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and whom of that score was met
         self.met = 0
 
-    def following(self) -> Steps[list[str]]:
+    def following(self) -> Operation[list[str]]:
         size = min(SLICE, self._most - self.met)
         if size <= 0:
             return []
         # Of one score are those that died in one call, a thousand at most; whom of them was met is read again.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
         (reply,) = yield Read([("ZRANGE", self._key, self._score, "+inf", "BYSCORE", *limit)])
-        new = [(name, in_us(score)) for name, score in scored(reply) if name not in self._seen][:size]
+        new = [(name, in_us(score)) for name, score in parse_scores(reply) if name not in self._seen][:size]
         if new:
             last = new[-1][1]
             earlier = self._seen if last == self._score else frozenset[bytes]()
@@ -216,7 +218,7 @@ class Walk:
         return [name.decode() for name, _ in new]
 
 
-def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Steps[int]:
+def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Operation[int]:
     """In slices, oldest first, of as many as lay there at the start: what dies again meanwhile has a later place."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
@@ -241,7 +243,7 @@ def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     body = json_payload.dumps(value, limit=commands.config.max_payload_bytes)
     size = max(1, min(SLICE, SLICE_BYTES // (len(body) or 1)))
 
-    def act(keys: Sequence[Key]) -> Steps[int]:
+    def act(keys: Sequence[Key]) -> Operation[int]:
         total = 0
         for first in range(0, len(keys), size):
             some = keys[first : first + size]
@@ -254,7 +256,7 @@ def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     return act
 
 
-def _sealed(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Steps[list[bytes]]:
+def _sealed(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
     """The payload for each of these tasks: a new payload takes a new seal."""
     found = yield Read([("HMGET", commands.keys.task(task_id), "name", "user", "run") for task_id in task_ids])
     bodies = []
@@ -269,7 +271,7 @@ def _discarding(commands: Commands, now: float | None) -> Act:
 
 
 def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int, now: float | None) -> Act:
-    def act(keys: Sequence[Key]) -> Steps[int]:
+    def act(keys: Sequence[Key]) -> Operation[int]:
         total = 0
         for first in range(0, len(keys), size):
             total += yield from _call(commands, script, [(*key, *more) for key in keys[first : first + size]], now)
@@ -278,7 +280,7 @@ def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int
     return act
 
 
-def _call(commands: Commands, script: str, rows: Sequence[tuple[Any, ...]], now: float | None) -> Steps[int]:
+def _call(commands: Commands, script: str, rows: Sequence[tuple[Any, ...]], now: float | None) -> Operation[int]:
     args = [len(rows), *(value for row in rows for value in row)]
     codes = yield commands.call(script, args, now, reply=new_nonce())
     return int(codes.count(b"1"))
@@ -306,7 +308,7 @@ def _keys(entry_ids: Sequence[str]) -> list[Key]:
     return list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
 
 
-def _moment(only: Filter, now: float | None) -> Steps[float]:
+def _moment(only: Filter, now: float | None) -> Operation[float]:
     """The engine's moment, if the filter asks for ages."""
     return (yield from server_time(now)) if only.asks_age else 0.0
 
@@ -325,7 +327,7 @@ MAX_LETTERS_COUNTED = 4000
 
 def letters_page(
     commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
-) -> Steps[Page[Letter]]:
+) -> Operation[Page[Letter]]:
     """At most ``limit`` letters, of at most `LOOKED_AT`, and where to go on: behind the last one that was looked at."""
     check_limit(limit)
     moment = (yield from server_time(now)) if only.asks_age else 0.0
@@ -334,7 +336,7 @@ def letters_page(
     for _ in range(LETTERS_READ_PER_PAGE // SLICE):
         key = commands.keys.state("failed")
         (reply,) = yield Read([("ZRANGE", key, place, place + SLICE - 1, "WITHSCORES")])
-        pairs = scored(reply)
+        pairs = parse_scores(reply)
         found_letters = {
             letter.task_id: letter for letter in (yield from letters(commands, [n.decode() for n, _ in pairs]))
         }
@@ -351,7 +353,7 @@ def letters_page(
     return Page(found, cursor)
 
 
-def _cursor_rank(commands: Commands, cursor: str | None) -> Steps[int]:
+def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
     """How many letters lie before the one to go on with.
 
     The cursor names the last one that was looked at. If it has gone since, it goes on with those that died when it
@@ -367,7 +369,7 @@ def _cursor_rank(commands: Commands, cursor: str | None) -> Steps[int]:
     return int(before) if rank is None else int(rank) + 1
 
 
-def matching(commands: Commands, only: Filter, now: float | None) -> Steps[DLQMatching]:
+def matching(commands: Commands, only: Filter, now: float | None) -> Operation[DLQMatching]:
     """How many match now. What dies later is not meant: `DLQMatching.until` is for the ``moved_until`` of what follows."""
     moment = yield from server_time(now)
     if only == Filter(failure_type=only.failure_type):

@@ -12,7 +12,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.operations import Read, Steps, read_each
+from django_fairque.engine.scripting.operations import Operation, Read, read_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ class Blockers:
     orphans: tuple[str, ...]
 
 
-def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[DependencyView]:
+def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Operation[DependencyView]:
     check_id(task_id, "task_id")
     check_whole(nodes, "nodes", 1)
     keys = commands.keys
@@ -110,7 +110,7 @@ def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[Dep
     )
 
 
-def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
+def _graph(commands: Commands, start: str, most: int) -> Operation[DependencyGraph]:
     """Breadth first from ``start`` along parents and waiting tasks, in one round trip per layer."""
     keys = commands.keys
     nodes: dict[str, Node] = {}
@@ -143,7 +143,7 @@ def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
     return DependencyGraph(nodes, tuple(edges), is_whole)
 
 
-def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
+def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Operation[dict[str, Blockers]]:
     """In three round trips, at most ``most`` + 2 commands for each task and two for each of those that are over."""
     check_whole(most, "most", 1)
     if not task_ids:
@@ -169,7 +169,7 @@ def _orphans(commands: Commands, task_id: str, blockers: Sequence[str], lost: se
     return tuple(each for each in blockers if each in lost and commands.keys.of(each) is here)
 
 
-def _nodes(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Node]]:
+def _nodes(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Node]]:
     if not task_ids:
         return {}
     reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user") for each in task_ids])
@@ -181,7 +181,7 @@ def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | N
     return Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
 
 
-def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGraph]:
+def run_graph(commands: Commands, run_id: str, most: int) -> Operation[DependencyGraph]:
     """The members of a run with the edges among them; their payloads are not read."""
     check_id(run_id, "run_id")
     check_whole(most, "nodes", 1)
@@ -201,7 +201,7 @@ def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGra
     return DependencyGraph(nodes, inside, len(members) <= most)
 
 
-def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]]:
+def results(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Any]]:
     """What these tasks returned, by id; without those that have not finished, or are forgotten."""
     values: dict[str, Any] = {}
     for first in range(0, len(task_ids), SLICE):
@@ -215,7 +215,7 @@ def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]
     return values
 
 
-def parents(commands: Commands, task_id: str) -> Steps[list[str]]:
+def parents(commands: Commands, task_id: str) -> Operation[list[str]]:
     """The tasks that one depends on, in the order of its declaration."""
     (found,) = yield Read([("HMGET", commands.keys.task(check_id(task_id, "task_id")), "state", "parents")])
     if found[0] is None:

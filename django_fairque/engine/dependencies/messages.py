@@ -16,7 +16,7 @@ from django_fairque.engine.scripting.operations import Read
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 UNKNOWN_FOR = 600.0
@@ -24,7 +24,7 @@ UNKNOWN_FOR = 600.0
 OVER = ("finished", "failed", "canceled")
 
 
-def carry(shards: Shards, limit: int, now: float | None) -> Steps[int]:
+def carry(shards: Shards, limit: int, now: float | None) -> Operation[int]:
     """Carry at most ``limit`` messages of each shard; returns how many arrived."""
     if len(shards) == 1:
         return 0
@@ -34,7 +34,7 @@ def carry(shards: Shards, limit: int, now: float | None) -> Steps[int]:
     return arrived
 
 
-def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None) -> Steps[int]:
+def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None) -> Operation[int]:
     (reply,) = yield Read([("HRANDFIELD", source.keys("outbox"), limit, "WITHVALUES")])
     messages = _pairs(reply)
     if not messages:
@@ -64,13 +64,13 @@ def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None)
     return len(done)
 
 
-def _tell(target: Commands, states: list[tuple[str, str]], now: float | None) -> Steps[None]:
+def _tell(target: Commands, states: list[tuple[str, str]], now: float | None) -> Operation[None]:
     yield target.call("dependency_ended", [len(states), *(part for each in states for part in each)], now)
 
 
 def _ask(
     target: Commands, source: Commands, asked: list[tuple[bytes, bytes, str]], now: float | None
-) -> Steps[list[tuple[bytes, bytes]]]:
+) -> Operation[list[tuple[bytes, bytes]]]:
     """What is over already is told at once. A task that is not known yet may still be on its way: ask again."""
     states = yield target.call("watch", [source.keys.shard, len(asked), *(name for _, _, name in asked)], now)
     moment = yield from server_time(now)

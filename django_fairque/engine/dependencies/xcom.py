@@ -8,7 +8,7 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import positive_us, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.scripting.operations import AsyncRun, Read, Run, Steps
+from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation, Read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ ABSENT = object()
 
 def push(
     commands: Commands, namespace: str, values: Mapping[str, Any], ttl: float | None, now: float | None
-) -> Steps[None]:
+) -> Operation[None]:
     if not values:
         return
     if len(values) > MAX_PUSHED:
@@ -43,7 +43,7 @@ def push(
         )
 
 
-def pull(commands: Commands, namespace: str, key: str, default: Any) -> Steps[Any]:
+def pull(commands: Commands, namespace: str, key: str, default: Any) -> Operation[Any]:
     name = commands.keys.xcom(check_id(namespace, "namespace"))
     (value,) = yield Read([("HGET", name, check_id(key, "an xcom key"))])
     if value is not None:
@@ -53,12 +53,12 @@ def pull(commands: Commands, namespace: str, key: str, default: Any) -> Steps[An
     return default
 
 
-def items(commands: Commands, namespace: str) -> Steps[dict[str, Any]]:
+def items(commands: Commands, namespace: str) -> Operation[dict[str, Any]]:
     (found,) = yield Read([("HGETALL", commands.keys.xcom(check_id(namespace, "namespace")))])
     return {key.decode(): json_payload.loads(value, what="value") for key, value in sorted(found.items())}
 
 
-def keys(commands: Commands, namespace: str) -> Steps[list[str]]:
+def keys(commands: Commands, namespace: str) -> Operation[list[str]]:
     (found,) = yield Read([("HKEYS", commands.keys.xcom(check_id(namespace, "namespace")))])
     return sorted(key.decode() for key in found)
 
@@ -66,7 +66,7 @@ def keys(commands: Commands, namespace: str) -> Steps[list[str]]:
 class XCom:
     """One namespace of values (``queue.xcom(namespace)``). Values are any JSON, each at most ``max_payload_bytes``."""
 
-    def __init__(self, commands: Commands, run: Run, namespace: str) -> None:
+    def __init__(self, commands: Commands, run: Driver, namespace: str) -> None:
         self._commands, self._run = commands, run
         self.namespace = check_id(namespace, "namespace")
 
@@ -95,7 +95,7 @@ class XCom:
 class AsyncXCom:
     """`XCom`, awaited."""
 
-    def __init__(self, commands: Commands, run: AsyncRun, namespace: str) -> None:
+    def __init__(self, commands: Commands, run: AsyncDriver, namespace: str) -> None:
         self._commands, self._run = commands, run
         self.namespace = check_id(namespace, "namespace")
 

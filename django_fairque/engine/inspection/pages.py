@@ -13,14 +13,14 @@ from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER
-from django_fairque.engine.scripting.operations import Read, Steps, read_sound
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class WorkerRecord:
 
 def tasks(
     commands: Commands, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
-) -> Steps[Page[Task]]:
+) -> Operation[Page[Task]]:
     check_limit(limit)
     states = [TaskState.named(state)] if state is not None else list(TaskState)
     at, index = parse_cursor(cursor, len(states))
@@ -131,7 +131,7 @@ def tasks(
     return Page([], None)
 
 
-def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
+def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Operation[Page[str]]:
     check_limit(limit)
     if busy_first:
         return (yield from _busy_users_first(commands, cursor, limit))
@@ -141,7 +141,7 @@ def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) 
     return Page([name.decode() for name in names], following)
 
 
-def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Steps[Page[str]]:
+def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Operation[Page[str]]:
     """Those that are kept in the records, by name; then the idle ones, beginning with the one that was busy last."""
     _, index = parse_cursor(cursor, 1)
     key = commands.keys("users")
@@ -160,7 +160,7 @@ def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Ste
     return Page([name.decode() for name in names], f"0:{end}" if end < total else None)
 
 
-def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
+def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
     if not user_ids:
         return {}
     reply = yield from read_sound([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
@@ -184,7 +184,7 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
     )
 
 
-def workers(commands: Commands) -> Steps[list[WorkerRecord]]:
+def workers(commands: Commands) -> Operation[list[WorkerRecord]]:
     (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE - 1)])
     if not ids:
         return []
@@ -224,8 +224,8 @@ def read_page(
     shards: Shards,
     limit: int,
     cursor: str | None,
-    read: Callable[[Commands, int, str | None], Steps[tuple[list[T], str | None, bool]]],
-) -> Steps[Page[T]]:
+    read: Callable[[Commands, int, str | None], Operation[tuple[list[T], str | None, bool]]],
+) -> Operation[Page[T]]:
     """A page: as much of it as the shards have from the cursor on.
 
     ``read`` returns items, its own cursor to go on, and whether it looked at as much as one page may.

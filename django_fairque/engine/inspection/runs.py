@@ -11,7 +11,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_BATCH
-from django_fairque.engine.scripting.operations import Read, Steps
+from django_fairque.engine.scripting.operations import Operation, Read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,12 +50,12 @@ class RunView:
         return "canceled" if states.get(TaskState.CANCELED) else "finished"
 
 
-def view(commands: Commands, run_id: str) -> Steps[RunView]:
+def view(commands: Commands, run_id: str) -> Operation[RunView]:
     tasks = yield from _tasks(commands, run_id)
     return RunView(run_id, tuple(tasks))
 
 
-def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Steps[int]:
+def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:
     """The last of the graph first, so that nothing of it is released meanwhile; returns how many were canceled."""
     tasks = yield from _tasks(commands, run_id)
     ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
@@ -71,7 +71,7 @@ def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float 
     return len(done) + len(more)
 
 
-def members(commands: Commands, run_id: str) -> Steps[list[str]]:
+def members(commands: Commands, run_id: str) -> Operation[list[str]]:
     """The ids of a run's tasks, sorted; `TaskNotFoundError` when there are none (any more)."""
     check_id(run_id, "run_id")
     found = yield Read([("SMEMBERS", keys.run(run_id)) for keys in commands.keys.everywhere()])
@@ -81,7 +81,7 @@ def members(commands: Commands, run_id: str) -> Steps[list[str]]:
     return ids
 
 
-def _tasks(commands: Commands, run_id: str) -> Steps[list[Task]]:
+def _tasks(commands: Commands, run_id: str) -> Operation[list[Task]]:
     ids = yield from members(commands, run_id)
     tasks: list[Task] = []
     for first in range(0, len(ids), SLICE):

@@ -9,7 +9,7 @@ from django_fairque.engine.inspection.pages import check_limit, wrong_cursor
 from django_fairque.engine.model.durations import check_whole
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.scripting.operations import Read, Steps, read_sound
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.records import TaskState
@@ -77,7 +77,7 @@ def check_search(search: Search) -> None:
         raise TaskValidationError(f"expected a Search, got {short(search)}")
 
 
-def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
+def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Operation[Found]:
     check_limit(limit)
     key = commands.keys.state(search.state.value)
     index = yield from _start(key, cursor)
@@ -101,7 +101,7 @@ def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> 
     return Found(tuple(found), looked_at, f"{index}:{names[-1]}")
 
 
-def matching(commands: Commands, search: Search) -> Steps[Matching]:
+def matching(commands: Commands, search: Search) -> Operation[Matching]:
     """Of the tasks nothing is read but what is asked about: nothing at all when every task of the state is meant."""
     key, index = commands.keys.state(search.state.value), 0
     found: list[str] = []
@@ -116,14 +116,14 @@ def matching(commands: Commands, search: Search) -> Steps[Matching]:
     return Matching(found, is_whole=False)
 
 
-def _meant(commands: Commands, search: Search, task_ids: list[str]) -> Steps[list[str]]:
+def _meant(commands: Commands, search: Search, task_ids: list[str]) -> Operation[list[str]]:
     if not task_ids:
         return []
     reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *ASKED) for task_id in task_ids])
     return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
 
 
-def _start(key: str, cursor: str | None) -> Steps[int]:
+def _start(key: str, cursor: str | None) -> Operation[int]:
     """The place after the cursor's task; where it was, less its own place, if it has left the registry since."""
     if cursor is None:
         return 0
@@ -134,7 +134,7 @@ def _start(key: str, cursor: str | None) -> Steps[int]:
     return max(0, int(index) - 1) if rank is None else int(rank) + 1
 
 
-def _records(commands: Commands, task_ids: list[str]) -> Steps[list[Task | None]]:
+def _records(commands: Commands, task_ids: list[str]) -> Operation[list[Task | None]]:
     if not task_ids:
         return []
     reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *FIELDS) for task_id in task_ids])

@@ -14,7 +14,7 @@ from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, bac
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_BATCH, NEVER, Commands
-from django_fairque.engine.scripting.operations import Block, Call, Steps
+from django_fairque.engine.scripting.operations import BlockingCommand, Operation, ScriptCall
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
     return [len(names), *names]
 
 
-def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
+def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Operation[list[Lease]]:
     args = fetch.to_lua_args(commands.config.lease_seconds)
     reply = yield commands.call("pop", args, now, reply=new_nonce(), leases=fetch.worker)
     return _leases(commands, reply, 5, fetch.worker)
@@ -127,7 +127,7 @@ def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list
 
 def settle(
     commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None, *, has_waited: bool = False
-) -> Steps[Settled]:
+) -> Operation[Settled]:
     """``has_waited``: the call was sent before there was anything for it, and its worker may have left since (`wait`)."""
     args: list[Any] = [len(outcomes)]
     for outcome in outcomes:
@@ -147,7 +147,7 @@ def settle(
     )
 
 
-def again(call: Call) -> Call:
+def again(call: ScriptCall) -> ScriptCall:
     """A fetch that has waited, to be sent once more: it then does nothing if it is carried out later where it was sent first."""
     args = list(call.args)
     args[WOKEN] = 3
@@ -159,7 +159,7 @@ def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -
     return [Lease(reply[i : i + size], worker, started, shard) for i in range(first, len(reply), size)]
 
 
-def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Steps[str]:
+def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Operation[str]:
     """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
     settled = yield from settle(commands, [outcome], Fetch(), now)
     status = settled.statuses[0]
@@ -172,7 +172,7 @@ def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Steps
     return status
 
 
-def finish(commands: Commands, lease: Lease, result: Any, took: float | None, now: float | None) -> Steps[None]:
+def finish(commands: Commands, lease: Lease, result: Any, took: float | None, now: float | None) -> Operation[None]:
     yield from settle_one(
         commands, Outcome.finish(lease, result, took=took, limit=commands.config.max_payload_bytes), now
     )
@@ -185,7 +185,7 @@ def fail(
     delay: float | None,
     took: float | None,
     now: float | None,
-) -> Steps[TaskState]:
+) -> Operation[TaskState]:
     status = yield from settle_one(commands, Outcome.fail(lease, error, delay=delay, took=took), now)
     return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
@@ -200,7 +200,7 @@ def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float
     return backoff(commands.config, lease)
 
 
-def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Steps[list[bool]]:
+def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     renewed: list[bool] = []
     for first in range(0, len(leases), MAX_BATCH):
@@ -213,7 +213,7 @@ def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now:
 
 def heartbeat(
     commands: Commands, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
-) -> Steps[Heartbeat]:
+) -> Operation[Heartbeat]:
     check_id(worker, "worker")
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     pairs = [text for pair in info.items() for text in pair]
@@ -232,7 +232,7 @@ def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
     return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
 
 
-def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:
+def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Operation[bool]:
     if wish not in WISHES:
         raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {short(wish)}")
     told = yield commands.call("set_worker_command", [wish], now, worker=check_id(worker, "worker"))
@@ -247,7 +247,7 @@ def release_worker(
     forget: bool,
     now: float | None,
     begun: Iterable[int] = (),
-) -> Steps[int]:
+) -> Operation[int]:
     check_id(worker, "worker")
     tokens = [check_whole(token, "crashed: a token", 1) for token in crashed]
     others = [check_whole(token, "begun: a token", 1) for token in begun]
@@ -270,7 +270,7 @@ def release_worker(
 
 def take_over(
     commands: Commands, key: LeaseKey, worker: str, lease: float | None, now: float | None
-) -> Steps[Lease | None]:
+) -> Operation[Lease | None]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     task_id, token = check_id(key.task_id, "task_id"), check_whole(key.token, "a token", 1)
     reply = yield commands.call("take_over", [task_id, token, check_id(worker, "worker"), length], now, leases=worker)
@@ -279,7 +279,7 @@ def take_over(
 
 def reconcile_worker(
     commands: Commands, worker: str, held: Iterable[int], reason: str, now: float | None
-) -> Steps[int]:
+) -> Operation[int]:
     check_id(worker, "worker")
     tokens = [check_whole(token, "held: a token", 1) for token in held]
     total = 0
@@ -291,17 +291,17 @@ def reconcile_worker(
             return total
 
 
-def wait_for_work(commands: Commands, timeout: float) -> Steps[bool]:
+def wait_for_work(commands: Commands, timeout: float) -> Operation[bool]:
     reply = yield wake(commands, timeout)
     return reply is not None
 
 
-def wake(commands: Commands, timeout: float) -> Block:
+def wake(commands: Commands, timeout: float) -> BlockingCommand:
     """The wait for the marker that there is work."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
     if not (is_number and 0 < timeout <= MAX_DURATION):
         raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
-    return Block(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
+    return BlockingCommand(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
 
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from django_fairque.engine.scripting.operations import Read
 if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Sweep:
     messages: int = 0
 
 
-def sweep(commands: Commands, now: float | None = None) -> Steps[Sweep]:
+def sweep(commands: Commands, now: float | None = None) -> Operation[Sweep]:
     reply = [int(float(value)) for value in (yield commands.call("sweep", [], now))]
     (
         due,
@@ -70,11 +70,11 @@ def _moment(us: int) -> float | None:
     return None if us >= NEVER else us / 1_000_000
 
 
-def set_paused(commands: Commands, now: float | None, *, paused: bool) -> Steps[None]:
+def set_paused(commands: Commands, now: float | None, *, paused: bool) -> Operation[None]:
     yield commands.call("pause", [int(paused)], now)
 
 
-def is_paused(commands: Commands) -> Steps[bool]:
+def is_paused(commands: Commands) -> Operation[bool]:
     (value,) = yield Read([("HGET", commands.keys("stats"), "paused")])
     return bool(value == b"1")
 
@@ -106,7 +106,7 @@ class Repair:
         return f"{'mended' if self.mended else 'NOT MENDED'}: {self.violation}"
 
 
-def repair(commands: Commands, now: float | None) -> Steps[list[Repair]]:
+def repair(commands: Commands, now: float | None) -> Operation[list[Repair]]:
     """Check and mend until nothing is left that a program can mend, at most twelve rounds."""
     done: dict[Violation, Repair] = {}
     for _ in range(MAX_REPAIR_ROUNDS):

@@ -13,7 +13,7 @@ from django_fairque.engine.model.signature import Envelope, is_used, seal
 from django_fairque.engine.model.task import check_tasks
 from django_fairque.engine.pushing.batching import check_graph, dependency_args, push_apart, raise_graph_refusal
 from django_fairque.engine.scripting.commands import MAX_BATCH
-from django_fairque.engine.scripting.operations import Read, Steps, Stream
+from django_fairque.engine.scripting.operations import Operation, Read, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.push_template import Form
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ TOGETHER = 2000
 """Tasks among which those of a user are sent together: some 50 ms of pushing."""
 
 
-def push(commands: Commands, task: Task, now: float | None = None) -> Steps[PushResult]:
+def push(commands: Commands, task: Task, now: float | None = None) -> Operation[PushResult]:
     if task.depends_on or task.run_id:
         return (yield from push_graph(commands, [task], "", now))[0]
     results = yield from _push_slice(commands, [task], now)
     return all_accepted(commands, results)[0]
 
 
-def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Steps[list[PushResult]]:
+def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Operation[list[PushResult]]:
     waiting = check_tasks(tasks)
     if any(task.depends_on or task.run_id for task in waiting):
         results = yield from push_apart(
@@ -69,11 +69,11 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
     calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)
     unheard = iter(parts)
 
-    def heard(reply: Sequence[Any]) -> None:
+    def on_reply(reply: Sequence[Any]) -> None:
         part = next(unheard)
         found.update(zip(part, push_results([waiting[index] for index in part], reply), strict=True))
 
-    yield Stream(calls, heard)
+    yield Stream(calls, on_reply)
     return all_accepted(commands, [found[index] for index in range(len(waiting))])
 
 
@@ -101,7 +101,7 @@ def push_graph(
     run_id: str,
     now: float | None = None,
     elsewhere: Elsewhere = NOWHERE,
-) -> Steps[list[PushResult]]:
+) -> Operation[list[PushResult]]:
     """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
     check_graph(tasks)
     run = run_id or (tasks[0].run_id if tasks else "")
@@ -116,7 +116,7 @@ def _push_slice(
     *,
     is_graph: bool = False,
     elsewhere: Elsewhere = NOWHERE,
-) -> Steps[list[PushResult]]:
+) -> Operation[list[PushResult]]:
     if not tasks:
         return []
     args = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
@@ -225,7 +225,7 @@ def deliver(
     from_outbox: bool = False,
     now: float | None = None,
     elsewhere: Elsewhere = NOWHERE,
-) -> Steps[list[PushResult]]:
+) -> Operation[list[PushResult]]:
     """At most `MAX_BATCH` tasks, or a graph, and at most `MAX_BATCH` counts, in one call."""
     if is_graph:
         check_graph(tasks)
@@ -241,7 +241,7 @@ def deliver(
     return push_results(tasks, reply)
 
 
-def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | None = None) -> Steps[int]:
+def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | None = None) -> Operation[int]:
     """Say that the rows of these tasks are gone; how many were known."""
     ids, known = list(task_ids), 0
     for first in range(0, len(ids), MAX_BATCH):
@@ -250,7 +250,7 @@ def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | N
     return known
 
 
-def event_counts(commands: Commands) -> Steps[dict[str, EventCount]]:
+def event_counts(commands: Commands) -> Operation[dict[str, EventCount]]:
     """What is known of each event that ever asked for a task of this queue."""
     (fields,) = yield Read([("HGETALL", commands.keys("events"))])
     found: dict[str, EventCount] = {}

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.records import EventCount
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
-def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
+def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]:
     """For several shards: of one it is `pushing.push` itself, as pushes are many."""
     if task.depends_on:
         return (yield from push_checked_graph(shards, [task], task.run_id, now))[0]
@@ -40,7 +40,7 @@ def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
     return (yield from pushing.push(shards.of(task.user_id), task, now))
 
 
-def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Steps[list[PushResult]]:
+def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Operation[list[PushResult]]:
     if len(shards) == 1:
         return (yield from pushing.push_batch(shards.home, tasks, now))
     results = yield from push_apart(
@@ -51,12 +51,12 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Step
     return pushing.all_accepted(shards.home, results)
 
 
-def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
+def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
     conflicts = yield from find_id_conflicts(shards, tasks)
     results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
     parts = _by_shard(shards, tasks, conflicts)
 
-    def act(shard: Commands) -> Steps[None]:
+    def act(shard: Commands) -> Operation[None]:
         try:
             done = yield from pushing.push_batch(shard, [tasks[index] for index in parts[shard]], now)
         except PushRefusedError as error:
@@ -81,7 +81,7 @@ def _not_all(
     )
 
 
-def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Steps[list[PushResult]]:
+def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Operation[list[PushResult]]:
     return (yield from push_checked_graph(shards, check_tasks(tasks), run_id, now))
 
 
@@ -94,7 +94,7 @@ def deliver(
     is_graph: bool,
     from_outbox: bool,
     now: float | None,
-) -> Steps[list[PushResult]]:
+) -> Operation[list[PushResult]]:
     """The counts are kept at home, and a graph is delivered as `graphs.push` pushes one."""
     check_tasks(tasks)
     if len(shards) == 1 or (is_graph and tasks):
@@ -128,7 +128,7 @@ def deliver(
     return [results[index] for index in range(len(tasks))]
 
 
-def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Steps[int]:
+def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Operation[int]:
     """Chosen ids are told to every shard: what was delivered may be forgotten as a task."""
     ids, known = list(task_ids), 0
     for shard in shards:
@@ -150,7 +150,7 @@ def _by_shard(shards: Shards, tasks: Sequence[Task], without: Collection[int]) -
 
 def push_checked_graph(
     shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None
-) -> Steps[list[PushResult]]:
+) -> Operation[list[PushResult]]:
     """As `pushing.push_graph`."""
     if len(shards) == 1 or not tasks:
         return (yield from pushing.push_graph(shards.home, tasks, run_id, now))
@@ -166,7 +166,7 @@ def merge_results(tasks: Sequence[Task], mine: Sequence[int], done: Sequence[Pus
     return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
-def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tuple[Commands, Elsewhere, list[int]]]:
+def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation[tuple[Commands, Elsewhere, list[int]]]:
     """The shard that accepts the graph, what of it lies elsewhere, and the indexes of the tasks that lie there.
 
     Raises:
@@ -205,7 +205,7 @@ def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tup
     return home, Elsewhere(strangers, parts), mine
 
 
-def find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Steps[set[int]]:
+def find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[set[int]]:
     """The indexes of tasks whose chosen ids belong to tasks of other users: on other shards, or before them in this call. One
     look, if ids were chosen.
 
@@ -231,7 +231,7 @@ def _except(numbers: dict[str, int], shard: Commands) -> dict[str, int]:
     return {name: number for name, number in numbers.items() if number != shard.keys.shard}
 
 
-def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Commands]) -> Steps[None]:
+def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Commands]) -> Operation[None]:
     from django_fairque.engine.scripting.operations import Read
 
     if not located:
@@ -258,7 +258,7 @@ def _check_unique(tasks: Sequence[Task]) -> None:
             )
 
 
-def _check_room(shards: Shards, tasks: Sequence[Task]) -> Steps[None]:
+def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
     """Limits of users on other shards are looked at before: their parts can't be refused any more."""
     users = list(dict.fromkeys(task.user_id for task in tasks))
     for stats in (yield from users_stats(shards.across(), users)):

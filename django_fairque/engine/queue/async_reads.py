@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.model.records import Attempt, EventCount, TaskState
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.longest_waits import Waiting
     from django_fairque.engine.statistics.timeline import Activity
@@ -37,23 +37,23 @@ T = TypeVar("T")
 class AsyncReading(AsyncDriving):
     """`Reading`, with every method a coroutine."""
 
-    async def _read_task(self, task_id: str, read: Callable[[Shards], Steps[T]]) -> T:
+    async def _read_task(self, task_id: str, read: Callable[[Shards], Operation[T]]) -> T:
         """A task that does not say its shard is looked for on all that can be reached."""
         if self._shards.said_by(check_id(task_id, "task_id")) is None:
-            return await self._survey(read)
+            return await self._read_all_shards(read)
         return await self._run(read(self._shards))
 
     async def event_counts(self) -> dict[str, EventCount]:
         return await self._run(reading.event_counts(self._shards))
 
     async def is_paused(self) -> bool:
-        return await self._survey(reading.is_paused)
+        return await self._read_all_shards(reading.is_paused)
 
     async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> Found:
-        return await self._survey(lambda shards: reading.find(shards, search, limit, cursor))
+        return await self._read_all_shards(lambda shards: reading.find(shards, search, limit, cursor))
 
     async def matching(self, search: Search) -> Matching:
-        return await self._survey(lambda shards: reading.matching(shards, search))
+        return await self._read_all_shards(lambda shards: reading.matching(shards, search))
 
     async def get_task(self, task_id: str) -> Task:
         return await self._read_task(task_id, lambda shards: reading.get_task(shards, task_id))
@@ -95,7 +95,7 @@ class AsyncReading(AsyncDriving):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Task]:
-        return await self._survey(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
+        return await self._read_all_shards(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
 
     async def get_queue_sizes(self, user_id: str) -> Sizes:
         return (await self._run(reading.queue_sizes(self._shards, [user_id])))[user_id]
@@ -105,19 +105,19 @@ class AsyncReading(AsyncDriving):
 
     async def get_stats(self, minutes: int = 60) -> QueueStats:
         """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
-        return await self._survey(lambda shards: stats(shards, minutes))
+        return await self._read_all_shards(lambda shards: stats(shards, minutes))
 
     async def get_shard_stats(self) -> Listed[ShardStats]:
         """What lies on each shard, and on which node of a cluster."""
-        return await self._survey(lambda shards: shard_stats(shards, self.client))
+        return await self._read_all_shards(lambda shards: shard_stats(shards, self.client))
 
     async def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
-        return await self._survey(lambda shards: activity(shards, minutes, per_span))
+        return await self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
 
     async def longest_waits(self, limit: int = 50) -> Listed[Waiting]:
         """Tasks that have been ready longest (at most 1,000), the longest wait first."""
-        return await self._survey(lambda shards: reading.longest_waits(shards, limit))
+        return await self._read_all_shards(lambda shards: reading.longest_waits(shards, limit))
 
     async def busiest_users(self, sample: int = 100) -> Listed[str]:
         """Users with tasks that have not begun, those first whom most of a random sample of such tasks belong to.
@@ -125,29 +125,29 @@ class AsyncReading(AsyncDriving):
         The sample holds ``sample`` tasks of each state in which tasks wait: whoever has a twentieth of those in one of them
         is missed once in 170 times when it is 100. It is found however many users there are.
         """
-        return await self._survey(lambda shards: reading.busiest_users(shards, sample))
+        return await self._read_all_shards(lambda shards: reading.busiest_users(shards, sample))
 
     async def health(self) -> Health:
-        return await self._survey(health)
+        return await self._read_all_shards(health)
 
     async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> Page[str]:
-        return await self._survey(lambda shards: reading.user_names(shards, cursor, limit, busy_first))
+        return await self._read_all_shards(lambda shards: reading.user_names(shards, cursor, limit, busy_first))
 
     async def busy_users(self, limit: int = 100) -> Listed[str]:
         """Users that have something now, or settings, before those who had; as many of each shard."""
-        return await self._survey(lambda shards: reading.busy_users(shards, limit))
+        return await self._read_all_shards(lambda shards: reading.busy_users(shards, limit))
 
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         return await self._run(reading.user_stats(self._shards, user_ids, now))
 
     async def organizations(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
-        return await self._survey(lambda shards: organizations.page(shards, cursor, limit))
+        return await self._read_all_shards(lambda shards: organizations.page(shards, cursor, limit))
 
     async def organization_stats(self, names: Sequence[str]) -> Listed[OrganizationStats]:
-        return await self._survey(lambda shards: organizations.stats(shards, names))
+        return await self._read_all_shards(lambda shards: organizations.stats(shards, names))
 
     async def workers(self) -> Listed[WorkerRecord]:
-        return await self._survey(reading.workers)
+        return await self._read_all_shards(reading.workers)
 
     async def check_invariants(self) -> Listed[Violation]:
-        return await self._survey(reading.check_invariants)
+        return await self._read_all_shards(reading.check_invariants)

@@ -17,7 +17,7 @@ from django_fairque.engine.model.signature import Envelope, seal
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import push, push_args
 from django_fairque.engine.schedules.due_times import Timing
-from django_fairque.engine.scripting.operations import Read, Steps, scored
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +194,7 @@ WRITE_ATTEMPTS = 20
 
 def add(
     commands: Commands, name: str, task: Task | Template, options: dict[str, Any], now: float | None
-) -> Steps[Schedule]:
+) -> Operation[Schedule]:
     moment = yield from server_time(now)
     schedule = _sealed(commands, create(name, task, moment, options))
     for _ in range(WRITE_ATTEMPTS):
@@ -216,7 +216,7 @@ def too_many(commands: Commands) -> TaskValidationError:
     return TaskValidationError(f"queue {commands.name!r} has {MAX_SCHEDULES} schedules already; remove some")
 
 
-def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Steps[None]:
+def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Operation[None]:
     moment = yield from server_time(now)
     for _ in range(WRITE_ATTEMPTS):
         known = yield from get(commands, name)
@@ -228,7 +228,7 @@ def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | No
     raise _busy(name)
 
 
-def sign(commands: Commands, name: str, now: float | None) -> Steps[None]:
+def sign(commands: Commands, name: str, now: float | None) -> Operation[None]:
     for _ in range(WRITE_ATTEMPTS):
         known = yield from get(commands, name)
         if (yield from _set(commands, known, _sealed(commands, known), known.next_at, now)):
@@ -236,27 +236,27 @@ def sign(commands: Commands, name: str, now: float | None) -> Steps[None]:
     raise _busy(name)
 
 
-def remove(commands: Commands, name: str, now: float | None) -> Steps[bool]:
+def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
     args = ["remove", check_id(name, "a schedule's name"), "*", "", ""]
     removed = yield commands.call("schedule", args, now, reply=new_nonce())
     return bool(removed)
 
 
-def run_now(commands: Commands, name: str, now: float | None) -> Steps[str]:
+def run_now(commands: Commands, name: str, now: float | None) -> Operation[str]:
     schedule = yield from get(commands, name)
     instant = None if schedule.expires is None else (yield from server_time(now))
     result = yield from push(commands, schedule.make_task(None, instant), now)
     return result.task_id
 
 
-def get(commands: Commands, name: str) -> Steps[Schedule]:
+def get(commands: Commands, name: str) -> Operation[Schedule]:
     found = yield from _find(commands, check_id(name, "a schedule's name"))
     if found is None:
         raise TaskNotFoundError(f"queue {commands.name!r} has no schedule {name!r}")
     return found
 
 
-def list_all(commands: Commands) -> Steps[list[Schedule]]:
+def list_all(commands: Commands) -> Operation[list[Schedule]]:
     keys = commands.keys
     definitions, due, last = yield Read(
         [
@@ -265,19 +265,19 @@ def list_all(commands: Commands) -> Steps[list[Schedule]]:
             ("HGETALL", keys("schedules:last")),
         ]
     )
-    moments = dict(scored(due))
+    moments = dict(parse_scores(due))
     return [
         _schedule(name.decode(), definition, moments.get(name), last.get(name))
         for name, definition in sorted(definitions.items())
     ]
 
 
-def count(commands: Commands) -> Steps[int]:
+def count(commands: Commands) -> Operation[int]:
     (number,) = yield Read([("HLEN", commands.keys("schedules"))])
     return int(number)
 
 
-def fire_due(commands: Commands, limit: int, now: float | None) -> Steps[list[Fired]]:
+def fire_due(commands: Commands, limit: int, now: float | None) -> Operation[list[Fired]]:
     """Fire due schedules, at most ``limit`` times; a schedule that another process is firing is left to it.
 
     Due schedules take turns, so that one with many missed run times does not delay the others. One that can't be fired now
@@ -307,13 +307,13 @@ def fire_due(commands: Commands, limit: int, now: float | None) -> Steps[list[Fi
     return fired + refused
 
 
-def next_due(commands: Commands, after: float) -> Steps[float | None]:
+def next_due(commands: Commands, after: float) -> Operation[float | None]:
     read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), f"({to_us(after)}", "+inf", "WITHSCORES", "LIMIT", 0, 1)
     (found,) = yield Read([read])
-    return next((score / 1_000_000 for _, score in scored(found)), None)
+    return next((score / 1_000_000 for _, score in parse_scores(found)), None)
 
 
-def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Steps[Fired | None]:
+def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Operation[Fired | None]:
     """One firing, or one step over instants that were missed; None if somebody else was faster."""
     assert schedule.next_at is not None  # noqa: S101 - it is due
     instant, timing = schedule.next_at, schedule.timing
@@ -350,7 +350,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
 
 def _set(
     commands: Commands, known: Schedule | None, schedule: Schedule, following: float | None, now: float | None
-) -> Steps[bool]:
+) -> Operation[bool]:
     expected = b"" if known is None else known.stored
     args = ["set", schedule.name, expected, schedule.to_json(), "" if following is None else to_us(following)]
     done = yield commands.call("schedule", args, now, reply=new_nonce())
@@ -361,7 +361,7 @@ def _sealed(commands: Commands, schedule: Schedule) -> Schedule:
     return replace(schedule, seal=seal(schedule.envelope(commands.config.prefix, commands.name)).decode())
 
 
-def _find(commands: Commands, name: str) -> Steps[Schedule | None]:
+def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
     keys = commands.keys
     definition, due, last = yield Read(
         [

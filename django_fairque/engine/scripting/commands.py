@@ -9,7 +9,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.options import STARVING
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.keys import Keys
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.scripting.scripts import BASE, load
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Commands:
         ]
         self._options = " ".join(map(str, options))
 
-    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:
+    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:
         """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
         declared = load(script).keys
         base = self.keys.base if declared[: len(BASE)] == BASE else ()
@@ -67,8 +67,8 @@ class Commands:
         ]
         arguments = ["" if now is None else now_us(now), self._options, *args]
         if script in CONFIRMED and self.config.replicas_to_confirm:
-            return Call(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
-        return Call(script, keys, arguments)
+            return ScriptCall(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
+        return ScriptCall(script, keys, arguments)
 
     def unknown(self, task_id: str) -> TaskNotFoundError:
         return TaskNotFoundError(

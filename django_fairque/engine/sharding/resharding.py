@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
@@ -47,7 +47,7 @@ class Moved:
     forgotten: int
 
 
-def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
+def reshard(old: Shards, new: Shards, now: float | None) -> Operation[Moved]:
     """Move everything that outlives its tasks from the old shards to the new ones.
 
     Raises:
@@ -72,7 +72,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
     return Moved(users, moved, forgotten)
 
 
-def _check_drained(shards: Shards) -> Steps[None]:
+def _check_drained(shards: Shards) -> Operation[None]:
     states = [*LIVE, TaskState.FAILED]
     found = yield from read_each(
         [
@@ -99,14 +99,14 @@ def _check_drained(shards: Shards) -> Steps[None]:
         )
 
 
-def _workers(shards: Shards) -> Steps[set[str]]:
+def _workers(shards: Shards) -> Operation[set[str]]:
     found: set[str] = set()
     for shard in shards:
         found |= {record.worker for record in (yield from listing.workers(shard))}
     return found
 
 
-def _forget_ended(shard: Commands, now: float | None) -> Steps[int]:
+def _forget_ended(shard: Commands, now: float | None) -> Operation[int]:
     total = 0
     for state in (TaskState.FINISHED, TaskState.CANCELED):
         while True:
@@ -118,7 +118,7 @@ def _forget_ended(shard: Commands, now: float | None) -> Steps[int]:
     return total
 
 
-def _move_users(old: Shards, new: Shards, now: float | None) -> Steps[int]:
+def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     moved = 0
     for shard in old:
         (names,) = yield Read([("ZRANGE", shard.keys("users"), 0, -1)])
@@ -132,7 +132,7 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Steps[int]:
     return moved
 
 
-def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Steps[int]:
+def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Operation[int]:
     """First made on its new shard, then given its defaults on the old one, which forgets it in its time."""
     held = [(field, value) for field, value in zip(SETTINGS, values, strict=True) if value is not None]
     held = [pair for pair in held if pair != ("weight", b"1")]
@@ -143,7 +143,7 @@ def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any
     return 1
 
 
-def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Steps[None]:
+def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Operation[None]:
     """What was set for an organization was set on every shard, and is to hold on every new one."""
     cursor = None
     while True:
@@ -159,7 +159,7 @@ def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Steps[No
             return
 
 
-def _move_schedules(old: Shards, new: Shards, now: float | None) -> Steps[int]:
+def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     moved = 0
     for shard in old:
         for schedule in (yield from schedules.list_all(shard)):
@@ -174,7 +174,7 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Steps[int]:
     return moved
 
 
-def _remove(shard: Commands) -> Steps[None]:
+def _remove(shard: Commands) -> Operation[None]:
     """Everything that a shard which is given up still holds: figures, idle users, registries."""
     prefix, cursor = str(shard.keys), 0
     pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
@@ -186,13 +186,13 @@ def _remove(shard: Commands) -> Steps[None]:
             return
 
 
-def read_shard_count(shards: Shards) -> Steps[int]:
+def read_shard_count(shards: Shards) -> Operation[int]:
     """On how many shards the queue lies, whatever is configured."""
     (written,) = yield Read([("GET", shards.home.keys("shards"))])
     return int(written or 1)
 
 
-def check_shard_count(shards: Shards) -> Steps[bool]:
+def check_shard_count(shards: Shards) -> Operation[bool]:
     """Raise `ConfigurationError` when the queue lies on another number of shards than is configured.
 
     Returns whether it is known: not if the first shard can't be reached and the others have no copy.
@@ -221,19 +221,19 @@ def check_shard_count(shards: Shards) -> Steps[bool]:
     return True
 
 
-def write_shard_count(shards: Shards) -> Steps[None]:
+def write_shard_count(shards: Shards) -> Operation[None]:
     """Write down that this is their number: first where it counts."""
     yield shards.home.call("set_shard_count", [len(shards), 1], None)
     yield from _copy_shard_count(len(shards), shards.all[1:])
 
 
-def delete_shard_count_copies(shards: Shards) -> Steps[None]:
+def delete_shard_count_copies(shards: Shards) -> Operation[None]:
     """Before the number changes."""
     for shard in shards.all[1:]:
         yield Read([("DEL", shard.keys("shards"))])
 
 
-def _copy_shard_count(number: int, shards: Sequence[Commands]) -> Steps[None]:
+def _copy_shard_count(number: int, shards: Sequence[Commands]) -> Operation[None]:
     for shard in shards:
         with suppress(FairQueueError):  # who may only look, or meets one that is away now, leaves it to others
             yield shard.call("set_shard_count", [number, 1], None)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.scripting.operations import Call, Steps
+    from django_fairque.engine.scripting.operations import Operation, ScriptCall
 
 
 class Shards:
@@ -97,7 +97,9 @@ class Shards:
         bucket = bucket_in(task_id)
         return None if bucket is None else self.all[bucket % len(self.all)]
 
-    def locate(self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None) -> Steps[dict[str, Commands]]:
+    def locate(
+        self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None
+    ) -> Operation[dict[str, Commands]]:
         """Where each of these tasks is; a chosen id that no shard knows is taken to be at home. One look for those.
 
         Users of several shards may have tasks of one chosen id: ``near`` says by id which shard's is meant, if it has one.
@@ -121,11 +123,11 @@ class Shards:
                 found[task_id] = meant if meant in holders else holders[0] if holders else self.home
         return found
 
-    def of_task(self, task_id: str) -> Steps[Commands]:
+    def of_task(self, task_id: str) -> Operation[Commands]:
         """Where one task is."""
         return (yield from self.locate([task_id]))[task_id]
 
-    def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Steps[Commands]:
+    def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Operation[Commands]:
         """Commands that read each of these tasks, and any that says its shard, where it is (`locate`)."""
         if len(self.all) == 1:
             return self.home
@@ -149,7 +151,7 @@ class Across(Commands):
         self.name, self.config = shards.name, shards.config
         self.keys = _KeysAcross(shards, places)
 
-    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:  # noqa: ARG002
+    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:  # noqa: ARG002
         raise AssertionError(f"{script} changes one shard and must be sent to it")
 
 
@@ -197,8 +199,8 @@ class _KeysAcross(Keys):
 
 
 def change_each(
-    shards: Shards, wanted: Iterable[Commands], act: Callable[[Commands], Steps[None]]
-) -> Steps[dict[int, RedisConnectionError]]:
+    shards: Shards, wanted: Iterable[Commands], act: Callable[[Commands], Operation[None]]
+) -> Operation[dict[int, RedisConnectionError]]:
     """``act`` on each of these; returns why it could not on which, by their numbers.
 
     Those that are known to be away come last, and the first of these that fails is the last that is tried: a node that does
@@ -221,11 +223,11 @@ def change_each(
 
 def sum_over_shards(
     shards: Shards,
-    count: Callable[[Commands, int | None], Steps[int]],
+    count: Callable[[Commands, int | None], Operation[int]],
     done: str,
     most: int | None = None,
     wanted: Iterable[Commands] | None = None,
-) -> Steps[int]:
+) -> Operation[int]:
     """The sum of what ``count`` returns on all shards (or those that are wanted), at most ``most``; it is told how many of
     these are left.
 
@@ -235,7 +237,7 @@ def sum_over_shards(
     """
     total = 0
 
-    def act(shard: Commands) -> Steps[None]:
+    def act(shard: Commands) -> Operation[None]:
         nonlocal total
         # The first says what is wrong with a limit, and so must see it as it came.
         if not total or most is None or total < most:

@@ -11,7 +11,7 @@ from django_fairque.engine.model.priority import Priority
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 Kind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -70,7 +70,7 @@ class Alert:
         return f"started {seconds:.1f} s later than promised"
 
 
-def take_alerts(commands: Commands, limit: int, now: float | None) -> Steps[list[Alert]]:
+def take_alerts(commands: Commands, limit: int, now: float | None) -> Operation[list[Alert]]:
     reply = yield commands.call("alerts", [limit], now, reply=new_nonce())
     return [_alert(commands.name, packed) for packed in reply]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.scripting.commands import NEVER, Commands
-from django_fairque.engine.scripting.operations import Read, Steps, read_each
+from django_fairque.engine.scripting.operations import Operation, Read, read_each
 from django_fairque.engine.sharding.shards import said
 from django_fairque.engine.transport.server_checks import (
     BLOCKING_FINDINGS,
@@ -60,7 +60,7 @@ def _reads(commands: Commands) -> list[tuple[Any, ...]]:
     return [("ZCARD", keys("ring")), ("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
 
 
-def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
+def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
     """What each node of a cluster says that has a shard: what has no key goes where the rest of a read goes."""
     found: dict[str, dict[str, Any]] = {}
     for shard in shards[1:]:
@@ -99,7 +99,7 @@ def blocked_loops(workers: Sequence[WorkerRecord]) -> list[str]:
     return sentences
 
 
-def health(queue: Shards) -> Steps[Health]:
+def health(queue: Shards) -> Operation[Health]:
     """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached.
 
     Of several shards some may be away, and of several nodes some may be full: the queue is degraded then, as the users of the

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
 BAND = 1e15
@@ -43,12 +43,12 @@ class Waits:
     held_back: list[Waiting]
 
 
-def longest_waits(commands: Commands, limit: int) -> Steps[list[Waiting]]:
+def longest_waits(commands: Commands, limit: int) -> Operation[list[Waiting]]:
     """Of tasks that could start now, the longest first."""
     return (yield from waits(commands, limit)).could_start
 
 
-def waits(commands: Commands, limit: int) -> Steps[Waits]:
+def waits(commands: Commands, limit: int) -> Operation[Waits]:
     """Of twice ``limit`` tasks: those that come first in their class, and those whose promise is broken.
 
     If some of these are held back, the oldest tasks of the users who are served next are looked at too: a bulk of held-back
@@ -68,7 +68,7 @@ def waits(commands: Commands, limit: int) -> Steps[Waits]:
     return Waits(*(sorted(some, key=lambda each: each.since)[:limit] for some in (could_start, held_back)))
 
 
-def _read_tasks(commands: Commands, ids: list[str]) -> Steps[list[Waiting]]:
+def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[Waiting]]:
     if not ids:
         return []
     records = yield from read_sound(
@@ -81,7 +81,7 @@ def _read_tasks(commands: Commands, ids: list[str]) -> Steps[list[Waiting]]:
     ]
 
 
-def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
+def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
     """Those of the users who are in the ring, or in the ring of an organization that is in it."""
     names, keys = sorted(user_ids), commands.keys
     if not names:
@@ -110,7 +110,7 @@ def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
     }
 
 
-def _next_users(commands: Commands) -> Steps[list[str]]:
+def _next_users(commands: Commands) -> Operation[list[str]]:
     """The users who are served next, at most `MOST_SERVED`: those in the ring, and members of organizations in it."""
     (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MOST_SERVED - 1)])
     names = [entry.decode() for entry in entries if not entry.startswith(AS_ORGANIZATION)]
@@ -121,7 +121,7 @@ def _next_users(commands: Commands) -> Steps[list[str]]:
     return names[:MOST_SERVED]
 
 
-def _heads(commands: Commands, user_ids: list[str]) -> Steps[list[Waiting]]:
+def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[Waiting]]:
     """The oldest task of each priority of each user."""
     if not user_ids:
         return []
@@ -135,7 +135,7 @@ def _heads(commands: Commands, user_ids: list[str]) -> Steps[list[Waiting]]:
     return (yield from _read_tasks(commands, [task_id.decode() for ids in found for task_id in ids]))
 
 
-def waiting_by_user(commands: Commands, sample: int) -> Steps[Counter[str]]:
+def waiting_by_user(commands: Commands, sample: int) -> Operation[Counter[str]]:
     """How many of ``sample`` tasks of each state in which tasks wait, drawn at random, are whose.
 
     By chance and not at fixed distances, because tasks that come in a rhythm would be drawn in it, and some never.

@@ -11,7 +11,7 @@ from django_fairque.engine.model.durations import check_whole
 from django_fairque.engine.model.options import STARVING
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.scripting.operations import Steps, read_each, read_together
+from django_fairque.engine.scripting.operations import Operation, read_each, read_together
 from django_fairque.engine.statistics.health import attendance
 from django_fairque.engine.statistics.longest_waits import waits
 from django_fairque.engine.statistics.timeline import (
@@ -120,7 +120,7 @@ class QueueStats:
     of the others."""
 
 
-def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
+def stats(queue: Shards, minutes: int = MINUTES) -> Operation[QueueStats]:
     """Of the shards that can be reached."""
     check_whole(minutes, "minutes", 0, MINUTES)
     shards = tuple(queue)
@@ -236,7 +236,7 @@ class ShardStats:
         return self.states[TaskState.QUEUED.value]
 
 
-def shard_stats(shards: Shards, client: Any) -> Steps[Listed[ShardStats]]:
+def shard_stats(shards: Shards, client: Any) -> Operation[Listed[ShardStats]]:
     """Of every shard, also of the missing ones."""
     found = iter((yield from read_each([_reads(shard) for shard in shards])))
     each = [

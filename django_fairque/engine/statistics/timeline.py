@@ -14,7 +14,7 @@ from django_fairque.engine.scripting.operations import Read
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
@@ -137,7 +137,7 @@ class Activity:
     """Shards that can't be reached now: what happened there is in none of the figures."""
 
 
-def activity(queue: Shards, minutes: int, per_span: int) -> Steps[Activity]:
+def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     are_whole = isinstance(minutes, int) and isinstance(per_span, int)
     if not (are_whole and 1 <= per_span <= minutes <= DAY) or minutes % per_span:
         raise TaskValidationError(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def pause_fields(*, paused: bool) -> dict[str, object]:
     return {"paused": 1 if paused else ""}
 
 
-def change(commands: Commands, organization: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
+def change(commands: Commands, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("organization", [organization, len(fields), *pairs], now)
 

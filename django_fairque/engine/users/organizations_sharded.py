@@ -13,19 +13,19 @@ from django_fairque.engine.users import organizations
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.users.organizations import OrganizationStats
 
 
-def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
+def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
     """On the shards that can be reached, then `ShardsAwayError` for the others."""
     for shard in shards:
         yield from organizations.change(shard, organization, fields, now)
     shards.check_present(f"organization {organization!r} was changed without some")
 
 
-def stats(shards: Shards, names: Sequence[str]) -> Steps[Listed[OrganizationStats]]:
+def stats(shards: Shards, names: Sequence[str]) -> Operation[Listed[OrganizationStats]]:
     """In order, in one round trip."""
     names = check_ids(names, "organizations")
     parts = [[("HGETALL", shard.keys.organization(name)) for shard in shards] for name in names]
@@ -34,7 +34,7 @@ def stats(shards: Shards, names: Sequence[str]) -> Steps[Listed[OrganizationStat
     return Listed(each, shards.missing)
 
 
-def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Steps[Page[str]]:
+def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Operation[Page[str]]:
     """Of a page of the queue's users those whose record names the organization, in one more round trip."""
     users = yield from user_names(shards, cursor, limit, busy_first=True)
     keys = shards.across().keys
@@ -45,7 +45,7 @@ def members(shards: Shards, organization: str, cursor: str | None, limit: int) -
     return Page(items, users.cursor, users.missing_shards)
 
 
-def page(shards: Shards, cursor: str | None, limit: int) -> Steps[Page[str]]:
+def page(shards: Shards, cursor: str | None, limit: int) -> Operation[Page[str]]:
     """In the order of their names' bytes, each once."""
     check_limit(limit)
     after = organizations.check_cursor(cursor)

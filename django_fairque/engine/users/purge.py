@@ -12,7 +12,7 @@ from django_fairque.engine.scripting.operations import Read
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 SLICE = min(500, MAX_BATCH)
 """Tasks canceled by one script call: some 10 ms of the server's time."""
@@ -22,7 +22,7 @@ NOT_READY = {"deferred": "deferred", "scheduled": "sched"}
 ready meanwhile."""
 
 
-def purge(commands: Commands, limit: int, note: Note, now: float | None) -> Steps[int]:
+def purge(commands: Commands, limit: int, note: Note, now: float | None) -> Operation[int]:
     """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `TaskValidationError` for a limit below 1."""
     check_whole(limit, "limit", 1)
     total = 0
@@ -39,7 +39,7 @@ def purge(commands: Commands, limit: int, note: Note, now: float | None) -> Step
     return total
 
 
-def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Steps[int]:
+def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Operation[int]:
     """As `purge`, of one user: at most ``limit`` tasks, or all."""
     if limit is None:
         limit = LARGEST
@@ -54,14 +54,14 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, 
     return total + (yield from _purge_ready(commands, user_id, limit - total, note, now))
 
 
-def _count(commands: Commands, user_id: str, counter: str) -> Steps[int]:
+def _count(commands: Commands, user_id: str, counter: str) -> Operation[int]:
     (found,) = yield Read([("HGET", commands.keys.user(user_id), counter)])
     return int(float(found or 0))
 
 
 def _look_through(
     commands: Commands, state: str, user_id: str, limit: int, note: Note, now: float | None
-) -> Steps[int]:
+) -> Operation[int]:
     """Cancel a user's tasks in a registry of everybody's, as long as it has some; once through.
 
     What is canceled takes along what depends on it, so others may move up to where was looked already.
@@ -85,7 +85,7 @@ def _look_through(
     return total
 
 
-def _purge_ready(commands: Commands, user_id: str, limit: int, note: Note, now: float | None) -> Steps[int]:
+def _purge_ready(commands: Commands, user_id: str, limit: int, note: Note, now: float | None) -> Operation[int]:
     keys, total = commands.keys, 0
     while total < limit:
         last = min(SLICE, limit - total) - 1
@@ -99,5 +99,5 @@ def _purge_ready(commands: Commands, user_id: str, limit: int, note: Note, now: 
     return total
 
 
-def _cancel(commands: Commands, ids: list[bytes], note: Note, now: float | None) -> Steps[int]:
+def _cancel(commands: Commands, ids: list[bytes], note: Note, now: float | None) -> Operation[int]:
     return len((yield from cancel_noting(commands, [task_id.decode() for task_id in ids], "purged", note, now)))

@@ -10,7 +10,7 @@ from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.keys import AS_ORGANIZATION
-from django_fairque.engine.scripting.operations import Read, Steps
+from django_fairque.engine.scripting.operations import Operation, Read
 from django_fairque.engine.users.organizations import OrganizationStats, together
 from django_fairque.engine.users.users import UserStats, user_stats
 
@@ -40,7 +40,7 @@ class Standing:
     organization: OrganizationStats | None = None
 
 
-def standing(commands: Commands, task_id: str) -> Steps[Standing]:
+def standing(commands: Commands, task_id: str) -> Operation[Standing]:
     """In at most five round trips."""
     keys = commands.keys
     (state, user), (paused, clock), time = yield Read(

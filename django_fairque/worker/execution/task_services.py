@@ -56,7 +56,7 @@ def make_services(
         timeout=options.task_timeout,
         revoked=revoked,
         tracing=get_config().tracing,
-        own_queue=queue.whole if isinstance(queue, FairQueue) else None,
+        own_queue=queue.parent_queue if isinstance(queue, FairQueue) else None,
     )
 
 

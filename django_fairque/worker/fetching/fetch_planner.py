@@ -23,7 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Order, Turns, Window
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, FairShardOrder, ShardScheduler, Window
 from django_fairque.worker.execution.status_board import Fence
 from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
 
@@ -47,7 +47,7 @@ AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
 class ShardTurn:
     """A shard among the shards of its queue, in the order that all of them share."""
 
-    scheduler: Order
+    scheduler: ShardScheduler
     index: int
 
     @property
@@ -69,7 +69,7 @@ class ShardPlace(Generic[AnyQueue]):
 
 def shard_places_of(queue: AnyQueue, options: WorkerOptions) -> list[ShardPlace[AnyQueue]]:
     """One for each shard."""
-    order = queue.order_for(options.users, options.steal)
+    order = queue.shard_scheduler_for(options.users, options.steal)
     return [ShardPlace(shard, ShardTurn(order, index)) for index, shard in enumerate(queue.shards)]
 
 
@@ -219,7 +219,7 @@ class FetchPlanner:
         they are given back."""
         self.has_failed = False
         """Its last call failed: nothing is kept free for it."""
-        self.turn = turn or ShardTurn(Order([Turns(1)]), 0)
+        self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
         self.pace = Pace(budget.slots)
         self._pending_calls: list[FetchCall] = []
         self._budget = budget

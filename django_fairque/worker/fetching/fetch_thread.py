@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.leasing.lease_ops import Fetch
-from django_fairque.engine.leasing.prefetch import Wait
+from django_fairque.engine.leasing.prefetch import PrefetchingWait
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.worker.execution.task_services import batch_sizes
@@ -71,9 +71,9 @@ class FetchThread(threading.Thread):
         signal_thread: SignalThread,
         on_change: Callable[[], None],
     ) -> None:
-        super().__init__(name=f"fairque-fetch-{queue.label}", daemon=True)
-        self.queue = queue.repeating_for(SETTLE_RETRY_SECONDS)
-        self.queue.give_up_when(lambda: planner.needs_no_reply)
+        super().__init__(name=f"fairque-fetch-{queue.display_name}", daemon=True)
+        self.queue = queue.with_retry_timeout(SETTLE_RETRY_SECONDS)
+        self.queue.cancel_retries_when(lambda: planner.needs_no_reply)
         self.planner = planner
         self.wakeup = wakeup
         self._slot_pool = slot_pool
@@ -255,7 +255,7 @@ class FetchThread(threading.Thread):
     def _carry_messages(self) -> None:
         """What ended here may be waited for on another shard. If that can't be reached now, sweepers carry it later."""
         with suppress(FairQueueError):
-            self.queue.whole.carry_messages()
+            self.queue.parent_queue.carry_messages()
         self.planner.retry_exhausted()
 
     def _reconcile(self) -> None:
@@ -275,7 +275,7 @@ class FetchThread(threading.Thread):
             self._outage.record_success()
             if count:
                 logger.info(
-                    "queue %s: %d tasks that this worker never received are ready again", self.queue.label, count
+                    "queue %s: %d tasks that this worker never received are ready again", self.queue.display_name, count
                 )
 
 
@@ -283,7 +283,7 @@ class SecondFetchThread(threading.Thread):
     """Makes calls while its puller waits for the answer to one. Most workers never begin it."""
 
     def __init__(self, fetch_thread: FetchThread, wakeup: Wakeup) -> None:
-        super().__init__(name=f"fairque-second-fetch-{fetch_thread.queue.label}", daemon=True)
+        super().__init__(name=f"fairque-second-fetch-{fetch_thread.queue.display_name}", daemon=True)
         self._fetch_thread = fetch_thread
         self._wakeup = wakeup
         self._ended = False
@@ -310,24 +310,24 @@ class WakeupThread(threading.Thread):
     """Waits on the server for work, while its puller goes on reporting what ends."""
 
     def __init__(self, fetch_thread: FetchThread, queue: FairQueue, outage: Outage) -> None:
-        super().__init__(name=f"fairque-wakeup-{queue.label}", daemon=True)
+        super().__init__(name=f"fairque-wakeup-{queue.display_name}", daemon=True)
         self._fetch_thread = fetch_thread
         self._queue = queue
         self._outage = outage
         self._wakeup = Wakeup()
-        self._wait: Wait | None = None
+        self._wait: PrefetchingWait | None = None
         self._is_started = True
         self.has_ended = False
         """Nobody here runs tasks any more. Set under its puller's lock, so that nothing is taken in behind that."""
 
     def begin_wait(self, seconds: float) -> None:
         """Begin a wait; the lane hears of its end."""
-        self._wait, self._is_started = Wait(self._queue, seconds), False
+        self._wait, self._is_started = PrefetchingWait(self._queue, seconds), False
         self._wakeup.notify()
 
     def send_fetch(self, fetch: Fetch) -> bool:
         """Send a fetch behind the wait that goes on; False if it is too late for that."""
-        return self._wait is not None and self._wait.ask(fetch)
+        return self._wait is not None and self._wait.send_fetch(fetch)
 
     def end(self) -> None:
         """It may still wait on the server for a while; what it hears then is passed on."""
@@ -345,7 +345,7 @@ class WakeupThread(threading.Thread):
             else:
                 self._wakeup.wait(3600)
 
-    def _finish_wait(self, wait: Wait) -> None:
+    def _finish_wait(self, wait: PrefetchingWait) -> None:
         fetch_thread = self._fetch_thread
         try:
             woken, reply = wait.end()
@@ -366,4 +366,4 @@ class WakeupThread(threading.Thread):
         except FairQueueError as error:  # others notice at their next poll
             self._outage.record_failure(error)
         except Exception:  # noqa: BLE001 - what has ended this worker may be closing its client just now
-            logger.debug("queue %s: what a wait brought was not passed on", self._queue.label, exc_info=True)
+            logger.debug("queue %s: what a wait brought was not passed on", self._queue.display_name, exc_info=True)

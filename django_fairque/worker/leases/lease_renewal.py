@@ -116,9 +116,11 @@ class LeaseRenewal(threading.Thread):
     ) -> None:
         super().__init__(name="fairque-lease-renewal", daemon=True)
         self._queues = {
-            shard.label: shard.repeating_for(RENEWAL_RETRY_SECONDS) for queue in queues for shard in queue.shards
+            shard.display_name: shard.with_retry_timeout(RENEWAL_RETRY_SECONDS)
+            for queue in queues
+            for shard in queue.shards
         }
-        self._without_retries = {label: shard.repeating_for(0.0) for label, shard in self._queues.items()}
+        self._without_retries = {label: shard.with_retry_timeout(0.0) for label, shard in self._queues.items()}
         self._lease_seconds = options.lease_seconds
         self._renewal_interval = options.renew_every
         self._outages = outages
@@ -308,7 +310,7 @@ class LeaseRenewal(threading.Thread):
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
             sweep = after_firing(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
         if sweep.messages:
-            queue.whole.carry_messages()
+            queue.parent_queue.carry_messages()
         now = monotonic()
         self._sweep_due[name] = now + pause_after(sweep, queue.config.sweep_interval, now - began)
 

@@ -87,7 +87,7 @@ def send_ending_signals(ending: TaskEnding, find: FindTask) -> None:
 
 def task_finder(queues: Sequence[FairQueue]) -> FindTask:
     """Look in these queues."""
-    by_name = {queue.name: queue.whole for queue in queues}
+    by_name = {queue.name: queue.parent_queue for queue in queues}
 
     def find(queue: str, task_id: str) -> Task | None:
         try:

@@ -139,7 +139,7 @@ def leases_to_return(child: ChildProcess, queues: Sequence[FairQueue]) -> list[L
     )
     return [
         LeaseReturn(
-            queue.label,
+            queue.display_name,
             child.worker_id,
             reason,
             crashed=[token for each in running if died and each.shard_index == shard_index for token in each.tokens],

@@ -250,7 +250,7 @@ class Supervisor:
         self._renewed_workers: dict[str, RenewedWorker] = {}
         self._children: list[ChildProcess] = []
         self._separate = SeparateTasks(options.processes * options.concurrency)
-        labels = [shard.label for queue in self._queues for shard in queue.shards]
+        labels = [shard.display_name for queue in self._queues for shard in queue.shards]
         self._stalled_processes = StalledProcesses(labels, self._lease_renewal.give_back, self._separate.waiting_tokens)
         self._start_due = dict.fromkeys(range(options.processes), 0.0)
         """Per place without a child: when to fill it."""
@@ -506,7 +506,7 @@ class Supervisor:
     def _give_back_request(self, request: SeparateTaskRequest, delay: float) -> None:
         """Return a lease that no process has taken over, and tell the process that fetched it."""
         task = request.task
-        label = [shard.label for queue in self._queues for shard in queue.shards][task.shard_index]
+        label = [shard.display_name for queue in self._queues for shard in queue.shards][task.shard_index]
         outcome = Outcome.release(task.lease(request.fetched_by), delay=delay or None)
         self._lease_renewal.give_back([LeaseReturn(label, request.fetched_by, "", outcomes=[outcome], is_gone=False)])
         self._report_separate_end(request)
@@ -573,7 +573,7 @@ class Supervisor:
     def _server(self) -> str:
         """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
         try:
-            server = self._queues[0].repeating_for(STARTUP_RETRY_SECONDS).health().server
+            server = self._queues[0].with_retry_timeout(STARTUP_RETRY_SECONDS).health().server
             self._outages.record_success()
         except UnsupportedServerError:
             raise

@@ -12,7 +12,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializat
 from django_fairque.engine.model.outcome import MAX_ERROR
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis as AsyncRedis
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.scripting.operations import Request, Steps
+    from django_fairque.engine.scripting.operations import Operation, Request
 
 
 def bury(
@@ -40,7 +40,7 @@ def bury(
     return f"{made.task_id}~1"
 
 
-def drive(queue: FairQueue, steps: Steps[int], after: Callable[[Request], None]) -> int:
+def drive(queue: FairQueue, steps: Operation[int], after: Callable[[Request], None]) -> int:
     """Run ``steps``, doing ``after`` when a request has been served and its reply not been seen."""
     request = next(steps)
     while True:
@@ -167,7 +167,7 @@ def test_none_is_left_out_when_two_operators_move_letters_at_once(make_queue: Ma
     others: list[int] = []
 
     def the_other_operator(request: Request) -> None:
-        if isinstance(request, Call) and not others:
+        if isinstance(request, ScriptCall) and not others:
             others.append(queue.dlq.discard_all(user_id="b", now=NOW + 300))
 
     steps = dlq.requeue_all(queue._shards.home, Filter.create({"user_id": "a"}), None, None, NOW + 300)
@@ -197,7 +197,7 @@ def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> Non
     sizes: list[int] = []
 
     def measure(request: Request) -> None:
-        if isinstance(request, Call):  # the others read whom the payload is signed for
+        if isinstance(request, ScriptCall):  # the others read whom the payload is signed for
             sizes.append(sum(len(arg) for arg in request.args if isinstance(arg, bytes)))
 
     steps = dlq.requeue_some(queue._shards.home, entries, "x" * 1_000_000, NOW)

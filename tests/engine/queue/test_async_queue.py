@@ -33,7 +33,7 @@ PAIRS = [
 ]
 
 
-DO_NOT_ASK = {"user", "organization", "xcom", "repeating_for", "give_up_when", "order_for"}
+DO_NOT_ASK = {"user", "organization", "xcom", "with_retry_timeout", "cancel_retries_when", "shard_scheduler_for"}
 """What asks the server nothing, and so needs no `await`."""
 
 

@@ -21,7 +21,7 @@ from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.operations import Schedule
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class TestFiring:
         queue.schedules.add("s", task=task(), every=60, now=NOW)
         steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
         request = next(steps)
-        while not isinstance(request, Call):
+        while not isinstance(request, ScriptCall):
             request = steps.send(queue._transport.send(request))
         assert [queue._transport.send(request) for _ in range(3)] == [1, 0, 0]
         assert pushed(queue) == [60]
@@ -314,7 +314,7 @@ class TestFiring:
             queue.schedules.add("s", task=task(payload="old"), every=60, now=NOW)
             steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
             request = next(steps)
-            while not isinstance(request, Call):
+            while not isinstance(request, ScriptCall):
                 request = steps.send(queue._transport.send(request))
             change()
             assert queue._transport.send(request) == 0

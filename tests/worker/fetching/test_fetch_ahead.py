@@ -149,7 +149,7 @@ def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None
         *(queue, planner, Wakeup(), Wakeup(), nobody, WorkerOptions("w")),
         status_board=nobody,
         time_limits=nobody,
-        outage=Outages([queue]).for_shard(queue.label),
+        outage=Outages([queue]).for_shard(queue.display_name),
         reporter=nobody,
         signal_thread=nobody,
         on_change=nobody,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 LOOKS = 3
 SQUATTED = "type"
@@ -38,7 +38,7 @@ EPOCH = 1735689600000000
 """From when moments are counted there, in microseconds."""
 
 
-def check_invariants(commands: Commands) -> Steps[list[Violation]]:
+def check_invariants(commands: Commands) -> Operation[list[Violation]]:
     found: dict[Violation, None] = {}
     for look in range(LOOKS):
         snapshot = yield from take_snapshot(commands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.scripting.operations import Read, Scan, Steps, scored
+from django_fairque.engine.scripting.operations import Operation, Read, Scan, parse_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ class Snapshot:
         return self.members.get(name, {})
 
 
-def take_snapshot(commands: Commands) -> Steps[Snapshot]:
+def take_snapshot(commands: Commands) -> Operation[Snapshot]:
     prefix = str(commands.keys)
     keys: set[str] = set()
     cursor = 0
@@ -76,7 +76,7 @@ def take_snapshot(commands: Commands) -> Steps[Snapshot]:
     return snapshot
 
 
-def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Steps[None]:
+def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Operation[None]:
     prefix = str(commands.keys)
     types = yield Read([("TYPE", bytes_of(prefix + name)) for name in names])
     for name, found in zip(names, types, strict=True):
@@ -99,7 +99,7 @@ _COMMANDS: dict[str, Callable[[bytes], tuple[Any, ...]]] = {
 }
 _SHAPES: dict[str, Callable[[Any], Any]] = {
     "hash": lambda reply: reply,
-    "zset": lambda reply: {name_of(member): score for member, score in scored(reply)},
+    "zset": lambda reply: {name_of(member): score for member, score in parse_scores(reply)},
     "list": lambda reply: [name_of(item) for item in reply],
     "set": lambda reply: {name_of(item) for item in reply},
 }
