@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +48,21 @@ if TYPE_CHECKING:
 
 ADDRESSES = ("url", "host", "cache", "sentinel")
 """The ways to say where the server is; exactly one is used."""
+
+PARTS_OF_URL = (
+    "host",
+    "port",
+    "db",
+    "username",
+    "password",
+    "ssl",
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+)
+"""Options that can be given in ``url`` or by themselves."""
 
 SENTINEL_PORT = 26379
 
@@ -109,6 +124,13 @@ class RedisConfig(Options):
             "queues read bytes; for text from a client of your own, call create_redis_client(decode_responses=True)"
         ),
     }
+
+    rarely_needed: ClassVar[Collection[str]] = (
+        "socket_timeout",
+        "socket_connect_timeout",
+        "health_check_interval",
+        "max_connections",
+    )
 
     url: str | None = Field(default=None, description=f"a text: {urls.EXAMPLES}")
     host: str = Field(default="127.0.0.1", pattern=r"^[^\s/@]+$", description="a host's name or address")

@@ -129,7 +129,7 @@ def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str,
     meant = {
         f"{section}_{option}": f"{VARIABLE_PREFIX}{section}{LEVEL_SEPARATOR}{option}".upper()
         for section, options in _SECTION_OPTIONS.items()
-        for option in options.setting_names()
+        for option in options.option_names()
     }
     for name, value in sorted(environ.items()):
         path = _variable_path(name)

@@ -34,7 +34,6 @@ def test_the_defaults() -> None:
         "default_max_retries": 3,
         "max_retry_attempts": 100,
         "retry_base_seconds": 1,
-        "retry_cap_seconds": 3600,
         "max_payload_bytes": 262144,
         "max_deliveries": 5,
         "max_backlog": 0,
@@ -52,6 +51,7 @@ def test_the_defaults() -> None:
 
 CONSTANTS = {
     "lease_seconds": 30,
+    "retry_cap_seconds": 3600,
     "retry_jitter": 0.1,
     "user_ttl": 3600,
     "sla_at_risk_seconds": 300,
@@ -72,7 +72,7 @@ def test_only_code_changes_a_constant(name: str, configure: Configure, caplog: p
 
 
 def test_every_constant_is_an_obsolete_setting() -> None:
-    assert set(QueueConfig.model_fields) - set(QueueConfig.setting_names()) == set(CONSTANTS)
+    assert set(QueueConfig.model_fields) - set(QueueConfig.option_names()) == set(CONSTANTS)
     assert set(CONSTANTS) <= set(QueueConfig.obsolete)
 
 
@@ -149,11 +149,11 @@ class TestMistakes:
     def test_an_unknown_key_like_no_other_lists_them_all(self) -> None:
         message = error(zzz=5)
         assert message.startswith("QueueConfig.zzz: unknown key; expected one of prefix, shards, ")
-        assert all(name in message for name in QueueConfig.setting_names())
+        assert all(name in message for name in QueueConfig.option_names())
 
     def test_what_contradicts_itself(self) -> None:
-        message = error(retry_base_seconds=9, retry_cap_seconds=3, default_max_retries=7, max_retry_attempts=6)
-        assert "retry_cap_seconds: expected at least retry_base_seconds (9); got 3" in message
+        message = error(retry_base_seconds=3601, default_max_retries=7, max_retry_attempts=6)
+        assert "retry_base_seconds: expected at most 3600, the longest pause before a retry; got 3601" in message
         assert "default_max_retries: expected at most max_retry_attempts (6); got 7" in message
 
     def test_something_that_is_no_mapping(self) -> None:

@@ -142,11 +142,18 @@ class Options(BaseModel):
     """Former settings, which are ignored with a warning, each with what replaced it."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Earlier names of options, which are still accepted, each with the current name."""
+    rarely_needed: ClassVar[Collection[str]] = ()
+    """Options that the interface promises and that hardly any project sets. They take effect, and are not called settings."""
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """The fields that can be set in the configuration. The others are for code, and constants in a project."""
+        return [name for name, field in cls.model_fields.items() if not field.exclude]
 
     @classmethod
     def setting_names(cls) -> list[str]:
-        """The fields that can be set in the configuration. The others are for code, and constants in a project."""
-        return [name for name, field in cls.model_fields.items() if not field.exclude]
+        """The options that projects set, in their order."""
+        return [name for name in cls.option_names() if name not in cls.rarely_needed]
 
     @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +224,7 @@ def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
     path = tuple(str(part) for part in details["loc"])
     section, field, depth = _at(model, path)
     if details["type"] == "extra_forbidden":
-        return unknown(path, section.setting_names() if issubclass(section, Options) else section.model_fields)
+        return unknown(path, section.option_names() if issubclass(section, Options) else section.model_fields)
     if path[-1:] == ("[key]",):
         return unknown(path[:-1], list(Priority.__members__), "priority")
     if details["type"] == PROBLEM:
@@ -302,6 +309,7 @@ class QueueConfig(Options):
             "push_batch always sends many tasks in one call; set pipeline_batch_size to their number"
         ),
         "lease_seconds": "set lease_seconds of WORKER; code that pops tasks itself passes lease",
+        "retry_cap_seconds": 'pauses before retries grow to an hour; @task(backoff={"cap": ...}) changes it for a task',
         "retry_jitter": 'delays before retries vary by 10 %; @task(backoff={"jitter": 0}) changes it for a task',
         "user_ttl": "the record of an idle user is kept for an hour",
         "sla_at_risk_seconds": "a deadline is at risk 300 seconds before its end, or in the last half of a short one",
@@ -314,6 +322,14 @@ class QueueConfig(Options):
         "queue_cleanup_interval": "sweep_interval",
     }
 
+    rarely_needed: ClassVar[Collection[str]] = (
+        "head_start_seconds",
+        "max_retry_attempts",
+        "max_deliveries",
+        "pipeline_batch_size",
+        "sweep_interval",
+    )
+
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
     )
@@ -324,7 +340,6 @@ class QueueConfig(Options):
     default_max_retries: Whole = whole(3, least=0, most=1000)
     max_retry_attempts: Whole = whole(100, least=0, most=1000)
     retry_base_seconds: Number = seconds(1, least=0)
-    retry_cap_seconds: Number = seconds(3600, least=0)
     max_payload_bytes: Whole = whole(262144, least=1, most=HARD_LIMIT)
     max_deliveries: Whole = whole(5, least=1, most=1000)
     max_backlog: Whole = Field(
@@ -352,6 +367,7 @@ class QueueConfig(Options):
 
     # Constants of a project, which code and tests can change.
     lease_seconds: Number = seconds(30, is_setting=False)
+    retry_cap_seconds: Number = seconds(3600, least=0, is_setting=False)
     retry_jitter: Number = Field(default=0.1, ge=0, le=1, description="a fraction from 0 to 1", exclude=True)
     user_ttl: Number = seconds(3600, least=1, is_setting=False)
     sla_at_risk_seconds: Number = seconds(300, least=0, is_setting=False)
@@ -402,8 +418,9 @@ class QueueConfig(Options):
         if self.retry_cap_seconds < self.retry_base_seconds:
             yield Mistake(
                 "conflict",
-                ("retry_cap_seconds",),
-                f"expected at least retry_base_seconds ({self.retry_base_seconds:g}); got {self.retry_cap_seconds:g}",
+                ("retry_base_seconds",),
+                f"expected at most {self.retry_cap_seconds:g}, the longest pause before a retry; "
+                f"got {self.retry_base_seconds:g}",
             )
         if self.default_max_retries > self.max_retry_attempts:
             yield Mistake(
