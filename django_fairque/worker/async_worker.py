@@ -226,7 +226,7 @@ class AsyncFetcher:
                 self._worker.signal_thread.announce([loss])
                 if loss.kind == "emptied":
                     self._revoke([each.key for each in self.running.values() if not isinstance(each, list)])
-            if command := self._operator_commands.new_command(self.queue.display_name, heartbeat.wish):
+            if command := self._operator_commands.new_command(self.queue.display_name, heartbeat.command):
                 self._worker.execute_command(command)
             await asyncio.sleep(self._options.renew_every)
 
@@ -537,8 +537,8 @@ class AsyncWorker:
             self._loop.call_soon_threadsafe(self._stop_fetchers)
 
     def execute_command(self, command: str) -> None:
-        """Do as an operator wishes."""
-        logger.info("worker %s was told: %s", self.options.worker_id, command)
+        """Execute an operator's command."""
+        logger.info("worker %s got the command to %s", self.options.worker_id, command)
         if command == STOP_COMMAND:
             self.stop()
             return

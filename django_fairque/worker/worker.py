@@ -92,8 +92,8 @@ class Worker:
         self._core.stop()
 
     def _execute_command(self, command: str) -> None:
-        """Do as an operator wishes."""
-        logger.info("worker %s was told: %s", self.options.worker_id, command)
+        """Execute an operator's command."""
+        logger.info("worker %s got the command to %s", self.options.worker_id, command)
         if command == STOP_COMMAND:
             self.stop()
         else:

@@ -203,7 +203,7 @@ class Walk:
 
     def _do_tell(self) -> Callable[[FairQueue], Any]:
         worker, now = self.random.choice(WORKERS), self.now
-        return lambda queue: queue.tell_worker(worker, "quiet", now=now)
+        return lambda queue: queue.set_worker_command(worker, "drain", now=now)
 
     def _do_release_worker(self) -> Callable[[FairQueue], Any]:
         draw, now = self.random, self.now

@@ -180,7 +180,7 @@ def a_heartbeat_that_hears_of_canceled_tasks(scene: Scene) -> Act:
 
 def a_wish(scene: Scene) -> Act:
     scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
-    return lambda queue: queue.tell_worker("w1", "quiet", now=scene.now)
+    return lambda queue: queue.set_worker_command("w1", "drain", now=scene.now)
 
 
 def a_dead_worker(scene: Scene) -> Act:

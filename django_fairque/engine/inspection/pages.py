@@ -93,14 +93,14 @@ UNKNOWN_TASKS = "unknown_tasks"
 class WorkerRecord:
     """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time.
 
-    ``wish`` is what was wished of it last: quiet, work or stop.
+    ``command`` is the last command sent to it: drain, work or stop.
     """
 
     worker: str
     seen_at: float
     leases: int
     info: dict[str, str]
-    wish: str = ""
+    command: str = ""
 
     @property
     def unknown_tasks(self) -> list[str]:
@@ -195,10 +195,10 @@ def workers(commands: Commands) -> Operation[list[WorkerRecord]]:
 
 def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
     info: dict[str, Any] = {key.decode(): value.decode() for key, value in record.items()}
-    for field in ("id", "wished"):
+    for field in ("id", "commanded"):
         info.pop(field, None)
-    seen, leases, wish = int(info.pop("seen", 0)), int(info.pop("leases", 0)), info.pop("wish", "")
-    return WorkerRecord(name, seen / 1_000_000, leases, info, wish)
+    seen, leases, command = int(info.pop("seen", 0)), int(info.pop("leases", 0)), info.pop("command", "")
+    return WorkerRecord(name, seen / 1_000_000, leases, info, command)
 
 
 def check_limit(limit: int) -> None:

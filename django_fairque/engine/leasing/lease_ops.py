@@ -25,13 +25,13 @@ WOKEN = 6
 STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
-WISHES = ("quiet", "work", "stop")
-"""What may be wished of a worker: take no more tasks, take tasks again, end gracefully."""
+WORKER_COMMANDS = ("drain", "work", "stop")
+"""Commands to a worker: take no more tasks, take tasks again, stop gracefully."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """One of `WISHES`, and when it was told (seconds since the epoch, server time): a later one is another wish."""
+class WorkerCommand:
+    """One of `WORKER_COMMANDS`, and when it was sent (seconds since the epoch, server time). A later one is another command."""
 
     kind: str
     at: float
@@ -41,14 +41,14 @@ class Wish:
 class Heartbeat:
     """``renewed`` leases were lengthened; the tasks of those in ``revoked`` were canceled, and should be stopped.
 
-    ``wish`` is the last one, told again with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
+    ``command`` is the last one, which comes with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
     handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a failover. ``at`` and
     ``epoch`` in seconds since the epoch.
     """
 
     renewed: int
     revoked: list[LeaseKey]
-    wish: Wish | None = None
+    command: WorkerCommand | None = None
     epoch: float = 0.0
     token: int = 0
     at: float = 0.0
@@ -219,11 +219,11 @@ def heartbeat(
     pairs = [text for pair in info.items() for text in pair]
     args = [worker, length, positive_us(ttl, "ttl"), len(info), *pairs]
     reply = yield commands.call("heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker)
-    renewed, kind, told, epoch, token, at, server, *revoked = reply
-    wish = Wish(kind.decode(), int(told) / 1_000_000) if kind else None
+    renewed, kind, sent_at, epoch, token, at, server, *revoked = reply
+    command = WorkerCommand(kind.decode(), int(sent_at) / 1_000_000) if kind else None
     keys = _lease_keys(revoked)
     moments = int(epoch) / 1_000_000, int(at) / 1_000_000
-    return Heartbeat(int(renewed), keys, wish, moments[0], int(token), moments[1], server.decode())
+    return Heartbeat(int(renewed), keys, command, moments[0], int(token), moments[1], server.decode())
 
 
 def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
@@ -232,11 +232,11 @@ def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
     return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
 
 
-def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Operation[bool]:
-    if wish not in WISHES:
-        raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {short(wish)}")
-    told = yield commands.call("set_worker_command", [wish], now, worker=check_id(worker, "worker"))
-    return bool(told)
+def set_worker_command(commands: Commands, worker: str, command: str, now: float | None) -> Operation[bool]:
+    if command not in WORKER_COMMANDS:
+        raise TaskValidationError(f"a command is one of {', '.join(WORKER_COMMANDS)}, got {short(command)}")
+    is_known = yield commands.call("set_worker_command", [command], now, worker=check_id(worker, "worker"))
+    return bool(is_known)
 
 
 def release_worker(

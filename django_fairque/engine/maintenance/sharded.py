@@ -36,12 +36,12 @@ def heartbeat(
     for shard in shards:
         beats.append((yield from leasing.heartbeat(shard, worker, info, lease, ttl, now)))
     revoked = [key for beat in beats for key in beat.revoked]
-    wishes = [beat.wish for beat in beats if beat.wish is not None]
-    wish = max(wishes, key=lambda each: each.at, default=None)
+    worker_commands = [beat.command for beat in beats if beat.command is not None]
+    command = max(worker_commands, key=lambda each: each.at, default=None)
     return leasing.Heartbeat(
         sum(beat.renewed for beat in beats),
         revoked,
-        wish,
+        command,
         max(beat.epoch for beat in beats),
         sum(beat.token for beat in beats),
         max(beat.at for beat in beats),
@@ -49,11 +49,11 @@ def heartbeat(
     )
 
 
-def tell_worker(shards: Shards, worker: str, wish: str, now: float | None) -> Operation[bool]:
-    told = False
+def set_worker_command(shards: Shards, worker: str, command: str, now: float | None) -> Operation[bool]:
+    is_known = False
     for shard in shards:
-        told = (yield from leasing.tell_worker(shard, worker, wish, now)) or told
-    return told
+        is_known = (yield from leasing.set_worker_command(shard, worker, command, now)) or is_known
+    return is_known
 
 
 def release_worker(

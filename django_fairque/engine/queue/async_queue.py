@@ -207,8 +207,8 @@ class AsyncFairQueue(AsyncReading):
     ) -> Heartbeat:
         return await self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
 
-    async def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
-        return await self._run(upkeep.tell_worker(self._shards, worker, wish, now))
+    async def set_worker_command(self, worker: str, command: str, *, now: float | None = None) -> bool:
+        return await self._run(upkeep.set_worker_command(self._shards, worker, command, now))
 
     async def release_worker(
         self,

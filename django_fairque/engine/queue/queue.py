@@ -274,12 +274,12 @@ class FairQueue(Reading):
         """Lengthen every lease of a worker, record ``info`` of it for ``ttl`` seconds, learn what was canceled."""
         return self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
 
-    def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
-        """Ask a worker to be ``"quiet"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
+    def set_worker_command(self, worker: str, command: str, *, now: float | None = None) -> bool:
+        """Send a worker the command to ``"drain"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
 
-        It hears so with its next heartbeat, with all its processes and queues; False when no such worker lives.
+        It gets the command with its next heartbeat, for all its processes and queues. False when no such worker lives.
         """
-        return self._run(upkeep.tell_worker(self._shards, worker, wish, now))
+        return self._run(upkeep.set_worker_command(self._shards, worker, command, now))
 
     def release_worker(
         self,

@@ -220,7 +220,7 @@ def workers(shards: Shards) -> Operation[Listed[WorkerRecord]]:
             other = found.get(record.worker)
             newest = record if other is None or record.seen_at >= other.seen_at else other
             leases = record.leases + (0 if other is None else other.leases)
-            found[record.worker] = WorkerRecord(newest.worker, newest.seen_at, leases, newest.info, newest.wish)
+            found[record.worker] = WorkerRecord(newest.worker, newest.seen_at, leases, newest.info, newest.command)
     return Listed(found.values(), shards.missing)
 
 

@@ -21,7 +21,7 @@ from django_fairque.worker.reporting.log import logger
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.leasing.lease_ops import Heartbeat, Wish
+    from django_fairque.engine.leasing.lease_ops import Heartbeat, WorkerCommand
     from django_fairque.engine.statistics.alerts import Kind
     from django_fairque.worker.options import WorkerOptions
 
@@ -32,7 +32,7 @@ MAX_UNKNOWN_TASK_NAMES = 20
 
 
 def worker_status(*, is_draining: bool, is_stopping: bool) -> str:
-    return "stopping" if is_stopping else "quiet" if is_draining else "working"
+    return "stopping" if is_stopping else "draining" if is_draining else "working"
 
 
 def worker_info(
@@ -46,7 +46,7 @@ def worker_info(
     unknown_tasks: Sequence[str] | None = None,
     blocked_by: str | None = None,
 ) -> dict[str, str]:
-    """The fields of its heartbeat; all text. ``status`` is working, quiet or stopping."""
+    """The fields of its heartbeat; all text. ``status`` is working, draining or stopping."""
     # An empty list or text replaces one that was sent before: what is not sent stays in the record.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
     unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}
@@ -108,20 +108,20 @@ class ServerEpochs:
         return alert
 
 
-DRAIN_COMMAND, STOP_COMMAND = "quiet", "stop"
-"""Of `WISHES`; the third is to work again."""
+DRAIN_COMMAND, STOP_COMMAND = "drain", "stop"
+"""Two of `WORKER_COMMANDS`; the third is to work again."""
 
 
 class OperatorCommands:
-    """Tells new wishes from those that were heard before. What the first heartbeat brings was meant for a worker that
-    had this id before: nobody can have wished anything of one that was not known yet."""
+    """Recognizes new commands. The command in the first heartbeat's reply was for an earlier worker of the same id, because this
+    worker was not known before."""
 
     def __init__(self) -> None:
         self._last_times: dict[str, float] = {}
-        """Per queue, when what was heard last had been told."""
+        """Per queue, when the last command was sent."""
 
-    def new_command(self, queue: str, command: Wish | None) -> str:
-        """What is wished now, if that is new; empty otherwise."""
+    def new_command(self, queue: str, command: WorkerCommand | None) -> str:
+        """The command if it is new, else an empty text."""
         at = command.at if command else 0.0
         before = self._last_times.get(queue)
         self._last_times[queue] = at

@@ -276,7 +276,7 @@ class LeaseRenewal(threading.Thread):
         member.due[name] = monotonic() + self._renewal_interval
         if heartbeat.revoked:
             member.on_revoked(list(self._queues).index(name), heartbeat.revoked)
-        if command := member.operator_commands.new_command(name, heartbeat.wish):
+        if command := member.operator_commands.new_command(name, heartbeat.command):
             self._on_command(command)
         if self._server_epochs.has_changed_server(name, heartbeat):
             logger.warning("queue %s: another server answers, or the same one after a restart", name)

@@ -25,7 +25,7 @@ LOG_LINES_PER_SECOND = 100
 """Of each kind (done, not done), for all users together: 100 lines cost 4 ms, the 10,000 tasks that a process may finish in a
 second 0.4 s. A single user gets half of them (see `_Lines`)."""
 
-MAX_SHOWN_CHARACTERS = 80
+MAX_LOGGED_ID_CHARACTERS = 80
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
@@ -43,7 +43,7 @@ def set_up() -> None:
 def shown(text: str) -> str:
     """An id as a log line may hold it: no line breaks, no control characters, no end."""
     plain = text.isprintable() and " " not in text
-    return (text if plain else ascii(text))[:MAX_SHOWN_CHARACTERS]
+    return (text if plain else ascii(text))[:MAX_LOGGED_ID_CHARACTERS]
 
 
 def describe_leases(leases: Sequence[Lease]) -> str:

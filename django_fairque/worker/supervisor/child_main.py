@@ -90,12 +90,13 @@ server waits longer for its turn than for the server."""
 
 READY, RETIRING, UNFIT, DONE, BLOCKED, UNKNOWN_NAMES = "ready", "retiring", "unfit", "done", "blocked", "unknown"
 SEPARATE = "separate"
-"""What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(BLOCKED, loop)`` with the
-`BlockedLoop`, or None when its event loop goes on, ``(UNKNOWN, names)`` of tasks that it does not know, ``(DONE,)`` when all
-that is left is to exit, ``(SEPARATE, *task)`` for a task that it has fetched and that must run in a process of its own
-(`separate.SeparateTask`). It is told ``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``,
-``("revoked", lane, leases)``, ``("news", alerts and endings)``, ``("separate_ended", lane, token)`` when such a task has ended
-or was given back, and ``("run", *task)`` if it is the process for one."""
+"""Messages of the child: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(BLOCKED, loop)`` with the
+`BlockedLoop`, or None when its event loop goes on, ``(UNKNOWN_NAMES, names)`` of tasks that no function is registered for,
+``(DONE,)`` when all that is left is to exit, and ``(SEPARATE, *task)`` for a `SeparateTask` that it has fetched.
+
+Messages of the supervisor: ``("stop",)``, ``("drain", whether)``, ``("reconcile", shard index)``,
+``("revoked", shard index, leases)``, ``("announce", alerts and endings)``, ``("separate_ended", shard index, token)`` when such a
+task has ended or was given back, and ``("run", *task)`` if the process is for one task."""
 
 UNUSABLE_EXIT_CODE = 3
 """Exit code of a child that could not begin, and said why."""
@@ -181,16 +182,16 @@ def _listen(pipe: Connection, core: Core) -> None:
             os._exit(1)
         if message[0] == "stop":
             core.stop()
-        elif message[0] == "quiet":
+        elif message[0] == "drain":
             core.set_draining(is_draining=message[1])
-        elif message[0] == "suspect":
+        elif message[0] == "reconcile":
             core.reconcile(message[1])
         elif message[0] == "run":
             task = SeparateTask(*message[1:])
             threading.Thread(target=core.run_one, args=(task,), name="fairque-separate-task", daemon=True).start()
         elif message[0] == "separate_ended":
             core.separate_ended(*message[1:])
-        elif message[0] == "news":
+        elif message[0] == "announce":
             core.signal_thread.announce(message[1])
         else:
             core.revoke(*message[1:])

@@ -151,17 +151,17 @@ class ChildProcess:
 
     def reconcile(self, shard_index: int) -> None:
         """Have it compare what it holds with what the server thinks it does."""
-        self.send("suspect", shard_index)
+        self.send("reconcile", shard_index)
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
         for first in range(0, len(announcements), 10):
-            self.send("news", list(announcements[first : first + 10]))
+            self.send("announce", list(announcements[first : first + 10]))
 
     def set_draining(self, *, is_draining: bool) -> None:
         """Have it fetch nothing, or again."""
         self.is_draining = is_draining
-        self.send("quiet", is_draining)
+        self.send("drain", is_draining)
 
     def stop(self, deadline: float | None) -> None:
         """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""

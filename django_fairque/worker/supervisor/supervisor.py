@@ -390,7 +390,7 @@ class Supervisor:
         child.deadline = min(child.deadline or math.inf, monotonic() + CHILD_EXIT_SECONDS)
 
     def _receive_command(self, command: str) -> None:
-        """An operator's wish, told to any child. From the keeper's thread."""
+        """Take in an operator's command, which any child may have got. Called from the lease renewal thread."""
         self._commands.append(command)
         self._stop_signals.wake()
 
@@ -398,7 +398,7 @@ class Supervisor:
         """They are meant for all children, and for those that will take their places."""
         while self._commands:
             command = self._commands.popleft()
-            logger.info("worker %s was told: %s", self.options.worker_id, command)
+            logger.info("worker %s got the command to %s", self.options.worker_id, command)
             if command == STOP_COMMAND:
                 self._stop_signals.stop_count = max(1, self._stop_signals.stop_count)
                 continue

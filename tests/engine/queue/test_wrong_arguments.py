@@ -119,7 +119,7 @@ def sensible(queue: FairQueue) -> dict[str, Any]:
         "calls": [((1,), {})],
         "minutes": 60,
         "per_span": 1,
-        "wish": "work",
+        "command": "work",
         "size": 1,
         "limit": 1,
         "number": 1,
