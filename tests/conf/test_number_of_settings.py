@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,7 +12,6 @@ from django_fairque.conf import MonitorConfig, QueueConfig, RedisConfig, WorkerC
 from django_fairque.conf.redis import PARTS_OF_URL
 from django_fairque.conf.sections import TopLevelOptions
 from tests import source_rules as house
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import Options
