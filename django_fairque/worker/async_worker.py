@@ -445,7 +445,7 @@ class MonitorThread(threading.Thread):
 
 
 class AsyncWorker:
-    """Runs ``async def`` tasks on the running event loop, others in threads beside it.
+    """Runs ``async def`` tasks on the running event loop, others in threads.
 
     Takes what `Worker` takes; queues are names or `AsyncFairQueue` objects. Its leases are renewed on the same loop,
     so a task that blocks the loop for longer than a lease loses that lease, and all others. The loop belongs to the program:
@@ -520,7 +520,7 @@ class AsyncWorker:
             await asyncio.to_thread(self.signal_thread.end, 5.0)
 
     def _find_task(self, queue: str, task_id: str) -> Task | None:
-        """From the herald's thread, while the loop runs."""
+        """Called from the signal thread, while the loop runs."""
         assert self._loop is not None  # noqa: S101 - news come from what runs on it
         place = next(fetcher.queue for fetcher in self._fetchers if fetcher.queue.name == queue)
         try:
@@ -570,7 +570,7 @@ class AsyncWorker:
                     return
 
     def changed(self) -> None:
-        """A desk has made a call."""
+        """A fetcher has made a call."""
         if self._is_stopping:
             return
         if self._budget.has_reached_max_tasks or (self._budget.burst and self._budget.is_everything_empty):

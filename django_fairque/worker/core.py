@@ -209,12 +209,12 @@ class Core:
         self._reporter.flush()
 
     def report_stopped(self) -> None:
-        """Tell what is still to be told, and that it has stopped: when nobody brings news any more."""
+        """Send the signals that are left, and the one that the worker has stopped. Call this when no more signals will come."""
         self.signal_thread.send_worker_signal(signals.worker_stopped)
         self.signal_thread.end(5.0)
 
     def _changed(self) -> None:
-        """A puller has made a call."""
+        """A fetch thread has made a call."""
         if self.is_stopping:
             return
         if self.budget.has_reached_max_tasks:

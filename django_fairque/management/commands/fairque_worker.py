@@ -46,7 +46,7 @@ class Command(BaseCommand):
     help = (
         "Run tasks, in processes that this one watches over, until SIGTERM or SIGINT: then running tasks are given "
         "time to end (a second signal ends them at once). Every option wins over FAIRQUE['WORKER'] and the "
-        "environment. docs/worker.md tells more."
+        "environment. See docs/worker.md."
     )
     requires_system_checks = ()
 

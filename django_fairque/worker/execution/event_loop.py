@@ -74,7 +74,7 @@ class LoopHost(Protocol):
 
 @dataclass(frozen=True)
 class BlockedLoop:
-    """A loop that is blocked. Leases are ``(lane, token)``, of a batch that of its first task."""
+    """A loop that is blocked. Leases are ``(shard index, token)``, of a batch that of its first task."""
 
     task: str
     """The task that blocks it, as a log line names it; empty if it is not known."""
@@ -211,7 +211,7 @@ async def cancel_all(tasks: Iterable[asyncio.Future[None]], again: float) -> Non
     """Cancel these until they have ended, anew after ``again`` seconds each time.
 
     Once is not always enough. `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in the moment
-    in which what it waits for is done (https://github.com/python/cpython/issues/86296; mended in Python 3.12).
+    in which what it waits for is done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
     """
     left = all_of_them = set(tasks)
     while left:
@@ -276,7 +276,7 @@ class Stoppable(Stop):
 
     Args:
         leases: of the task, or tasks of a batch, that it runs.
-        lane: the index of their queue or shard in this worker.
+        shard_index: the index of their shard among all shards of this worker.
         on_extended: called with the number of seconds by which its time limit was moved.
     """
 

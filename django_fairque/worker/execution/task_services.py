@@ -26,7 +26,7 @@ MAX_REVOKED_LEASES = 10_000
 
 
 class RevokedLeases(set[LeaseKey]):
-    """Those of one lane. One thread adds to them, any may ask."""
+    """Leases of one shard that were revoked. One thread adds to them, any thread may read."""
 
     def add_leases(self, leases: Iterable[LeaseKey]) -> None:
         if len(self) > MAX_REVOKED_LEASES:  # of runs that had ended before: nobody asks for them any more
@@ -66,7 +66,7 @@ def timeout_of(run: Run) -> float:
 
 
 def is_revoked(run: Run) -> bool:
-    """Whether it is not to begin: who was told of it before it could be interrupted has let it be."""
+    """Whether the run must not start, because its lease was revoked before it could be interrupted."""
     revoked = run.services.revoked
     return bool(revoked) and run.lease.key in revoked
 

@@ -101,7 +101,7 @@ class SlotPool:
         return self.ended or any(queue_context.planner.buffer for queue_context in self.queue_contexts)
 
     def wake(self, planner: FetchPlanner) -> None:
-        """There is something new in the lane's buffer."""
+        """The planner's buffer has new leases."""
         self.idle_slots.wake(1 if 0 < planner.pace.mean_run < SHORT_RUN_SECONDS else len(planner.buffer))
 
     def wake_another(self) -> None:
@@ -110,7 +110,7 @@ class SlotPool:
             self.idle_slots.wake(1)
 
     def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
-        """Stop the tasks of these leases of the lane if they run here; those that have not begun won't."""
+        """Stop the tasks of these leases of the shard if they run here; those that have not begun won't."""
         queue_context, keys = self.queue_contexts[shard_index], frozenset(leases)
         queue_context.revoked.add_leases(keys)
         for slot in self.slots:
@@ -137,7 +137,7 @@ class Slot(threading.Thread):
         self._last_queue = index
         self._generation = process_copies.generation()
         self._fence = 0
-        """The lane's fence number before the work was taken."""
+        """The planner's fence number before the work was taken."""
 
     def run(self) -> None:
         try:
@@ -151,7 +151,7 @@ class Slot(threading.Thread):
             self._coroutine_contexts.end()
 
     def _take(self) -> QueueContext | None:
-        """Take work from the next desk that has some; None when there will be none any more."""
+        """Take work from the next queue that has some; None when the pool has ended."""
         queue_contexts = self._slot_pool.queue_contexts
         while True:
             for _ in queue_contexts:

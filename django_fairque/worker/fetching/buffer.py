@@ -128,7 +128,7 @@ class LeaseBuffer:
             self._arrivals.append((self._arrived, now))
 
     def has_waited(self, seconds: float, now: float) -> bool:
-        """Whether the eldest that no slot has taken came longer ago than that."""
+        """Whether the oldest lease that no slot has taken arrived longer ago than ``seconds``."""
         if not self._arrivals or now - self._arrivals[0][1] <= seconds:
             return False
         taken = self._arrived - sum(len(work) if isinstance(work, list) else 1 for work in self._snapshot())

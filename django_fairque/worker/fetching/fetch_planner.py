@@ -138,7 +138,7 @@ MAX_OUTCOMES_PER_CALL = 300
 MAX_CONCURRENT_CALLS = 2
 """On their way at once."""
 FETCH_AHEAD_LEASES = 2
-"""Leases asked for before there is work: one more than there mostly is, so that the answer says whether there are others."""
+"""Leases requested before there is work: one more than there usually are, so that the reply shows whether there are others."""
 SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
 MIN_DUE_CHECK_SECONDS = 0.005
@@ -162,13 +162,13 @@ class FetchCall:
     woken: bool = False
     made_at: float = 0.0
     made_at_event: int = 0
-    """How much had happened in the worker by then (`Budget.events`)."""
+    """`SlotBudget.events` at that time."""
     is_fetch_ahead: bool = False
-    """It lies behind a wait for work (`Lane.ask_ahead`)."""
+    """It is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
     """Where its shard stands among those of its queue."""
     fence: int = 0
-    """The number of the lane's fence when it was planned; if that has changed, the leases of its reply do not start."""
+    """The number of the shard's fence when it was planned; if that has changed, the leases of its reply do not start."""
 
 
 class FetchPlanner:
@@ -180,7 +180,7 @@ class FetchPlanner:
         place: which shard of a queue this is for.
         fetches: whether it asks for tasks; else it has those that it is given (`adopt`).
         divert: whether a lease was passed on to another process, which runs its task.
-        fence: raised by the supervisor while it gives back leases of this lane.
+        fence: raised by the supervisor while it gives back leases of this shard.
     """
 
     def __init__(
@@ -210,10 +210,10 @@ class FetchPlanner:
         self.tokens: set[int] = set()
         """Of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
         self.exhausted = False
-        """The last fetch got less than it asked for: asking again before something changes is pointless."""
+        """The last fetch got less than it requested: another one is pointless before something changes."""
         self.is_stopping = False
         self.is_draining = False
-        """It fetches nothing and keeps nothing that has not begun, until it is told otherwise."""
+        """It fetches nothing and keeps no lease that has not started, until this is reset."""
         self.is_out_of_sync = False
         """The server may have recorded leases for this worker of which nothing is known here; nothing is fetched until
         they are given back."""
@@ -247,7 +247,7 @@ class FetchPlanner:
 
     @property
     def should_notify(self) -> bool:
-        """Whether `plan` should be asked now that an outcome was added."""
+        """Whether to call `next_call` now that an outcome was added."""
         return self._is_free and (len(self.buffer) <= self.pace.low_mark or self.is_stopping or self.is_draining)
 
     @property
@@ -271,12 +271,12 @@ class FetchPlanner:
 
     @property
     def is_done(self) -> bool:
-        """It was told to stop, and nothing of it is left; nor does it know of work of which others should."""
+        """It is stopping and has nothing left, and knows of no work that others should know of."""
         return self.is_stopping and not self.held and not self._pending_calls and True not in self._wait_results
 
     @property
     def needs_no_reply(self) -> bool:
-        """It was told to stop, and what is on its way asks for something: nobody misses the reply."""
+        """It is stopping, and the calls in progress only fetch: their replies are not needed."""
         return self.is_stopping and not any(call.outcomes for call in self._pending_calls)
 
     @property
@@ -310,7 +310,7 @@ class FetchPlanner:
     # --- what to do next ---
 
     def next_call(self, now: float) -> FetchCall | None:
-        """The call that is due, or None. It is on its way until `settled` or `failed` is told of it."""
+        """The call that is due, or None. It is in progress until `call_succeeded` or `call_failed` is called with it."""
         self._follow_fence()
         self._add_batches(now)
         if self.is_stopping or self.is_draining:
@@ -378,7 +378,7 @@ class FetchPlanner:
     def seconds_until_due(self, now: float) -> float:
         """Seconds until `plan` may have something to do by itself."""
         if self._pending_calls:
-            return 1.0  # whoever made the call rings
+            return 1.0  # the thread that makes the call notifies
         moments = [now + (FENCE_POLL_SECONDS if self._is_fenced else 1.0)]
         if self.outcomes:
             moments.append((self._outcome_since or now) + OUTCOME_FLUSH_SECONDS)
@@ -395,7 +395,7 @@ class FetchPlanner:
         return max(0.0, min(moments) - now)
 
     def plan_wait(self, now: float) -> float | None:
-        """Seconds for which to wait for work now (`news` tells the result); None if that is not to be done."""
+        """Seconds for which to wait for work now, or None for no wait. `wait_ended` gets the result."""
         if self._is_waiting or self.is_stopping or not self.exhausted or self._wait_results:
             return None
         if now < self._paused_until or not self._fetch_size():
@@ -404,8 +404,9 @@ class FetchPlanner:
         return self._poll_interval
 
     def plan_fetch_ahead(self, now: float) -> FetchCall | None:
-        """What to send behind the wait that goes on, so that it comes with the news. `settled` or `failed` is told what came of
-        it, or `not_asked`.
+        """The fetch to send behind the wait in progress, so that its leases come with the wakeup.
+
+        `call_succeeded`, `call_failed` or `cancel_fetch_ahead` gets the result.
         """
         if not self._is_waiting or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
@@ -431,13 +432,13 @@ class FetchPlanner:
         self.fetch_ahead = None
 
     def wait_ended(self, *, woken: bool) -> None:
-        """The wait asked for by `watch` is over. Called from any thread."""
+        """The wait planned by `plan_wait` is over. Called from any thread."""
         self._wait_results.append(woken)
         self._is_waiting = False
 
     @property
     def is_call_due(self) -> bool:
-        """Whether `plan` should be asked before its patience is over."""
+        """Whether to call `next_call` before `seconds_until_due` have passed."""
         return self._is_free and (bool(self._wait_results) or (bool(self.outcomes) and self.should_notify))
 
     @property
@@ -599,10 +600,10 @@ TURN_CHECK_SECONDS = 0.1
 
 
 class SlotBudget:
-    """Divides ``slots`` between the lanes that join.
+    """Divides ``slots`` between the planners that are added.
 
-    Lanes ask from threads of their own and see each other's figures unlocked: two that ask in the same moment may
-    both be given a slot. What is one too many waits in a buffer for a moment.
+    Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may both get
+    one slot. The lease that is one too many waits in a buffer for a moment.
     """
 
     def __init__(self, slots: int, *, max_tasks: int = 0, burst: bool = False) -> None:
@@ -619,7 +620,7 @@ class SlotBudget:
         self.planners.append(planner)
 
     def fetch_size(self, planner: FetchPlanner, prefetch: int, for_batches: int) -> int:
-        """How many leases the lane may fetch: for free slots, ``ahead`` for its buffer, ``missing`` for batches."""
+        """How many leases the planner may fetch: for free slots, ``prefetch`` for its buffer, ``for_batches`` for batches."""
         free = self.slots - sum(other.occupied_slots for other in self.planners)
         if len(self.planners) > 1:
             if not self.has_turn(planner):
@@ -632,7 +633,7 @@ class SlotBudget:
         return room
 
     def _reserved_for_others(self, planner: FetchPlanner) -> int:
-        """Slots that hungry queues lack to an equal share, if this one has its own."""
+        """Slots that other queues, which want tasks, lack to an equal share, if this queue has its share."""
         mine = sum(other.occupied_slots for other in self.planners if other.turn.scheduler is planner.turn.scheduler)
         rivals: dict[int, int] = {}
         for other in self.planners:
@@ -653,11 +654,11 @@ class SlotBudget:
 
     @property
     def turn_check_seconds(self) -> float:
-        """Seconds after which a lane that waits for its turn looks at its shard, a hundred lanes a second at most."""
+        """Seconds between a waiting planner's checks of its shard; at most a hundred planners check each second."""
         return max(TURN_CHECK_SECONDS, len(self.planners) / 100)
 
     def window(self, planner: FetchPlanner) -> Window:
-        """Where the lane's shard stands among those of its queue that want more too."""
+        """The position of the planner's shard among those of its queue that want more, too."""
         return planner.turn.window(other.turn for other in self._rivals(planner))
 
     def _rivals(self, planner: FetchPlanner) -> list[FetchPlanner]:
@@ -672,7 +673,7 @@ class SlotBudget:
 
     @property
     def may_fetch_ahead(self) -> bool:
-        """Whether a lane may ask for tasks before there are any: the only lane, of a worker that has nothing to do.
+        """Whether a planner may request tasks before there are any: the only planner, of a worker that has nothing to do.
 
         Of several each would be handed some. And what a worker runs may hold it up (a task that keeps the interpreter), while
         another could begin what it was handed.

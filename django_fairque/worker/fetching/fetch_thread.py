@@ -46,7 +46,7 @@ a processor, away from them."""
 
 
 class FetchThread(threading.Thread):
-    """Makes the calls that its lane plans, until the lane is stopping and everything of it is settled.
+    """Makes the calls that its planner plans, until the planner is stopping and everything is settled.
 
     With many short tasks two calls are on their way at once, the other by a thread of its own (`Second`).
 
@@ -86,7 +86,7 @@ class FetchThread(threading.Thread):
         self._on_change = on_change
         self._wakeup_thread = WakeupThread(self, queue, outage)
         self._second_thread = SecondFetchThread(self, second_wakeup)
-        self._lock = threading.Lock()  # of the threads that ask the lane, or tell it something
+        self._lock = threading.Lock()  # of the threads that use the planner
 
     def run(self) -> None:
         planner = self.planner
@@ -124,12 +124,12 @@ class FetchThread(threading.Thread):
             return self.planner.is_done
 
     def next_second_call(self) -> FetchCall | None:
-        """A call to make beside the one that is on its way, if there is enough for one."""
+        """A second call to make while another one is in progress, if there is enough for one."""
         with self._lock:
             return self.planner.next_call(monotonic()) if self.planner.has_pending_call else None
 
     def make_call(self, call: FetchCall) -> None:
-        """Make the call; the lane is told what came of it."""
+        """Make the call, and pass the result to the planner."""
         options = self._options
         try:
             reply = self.queue.settle(
@@ -173,7 +173,7 @@ class FetchThread(threading.Thread):
         self._on_change()
 
     def call_failed(self, call: FetchCall, error: Exception) -> None:
-        """What was said is unsaid, what was asked for may have been handed out."""
+        """Record a failed call: its outcomes are still to be reported, and the server may have handed out leases."""
         with self._lock:
             self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
         self._record_failure(error)
@@ -186,7 +186,7 @@ class FetchThread(threading.Thread):
         self._follow_reply(call, reply, leases)
 
     def wait_ended(self, reply: Settled | None, *, woken: bool) -> bool:
-        """What a wait has brought, from its thread. False if it came too late, or nobody has asked for it: whoever waited passes
+        """Take in the result of a wait, from its thread. False if it is too late, or nothing was requested: the caller passes
         it on."""
         planner = self.planner
         with self._lock:
@@ -204,7 +204,7 @@ class FetchThread(threading.Thread):
         return reply is None or call is not None
 
     def wait_failed(self, error: Exception) -> None:
-        """A wait has failed, and what was asked for behind it."""
+        """A wait has failed, and the fetch that was sent behind it."""
         with self._lock:
             call = self.planner.fetch_ahead
             if call is not None and not self._wakeup_thread.has_ended:
@@ -280,7 +280,7 @@ class FetchThread(threading.Thread):
 
 
 class SecondFetchThread(threading.Thread):
-    """Makes calls while its puller waits for the answer to one. Most workers never begin it."""
+    """Makes calls while the first thread waits for the reply to one. Most workers never start it."""
 
     def __init__(self, fetch_thread: FetchThread, wakeup: Wakeup) -> None:
         super().__init__(name=f"fairque-second-fetch-{fetch_thread.queue.display_name}", daemon=True)
@@ -307,7 +307,7 @@ class SecondFetchThread(threading.Thread):
 
 
 class WakeupThread(threading.Thread):
-    """Waits on the server for work, while its puller goes on reporting what ends."""
+    """Waits on the server for work, while its fetch thread goes on reporting outcomes."""
 
     def __init__(self, fetch_thread: FetchThread, queue: FairQueue, outage: Outage) -> None:
         super().__init__(name=f"fairque-wakeup-{queue.display_name}", daemon=True)
@@ -318,10 +318,10 @@ class WakeupThread(threading.Thread):
         self._wait: PrefetchingWait | None = None
         self._is_started = True
         self.has_ended = False
-        """Nobody here runs tasks any more. Set under its puller's lock, so that nothing is taken in behind that."""
+        """The worker runs no more tasks. Set under the fetch thread's lock, so that no lease is taken in afterwards."""
 
     def begin_wait(self, seconds: float) -> None:
-        """Begin a wait; the lane hears of its end."""
+        """Begin a wait; the planner is notified of its end."""
         self._wait, self._is_started = PrefetchingWait(self._queue, seconds), False
         self._wakeup.notify()
 

@@ -71,7 +71,7 @@ def worker_info(
 
 
 def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
-    """What is told of a worker by numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
+    """A worker in numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
     ready = [each for each in processes if each["ready"]]
     return {
         "processes": len(ready),
@@ -83,7 +83,7 @@ def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_hea
 
 
 class ServerEpochs:
-    """What each queue's heartbeats said last. For one thread."""
+    """What the last heartbeat of each queue returned about its server. For one thread."""
 
     def __init__(self) -> None:
         self._last_epochs: dict[str, tuple[float, int]] = {}

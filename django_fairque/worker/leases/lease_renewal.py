@@ -57,11 +57,11 @@ class RenewedWorker:
     worker_id: str
     info: Callable[[], Mapping[str, str]]
     on_revoked: Callable[[int, Sequence[LeaseKey]], object]
-    """Called with the lane and its leases of which nothing is wanted any more."""
+    """Called with the shard index and its leases whose tasks were canceled or lost."""
     running: Callable[[], Sequence[OccupiedSlot]] = tuple
     """What it runs."""
     on_server_changed: Callable[[int], object] = lambda _: None
-    """Called with the lane when another server answers: what it knows of this worker's leases must be compared."""
+    """Called with the shard index when another server answers: its leases of this worker must be compared."""
     due: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when to renew next."""
     confirmed: dict[str, float] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class RenewedWorker:
     operator_commands: OperatorCommands = field(default_factory=OperatorCommands)
 
     def confirmed_at(self) -> list[float]:
-        """By lane."""
+        """By shard index."""
         return list(self.confirmed.values())
 
 
@@ -195,7 +195,7 @@ class LeaseRenewal(threading.Thread):
                 pause = self._outages.for_shard(label).record_failure(error)
                 self._pause_node(label, max(pause, min(monotonic() - began, self._renewal_interval)))
             except Exception:  # noqa: BLE001 - a fault of ours must not end the thread that keeps all leases alive
-                logger.exception("the keeper of the leases failed; it goes on")
+                logger.exception("renewing leases failed; retrying")
                 self._pause_node(label, 1.0)
             else:
                 self._outages.for_shard(label).record_success()
@@ -287,7 +287,7 @@ class LeaseRenewal(threading.Thread):
             self._report_loss(loss)
 
     def _report_loss(self, loss: Alert) -> None:
-        """Tell of it. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
+        """Report the loss. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
         is given up, as nothing keeps it from running twice."""
         self._on_announcements([loss])
         if loss.kind != "emptied":

@@ -84,7 +84,7 @@ class Outages:
     """One for each shard of queues that have several, as one may be away while the others are not; one for all else.
 
     Args:
-        places: the queues, or their shards, by lane.
+        shards: the queues, or their shards, by shard index.
         patience: as of each `Outage`.
     """
 

@@ -77,7 +77,7 @@ class _Lines:
 
 
 class OutcomeReporter:
-    """Tells what became of tasks. Thread-safe."""
+    """Logs the outcomes of tasks. Thread-safe."""
 
     def __init__(self, level_of_done: int = logging.INFO) -> None:
         self._level = level_of_done
@@ -97,7 +97,7 @@ class OutcomeReporter:
                     self._report_one(outcome, status)
 
     def flush(self) -> None:
-        """Tell of those that were not told of one by one."""
+        """Log how many outcomes got no line of their own."""
         if done := self._lines[True].omitted:
             logger.log(self._level, "... and %d more finished, %d of them of user %s", *_summed(done))
         if not_done := self._lines[False].omitted:
@@ -120,7 +120,7 @@ class OutcomeReporter:
             elif outcome.kind == "finish":
                 level = logging.WARNING
         if outcome.kind == "later" and status == "retried":
-            level, words = logging.INFO, "put off"
+            level, words = logging.INFO, "snoozed"
         if status == "retried" and outcome.delay is not None:
             words += f" for {outcome.delay:.3g} s" if outcome.kind == "later" else f", again in {outcome.delay:.3g} s"
         took = "" if outcome.took is None else f" after {_duration(outcome.took)}"

@@ -209,7 +209,7 @@ def send_signals_of_outcome(queue: str, outcome: Outcome, status: str) -> None:
         about["error"] = outcome.body.decode("utf-8", "replace")
     for signal in OUTCOME_SIGNALS[status]:
         if signal is signals.task_failed and outcome.kind == "later":
-            continue  # it asked for another run: that is no failure
+            continue  # the task snoozed itself: that is no failure
         send_signal(signal, outcome.lease.name, **about, **_extra_arguments(signal, outcome))
 
 

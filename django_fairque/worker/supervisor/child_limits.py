@@ -47,7 +47,7 @@ class ChildLimits:
         self._outages = outages
 
     def enforce(self, children: Iterable[ChildProcess], confirmed: dict[str, list[float]]) -> None:
-        """``confirmed``: per worker id, when its leases were last renewed, by lane."""
+        """``confirmed``: per worker id, when its leases were last renewed, by shard index."""
         now = monotonic()
         for child in children:
             if child.exitcode is None:
@@ -192,8 +192,8 @@ def _exit_description(exitcode: int | None) -> str:
 STALLED_SECONDS = 1.0
 """Seconds without a sign of life (there are 2 to 20 a second) after which a process counts as stalled."""
 SILENT_SECONDS = 5.0
-"""Seconds after which a lane that has not come round may hold leases that it does not know of, although its process responds: its
-calls fail, or their replies are lost."""
+"""Seconds without progress after which a shard's fetch loop may hold leases that it does not know of, although its process
+responds: its calls fail, or their replies are lost."""
 FENCE_SETTLE_SECONDS = 0.02
 """Between raising a fence and reading which tokens have begun. What a processor wrote before it could see the fence leaves its
 store buffer within microseconds."""
@@ -220,9 +220,9 @@ class StalledProcesses:
     """Used by the supervisor's main thread.
 
     Args:
-        labels: of the queues or shards, by lane.
+        labels: of the queues or shards, by shard index.
         give_back: hands jobs to the thread that talks to the server.
-        passed_on: tokens, by worker id and lane, of leases that the process has handed to its supervisor.
+        passed_on: tokens, by worker id and shard index, of leases that the process has handed to its supervisor.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class StalledProcesses:
         self._stalled: set[str] = set()
 
     def update(self, children: Sequence[ChildProcess], now: float, unreachable: Collection[int] = ()) -> None:
-        """Raise and lower fences as far as it is time to. ``away``: lanes whose server can't be reached."""
+        """Raise and lower the fences that are due. ``unreachable``: indexes of shards whose server can't be reached."""
         for child in children:
             if child.exitcode is None and child.status_board.last_tick_at:
                 self._update_child(child, now, unreachable)

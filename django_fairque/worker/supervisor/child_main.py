@@ -99,7 +99,7 @@ Messages of the supervisor: ``("stop",)``, ``("drain", whether)``, ``("reconcile
 task has ended or was given back, and ``("run", *task)`` if the process is for one task."""
 
 UNUSABLE_EXIT_CODE = 3
-"""Exit code of a child that could not begin, and said why."""
+"""Exit code of a child that could not start and has logged why."""
 
 
 def run_spawned_child(options: WorkerOptions, status_board: StatusBoard, pipe: Connection, supervisor: int) -> None:

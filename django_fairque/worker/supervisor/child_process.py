@@ -51,9 +51,9 @@ class ChildProcess:
             self.send("run", *task)
         self.is_ready = False
         self.is_draining = False
-        """It was told to fetch nothing."""
+        """It got the command to fetch nothing."""
         self.is_stopping = False
-        """It was told to stop, or stops by itself; another has or will have its place."""
+        """It got the command to stop, or stops by itself; another process has replaced or will replace it."""
         self.is_done = False
         """It has settled everything; all that is left for it is to exit."""
         self.deadline: float | None = None
@@ -105,7 +105,7 @@ class ChildProcess:
         return self.blocked is not None and (running.shard_index, running.tokens[0]) in self.blocked.others
 
     def is_stalled(self, now: float, longest: float, unreachable: Sequence[int] = ()) -> bool:
-        """Whether one of its loops has not come round for ``longest`` seconds; not of lanes that have no server now."""
+        """Whether one of its loops has made no progress for ``longest`` seconds. Unreachable shards do not count."""
         last = max(self.status_board.oldest_poll_at(unreachable), self.started_at)
         return now - last > longest
 
@@ -127,7 +127,7 @@ class ChildProcess:
         self.blocked_by = "" if blocked is None else blocked.task or "an unknown task"
 
     def messages(self) -> Iterator[tuple[Any, ...]]:
-        """What it has said."""
+        """The messages that it has sent."""
         with contextlib.suppress(EOFError, OSError):
             while self.pipe.poll():
                 yield self.pipe.recv()
@@ -139,7 +139,7 @@ class ChildProcess:
         self._unsent.append(message)
 
     def flush(self) -> None:
-        """Send what is to be said without ever waiting: a child that holds its interpreter does not listen."""
+        """Send the messages without ever waiting: a child that holds its interpreter does not read."""
         with contextlib.suppress(OSError, ValueError):  # it is dead: its sentinel says so too
             while self._unsent and select.select([], [self.pipe], [], 0)[1]:
                 self.pipe.send(self._unsent.popleft())

@@ -153,7 +153,7 @@ def flush_streams() -> None:
 
 
 class _ForkLoop:
-    """Forks on request and tells of ends. ``as_before``: the handlers of signals that its children are to have."""
+    """Forks on request and reports the ends of children. ``child_handlers``: the signal handlers that the children get."""
 
     def __init__(self, connection: socket.socket, child_handlers: dict[signal.Signals, Any]) -> None:
         self._connection = connection
@@ -176,7 +176,7 @@ class _ForkLoop:
                     message, files, _, _ = socket.recv_fds(
                         self._connection, MAX_FORK_MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC
                     )
-                except ConnectionResetError:  # gone before it has heard what was said here
+                except ConnectionResetError:  # the supervisor is gone; it has not read the last messages
                     return None
                 if not message:
                     return None
@@ -194,7 +194,7 @@ class _ForkLoop:
         self._pids.add(pid)
         os.close(birth.status_board)
         os.close(birth.pipe)
-        # It can't have been buried yet, so this number is its own.
+        # Nobody has waited for this process yet, so the number still stands for it.
         process = os.pidfd_open(pid)
         self.send(["forked", pid], process)
         os.close(process)
@@ -210,7 +210,7 @@ class _ForkLoop:
         os.close(self._waker)
 
     def _report_ended(self) -> None:
-        """Tell of those that have ended. Processes that the project started at import are not asked for."""
+        """Report the children that have ended. Processes that the project started at import are left alone."""
         for pid in list(self._pids):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -225,7 +225,7 @@ class _ForkLoop:
 FORK_TIMEOUT_SECONDS = 5.0
 """Seconds that it has for a fork; it takes milliseconds."""
 EXIT_CODE_TIMEOUT_SECONDS = 1.0
-"""Seconds for which it is asked with what code a process ended. It may be dead itself."""
+"""Seconds to wait for the exit code of a child from the fork server, which may be dead itself."""
 FORK_SERVER_EXIT_SECONDS = 2.0
 
 
@@ -269,7 +269,7 @@ class _CopiedProcess:
             os.close(nothing)
             main()
             sys.exit()  # through the command that made it, so that exit handlers run
-        # It can't have been buried yet, so this number is its own.
+        # Nobody has waited for this process yet, so the number still stands for it.
         self._file = os.pidfd_open(self.pid)
 
     def kill(self) -> None:
@@ -280,7 +280,7 @@ class _CopiedProcess:
         watch = select.poll()
         watch.register(self._file, select.POLLIN)
         if watch.poll(None if seconds is None else seconds * 1000):
-            with contextlib.suppress(ChildProcessError):  # it was buried before
+            with contextlib.suppress(ChildProcessError):  # another call has waited for it before
                 os.waitpid(self.pid, 0)
 
     def close(self) -> None:
@@ -348,11 +348,12 @@ class ForkServer:
         return status_board, ForkedProcess(self, pid, file)
 
     def read_messages(self) -> None:
-        """Take in what it has said, without waiting."""
+        """Read the messages that have arrived, without waiting."""
         self._read_until(lambda: False, 0.0)
 
     def exit_code_of(self, pid: int) -> int:
-        """With what code a process ended that has. Of one whose parent can't tell: that of a kill, as its parent's death is."""
+        """The exit code of a process that has ended. If the fork server can't report it, that of a kill, because the death of the
+        server kills its children."""
         self._read_until(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
         self.children.discard(pid)
         return self._exit_codes.pop(pid, -signal.SIGKILL)
@@ -414,7 +415,7 @@ class ForkedProcess:
             signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
 
     def join(self) -> None:
-        """Wait until it has ended, whether or not anybody can tell how."""
+        """Wait until it has ended, whether or not its exit code is known."""
         if self._code is None:
             self._watch.poll()
 
@@ -491,7 +492,7 @@ class ProcessFactory:
         return status_board, process, near
 
     def read_messages(self) -> bool:
-        """Take in what fork servers have said; whether one could not begin."""
+        """Read the messages of fork servers. Returns whether a server could not start."""
         for each in self._servers():
             each.read_messages()
         for each in [each for each in self._former if each.is_gone or not each.children]:

@@ -85,9 +85,9 @@ class StopSignals:
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self.stop_count = 0
-        """How often the process was asked to stop."""
+        """How many stop signals the process has received."""
         self.dump_count = 0
-        """How often it was asked for the stacks of its threads."""
+        """How many signals have requested the stacks of its threads."""
 
     def fileno(self) -> int:
         return self._read
@@ -129,7 +129,7 @@ class StopSignals:
 
 
 class _ChangeReporter(autoreload.StatReloader):
-    """Tells of a change instead of ending the process. Django's receivers (templates, translations) come first."""
+    """Reports a change instead of ending the process. Django's receivers (templates, translations) come first."""
 
     def __init__(self, on_change: Callable[[Path], None]) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class DeclaredSchedules(threading.Thread):
 SUPERVISOR_TICK_SECONDS = 0.1
 """Seconds between looks at the limits: they are kept to this precision."""
 MAX_RENEWAL_SILENCE_SECONDS = 6.0
-"""Seconds beyond its longest pause for which the keeper may be silent before the worker is unhealthy."""
+"""Seconds beyond its longest pause for which lease renewal may have no success before the worker is unhealthy."""
 GIVE_BACK_SECONDS = 5.0
 """Seconds for giving everything back at the end; after that the leases end by themselves."""
 OUTAGE_GIVE_BACK_SECONDS = 2.0
@@ -210,7 +210,7 @@ MAX_START_BACKOFF_SECONDS = 30.0
 
 
 class Supervisor:
-    """Runs until it is told to stop (SIGTERM or SIGINT; the second one ends it at once) or a burst is over.
+    """Runs until it gets a stop signal (SIGTERM or SIGINT; the second one ends it at once) or a burst is over.
 
     Args:
         health_file: see `health`. reload: replace the children when the project's code changes.
@@ -317,7 +317,7 @@ class Supervisor:
         wait([*waitable, *(child.pipe for child in self._children)], SUPERVISOR_TICK_SECONDS)
         self._stop_signals.clear()
         for child in list(self._children):
-            if child in self._children:  # burying one may end the others
+            if child in self._children:  # removing one may end the others
                 self._read_messages(child)
                 if child.exitcode is not None:
                     self._remove_child(child)
@@ -383,7 +383,7 @@ class Supervisor:
                 self._lease_renewal.renew_now(each.worker_id)
 
     def _mark_done(self, child: ChildProcess) -> None:
-        """It has settled everything. Who was told to stop by someone else is replaced."""
+        """The child has settled everything. If somebody else has stopped it, replace it."""
         if not (child.is_stopping or self.is_stopping or self.options.burst or child.task is not None):
             self._start_due[child.index] = 0.0
         child.is_stopping = child.is_done = True
@@ -458,7 +458,7 @@ class Supervisor:
             self._incarnation += 1
             try:
                 child = ChildProcess(self._process_factory, self.options, index, self._incarnation)
-            except ForkServerGoneError:  # `Nursery.tend` sees to it
+            except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
                 return
             del self._start_due[index]
             if self._is_draining:
@@ -489,7 +489,7 @@ class Supervisor:
             self._incarnation += 1
             try:
                 child = ChildProcess(self._process_factory, self.options, -1, self._incarnation, request.task)
-            except ForkServerGoneError:  # `Nursery.tend` starts another one
+            except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
                 return
             if request.task.why:
                 logger.warning(
@@ -504,7 +504,7 @@ class Supervisor:
             self._give_back_request(request, 0.0)
 
     def _give_back_request(self, request: SeparateTaskRequest, delay: float) -> None:
-        """Return a lease that no process has taken over, and tell the process that fetched it."""
+        """Return a lease that no process has taken over, and notify the process that fetched it."""
         task = request.task
         label = [shard.display_name for queue in self._queues for shard in queue.shards][task.shard_index]
         outcome = Outcome.release(task.lease(request.fetched_by), delay=delay or None)
