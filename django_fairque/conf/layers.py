@@ -25,7 +25,7 @@ from django_fairque.engine.model.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 SECTION_NAMES = ("redis", "worker", "workers", "queue", "queues", "schedules", "monitor")
 SCALARS = (*TopLevelOptions.model_fields, "config_file")
@@ -33,7 +33,7 @@ SCALARS = (*TopLevelOptions.model_fields, "config_file")
 ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
 ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("ssl")}
 
-# Where the configuration nests; "*" is a name that the user chose. Everything else is a value.
+# The paths at which the configuration nests; "*" is a name that the user chose. All other paths hold values.
 _NESTING = {
     (),
     *((section,) for section in SECTION_NAMES),
@@ -48,7 +48,7 @@ _NESTING = {
     ("queues", "*", "starvation"),
 }
 
-_OPTIONS_AT: dict[Path, type[Options]] = {
+_OPTIONS_AT: dict[KeyPath, type[Options]] = {
     ("redis",): RedisConfig,
     ("worker",): WorkerConfig,
     ("workers", "*"): WorkerConfig,
@@ -69,17 +69,17 @@ class Entry:
 
 @dataclass
 class Layer:
-    """What one source says."""
+    """The options that one source gives."""
 
-    entries: dict[Path, Entry] = field(default_factory=dict)
+    entries: dict[KeyPath, Entry] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
     obsolete: dict[str, str] = field(default_factory=dict)
     """Keys that have no effect, as the user wrote them, each with what replaced it."""
 
-    def add(self, path: Path, value: Any, written: Path, label: Callable[[Path], str]) -> None:
-        """Take over a value, or what is nested in it; ``written`` is ``path`` before its case was folded."""
+    def add(self, path: KeyPath, value: Any, written: KeyPath, label: Callable[[KeyPath], str]) -> None:
+        """Add a value, or the values that are nested in it; ``written`` is ``path`` before its case was folded."""
         if value is None and path[:1] == ("redis",) and len(path) > 1:
-            return  # what os.environ.get() found nothing for
+            return  # os.environ.get() found no such variable
         key = label(written)
         kind = _section_at(path[:-1])
         if kind and path[-1] in kind.obsolete:
@@ -104,7 +104,9 @@ class Layer:
             self.mistakes.append(Mistake("conflict", path, text, key=key))
         self.entries[path] = Entry(value, key, is_upper=bool(written) and written[-1].isupper())
 
-    def _add_nested(self, path: Path, value: Mapping[Any, Any], written: Path, label: Callable[[Path], str]) -> None:
+    def _add_nested(
+        self, path: KeyPath, value: Mapping[Any, Any], written: KeyPath, label: Callable[[KeyPath], str]
+    ) -> None:
         chosen_by_user = (*path, "*") in _NESTING
         for name, inner in value.items():
             text = str(name)
@@ -134,21 +136,21 @@ class Layer:
                 self.entries.setdefault(("redis", name), Entry(value, entry.key, entry.is_upper))
 
 
-def nests(path: Path) -> bool:
+def nests(path: KeyPath) -> bool:
     return path in _NESTING or (*path[:1], "*", *path[2:]) in _NESTING
 
 
-def _section_at(path: Path) -> type[Options] | None:
+def _section_at(path: KeyPath) -> type[Options] | None:
     return _OPTIONS_AT.get(path) or _OPTIONS_AT.get((*path[:1], "*", *path[2:]))
 
 
-def _shown_value(path: Path, value: Any) -> str:
+def _shown_value(path: KeyPath, value: Any) -> str:
     return "a value that is not shown" if path[:1] == ("redis",) else shown(value)
 
 
-def merge_layers(layers: Iterable[Layer]) -> dict[Path, Entry]:
-    """All entries, a later layer's instead of an earlier one's."""
-    entries: dict[Path, Entry] = {}
+def merge_layers(layers: Iterable[Layer]) -> dict[KeyPath, Entry]:
+    """Return the entries of all layers. Of several entries for one key, the last layer's wins."""
+    entries: dict[KeyPath, Entry] = {}
     for layer in layers:
         if _names_another_server(layer.entries, entries):
             entries = {path: entry for path, entry in entries.items() if not _is_about_server(path)}
@@ -156,19 +158,19 @@ def merge_layers(layers: Iterable[Layer]) -> dict[Path, Entry]:
     return entries
 
 
-def _names_another_server(later: Mapping[Path, Entry], earlier: Mapping[Path, Entry]) -> bool:
+def _names_another_server(later: Mapping[KeyPath, Entry], earlier: Mapping[KeyPath, Entry]) -> bool:
     """Whether ``later`` names a server of its own, rather than changing a part of the one that ``earlier`` names."""
     named, before = ({path[1] for path in each if _is_about_server(path)} & {*ADDRESSES} for each in (later, earlier))
     is_part = named in ({"host"}, {"sentinel"}) and before <= named
     return bool(named) and not is_part
 
 
-def _is_about_server(path: Path) -> bool:
+def _is_about_server(path: KeyPath) -> bool:
     """Whether it says which server, as whom and how safely; credentials for one server are not sent to another."""
     return path[:1] == ("redis",) and (*path, "")[1] in ABOUT_SERVER
 
 
-def nest_entries(entries: Mapping[Path, Entry]) -> dict[str, Any]:
+def nest_entries(entries: Mapping[KeyPath, Entry]) -> dict[str, Any]:
     """The entries as a tree of plain values."""
     tree: dict[str, Any] = {}
     for path, entry in entries.items():
@@ -179,7 +181,7 @@ def nest_entries(entries: Mapping[Path, Entry]) -> dict[str, Any]:
     return tree
 
 
-def _at(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+def _at(tree: dict[str, Any], path: KeyPath) -> dict[str, Any]:
     for name in path:
         tree = tree.setdefault(name, {})
     return tree
@@ -191,7 +193,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 def assemble(
     kind: type[AnyOptions], layers: Sequence[Layer], verify: Callable[[AnyOptions], None] | None = None
 ) -> AnyOptions:
-    """Lay the layers over another, the last on top, and check the result.
+    """Make a configuration from layers, of which later ones win, and check it.
 
     ``verify`` may look at the configuration in a wider world; it raises `InvalidOptionsError` as sections do.
     """
@@ -214,8 +216,8 @@ def assemble(
     return config
 
 
-def _choose_worker(layers: Sequence[Layer], entries: dict[Path, Entry]) -> Iterable[Mistake]:
-    """Give each of the workers what `worker` says for all, and make the chosen one the worker.
+def _choose_worker(layers: Sequence[Layer], entries: dict[KeyPath, Entry]) -> Iterable[Mistake]:
+    """Give each of the workers the options of `worker`, and make the chosen one the worker.
 
     In one layer a worker's own options win over those for all; a later layer wins over both, so that the environment
     and the command line, which speak to one process, have the last word.
@@ -249,7 +251,7 @@ def _options_of(name: str, layers: Iterable[Layer]) -> dict[str, Entry]:
     return options
 
 
-def _named(mistake: Mistake, entries: Mapping[Path, Entry]) -> Mistake:
+def _named(mistake: Mistake, entries: Mapping[KeyPath, Entry]) -> Mistake:
     """The mistake with its key as the user wrote it, and its suggestion in the same case."""
     entry, rest = _origin(mistake.path, entries)
     if entry is None:
@@ -259,7 +261,7 @@ def _named(mistake: Mistake, entries: Mapping[Path, Entry]) -> Mistake:
     return replace(mistake, key=", ".join(filter(None, (entry.key, ".".join(rest)))), suggestion=suggestion)
 
 
-def _origin(path: Path, entries: Mapping[Path, Entry]) -> tuple[Entry | None, Path]:
+def _origin(path: KeyPath, entries: Mapping[KeyPath, Entry]) -> tuple[Entry | None, KeyPath]:
     """What the user wrote there, or around it (then with the rest of the path), or, for a section, in it."""
     for depth in range(len(path), 0, -1):
         part = path[:depth]

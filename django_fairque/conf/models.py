@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from redis.asyncio import RedisCluster as AsyncRedisCluster
     from typing_extensions import Self
 
-READ_MARGIN = 2.0
+READ_MARGIN_SECONDS = 2.0
 """Seconds by which a connection must outlast the longest wait for an answer, or it is cut while it waits."""
 
 AnyConfig = TypeVar("AnyConfig", bound="FairQueueConfig")
 
 
 class FairQueueConfig(TopLevelOptions):
-    """Everything that can be configured. Made from settings, files and the environment by `get_config`.
+    """The whole configuration. `get_config` makes it from settings, a file and the environment.
 
     ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is always among them.
     ``worker`` is the chosen one of ``workers``, or what a worker without a section of its own does.
@@ -78,16 +78,16 @@ class FairQueueConfig(TopLevelOptions):
             for name in worker.queues:
                 if name not in self.queues:
                     yield replace(unknown((name,), self.queues, "queue"), path=(*path, "queues"))
-            least = worker.poll_interval + READ_MARGIN
+            least = worker.poll_interval + READ_MARGIN_SECONDS
             if self.redis.socket_timeout < least:
                 yield self._timeout_conflict(path, worker, least)
 
     def _timeout_conflict(self, path: tuple[str, ...], worker: WorkerConfig, least: float) -> Mistake:
         if "socket_timeout" in self.redis.model_fields_set:
-            text = f"expected at least {least:g}, which is the worker's poll_interval plus {READ_MARGIN:g}"
+            text = f"expected at least {least:g}, which is the worker's poll_interval plus {READ_MARGIN_SECONDS:g}"
             return Mistake("conflict", ("redis", "socket_timeout"), f"{text}; got {self.redis.socket_timeout:g}")
-        most = self.redis.socket_timeout - READ_MARGIN
-        text = f"expected at most {most:g}, which is redis.socket_timeout minus {READ_MARGIN:g}"
+        most = self.redis.socket_timeout - READ_MARGIN_SECONDS
+        text = f"expected at most {most:g}, which is redis.socket_timeout minus {READ_MARGIN_SECONDS:g}"
         return Mistake("conflict", (*path, "poll_interval"), f"{text}; got {worker.poll_interval:g}")
 
     def validate_all(self) -> None:
@@ -114,19 +114,19 @@ class FairQueueConfig(TopLevelOptions):
 
     @classmethod
     def from_settings(cls) -> Self:
-        """What settings, the configuration file they name, and the environment say now.
+        """Read the configuration from settings, the file that they name, and the environment.
 
         Raises:
-            ConfigurationError: every mistake in them.
+            ConfigurationError: The sources have mistakes. The error has all of them.
         """
         return load(cls)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> Self:
-        """What a file says by itself, neither settings nor environment considered.
+        """Read the configuration from a file alone, without settings and environment.
 
         Raises:
-            ConfigurationError: the file can't be read, or every mistake in it.
+            ConfigurationError: The file can't be read or has mistakes. The error has all of them.
         """
         return assemble(cls, [file_layer(path)])
 
@@ -151,7 +151,7 @@ def _not_declared(what: str, name: object, known: Mapping[str, object]) -> Confi
 
 
 class _Builder:
-    """Makes all sections, and finds the mistakes of all of them before it complains."""
+    """Makes all sections, and collects the mistakes of all of them before it raises an error."""
 
     def __init__(self, fields: Mapping[str, object]) -> None:
         self._fields = fields
@@ -201,12 +201,14 @@ class _Builder:
             if not re.fullmatch(QUEUE_NAME_PATTERN, str(name)):
                 text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
                 self._mistakes.append(Mistake("value", ("queues", str(name)), text))
-            made[name] = self._make(QueueConfig, ("queues", str(name)), _over(defaults, {} if queue is None else queue))
+            made[name] = self._make(
+                QueueConfig, ("queues", str(name)), _merge_queue_options(defaults, {} if queue is None else queue)
+            )
         return made
 
 
-def _over(defaults: QueueConfig | None, options: Any) -> Any:
-    """A queue's options over those of all queues (none when those have mistakes of their own)."""
+def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
+    """Merge a queue's options into those of all queues, unless those have mistakes."""
     if defaults is None or not isinstance(options, Mapping):
         return options
     merged = {
@@ -220,7 +222,7 @@ def _over(defaults: QueueConfig | None, options: Any) -> Any:
 
 
 def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: bool = True) -> AnyConfig:
-    """All sources together, as they are now; of several overrides the last wins.
+    """Read the configuration from all sources. Of several overrides the last wins.
 
     Args:
         needs_server: whether it is a mistake to name no server when this is not development.
@@ -265,7 +267,7 @@ def _file_tree(config: FairQueueConfig) -> dict[str, Any]:
     address = config.redis.given_addresses()
     if address and address[0] != "host":
         tree["redis"] = {name: value for name, value in tree["redis"].items() if name not in ("host", "port")}
-    # With what is None as well, here and below, or what all have in common would stand there instead.
+    # Options that are None are kept, here and below: without them the common value would be read back.
     queues = {name: queue.model_dump(mode="json") for name, queue in config.queues.items()}
     for name, queue in queues.items():
         tree["queues"][name] = {option: value for option, value in queue.items() if value != common[option]}

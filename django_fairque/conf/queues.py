@@ -37,7 +37,7 @@ class _OpenClient:
 
 
 class _OpenClients:
-    """What this process has open."""
+    """The clients that this process has open: its own, and one for each event loop."""
 
     def __init__(self) -> None:
         self.forget()
@@ -54,7 +54,7 @@ os.register_at_fork(after_in_child=_open_clients.forget)
 
 
 def get_queue(name: str = "default") -> FairQueue:
-    """The declared queue of that name, the same object for all threads of the process.
+    """Return the declared queue of that name, the same object for all threads of the process.
 
     Raises:
         ConfigurationError: it is not declared (the nearest match is named), or the configuration has mistakes.

@@ -335,7 +335,7 @@ def _common(config: RedisConfig) -> dict[str, Any]:
 
 @cache
 def _name() -> dict[str, Any]:
-    """What CLIENT LIST says of our connections: the package and, with it, this one.
+    """The name of our connections in CLIENT LIST: redis-py and, with it, this package.
 
     Newer versions of redis-py (8.1) take it from their caller, or look their own version up for each connection: 3.5 of the
     4 ms that making one takes. Older ones (5.1) look once, and can't be told more.
@@ -421,7 +421,7 @@ def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
 
 
 def _once(package: str) -> dict[str, Any]:
-    """What keeps a cluster's client from repeating; redirections to another node are still followed.
+    """Options that keep a cluster's client from repeating requests. Redirections to another node are still followed.
 
     Before redis-py 6 a pipeline for coroutines that may not be repeated is not even sent: there it is once. Only what
     changes nothing goes that way.

@@ -149,7 +149,7 @@ class WorkerConfig(Options):
             yield Mistake(
                 "conflict",
                 ("steal",),
-                f"expected users that are not in users; got {_format_users(both)}, who {_are(both)} in both",
+                f"expected users that are not in users; got {_format_users(both)}, who {_is_or_are(both)} in both",
             )
 
 
@@ -158,7 +158,7 @@ def _format_users(users: list[str]) -> str:
     return ", ".join(map(repr, users[:MAX_NAMED_USERS])) + (f" and {more} more" if more > 0 else "")
 
 
-def _are(users: list[str]) -> str:
+def _is_or_are(users: list[str]) -> str:
     return "is" if len(users) == 1 else "are"
 
 
@@ -200,8 +200,8 @@ def _has_opentelemetry() -> bool:
         return False
 
 
-SHORTEST_TOKEN = 16
-TOKEN_WORDS = f"at least {SHORTEST_TOKEN} letters, digits and marks of ASCII, without spaces"
+MIN_TOKEN_CHARACTERS = 16
+TOKEN_WORDS = f"at least {MIN_TOKEN_CHARACTERS} letters, digits and marks of ASCII, without spaces"
 
 
 LIMIT_NAMES = (
@@ -228,7 +228,7 @@ def _token_list(value: Any) -> Any:
 
 
 def _token(value: SecretStr) -> SecretStr:
-    if not re.fullmatch(rf"[!-~]{{{SHORTEST_TOKEN},}}", value.get_secret_value()):
+    if not re.fullmatch(rf"[!-~]{{{MIN_TOKEN_CHARACTERS},}}", value.get_secret_value()):
         raise ValueError(f"expected {TOKEN_WORDS}")
     return value
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WATCHED_SETTINGS = ("FAIRQUE", "CACHES", "DEBUG", "BASE_DIR", "DJANGO_REDIS_CONNECTION_FACTORY")
 """The settings on which the configuration depends."""
 
-# Where there is a mistake here, the server may just not have been found.
+# A mistake at one of these paths may hide the server's address, so its absence is not reported as well.
 _MAY_NAME_A_SERVER = ((), ("redis",), ("config_file",))
 
 _NO_SERVER = (
@@ -39,7 +39,7 @@ _NO_SERVER = (
 
 
 NO_SERVER_URL = "unix:///no-server-is-named-and-this-test-captures-its-tasks"
-"""In place of a server that nobody needs; whoever asks it all the same reads this in the error."""
+"""Used instead of a server when none is needed. A call that connects all the same shows it in its error."""
 
 
 def written_entries() -> dict[tuple[str, ...], Entry]:
@@ -188,7 +188,7 @@ def _read_file(path: object) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         problem = f"{path} can't be read: {getattr(error, 'strerror', None) or error}"
     except yaml.YAMLError as error:
-        # Not its own text, which quotes the lines around: a password may stand there.
+        # The error's own text quotes the lines around it, which may contain a password.
         mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "not YAML"
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = f"{path} is not one: {what}{where}"
@@ -198,7 +198,7 @@ def _read_file(path: object) -> Any:
         problem = f"{path} holds a date or a number that does not exist"
     else:
         problem = f"{path} has a key more than once: {'; '.join(duplicates)}"
-    # Outside the handler, so that what it handled is not dragged along.
+    # Raised outside the handler, so that the error does not hold the one that was handled.
     raise _UnreadableError(problem)
 
 
