@@ -88,13 +88,13 @@ def run_fork_server(
     gc.collect()
     gc.freeze()
     parent = os.getpid()
-    birth = server.serve()
-    if birth is None:
+    request = server.serve()
+    if request is None:
         return
-    multiprocessing.current_process().name = birth.worker_id
-    own = options.for_child(birth.worker_id, one_task=birth.one_task)
+    multiprocessing.current_process().name = request.worker_id
+    own = options.for_child(request.worker_id, one_task=request.one_task)
     run_child(
-        own, StatusBoard.in_file(birth.status_board, own.concurrency, shard_count), Connection(birth.pipe), parent
+        own, StatusBoard.in_file(request.status_board, own.concurrency, shard_count), Connection(request.pipe), parent
     )
 
 
@@ -180,11 +180,11 @@ class _ForkLoop:
                     return None
                 if not message:
                     return None
-                birth = ForkRequest(*json.loads(message), *files)
-                if self._fork(birth):
-                    return birth
+                request = ForkRequest(*json.loads(message), *files)
+                if self._fork(request):
+                    return request
 
-    def _fork(self, birth: ForkRequest) -> bool:
+    def _fork(self, request: ForkRequest) -> bool:
         """Whether this is the new process."""
         flush_streams()
         pid = os.fork()
@@ -192,8 +192,8 @@ class _ForkLoop:
             self._become_child()
             return True
         self._pids.add(pid)
-        os.close(birth.status_board)
-        os.close(birth.pipe)
+        os.close(request.status_board)
+        os.close(request.pipe)
         # Nobody has waited for this process yet, so the number still stands for it.
         process = os.pidfd_open(pid)
         self.send(["forked", pid], process)
