@@ -29,20 +29,20 @@ from django_fairque.worker.execution.event_loop import (
     ProtectedTask,
     Stoppable,
     cancel_all,
-    extend_others,
+    create_protected_task,
+    extend_other_limits,
     outcomes_after_fault,
-    protected,
 )
 from django_fairque.worker.execution.isolation import CoroutineContexts, run_in_new_context
-from django_fairque.worker.execution.limits import Guard, guarded
+from django_fairque.worker.execution.limits import Guard, run_guarded
 from django_fairque.worker.execution.task_services import (
     RevokedLeases,
-    all_failed,
     batch_limits,
     batch_sizes,
+    failed_outcomes,
     import_handler,
     make_services,
-    prepare_all,
+    prepare_runs,
     run_one,
     timeout_of,
 )
@@ -60,12 +60,12 @@ from django_fairque.worker.leases.lease_renewal import (
     ALERTS_PER_FETCH,
     SCHEDULES_PER_SWEEP,
     WORKER_RECORD_TTL_SECONDS,
-    after_firing,
     has_due_schedule,
-    pause_after,
+    remaining_sweep,
+    seconds_until_next_sweep,
 )
 from django_fairque.worker.leases.outage import Outage
-from django_fairque.worker.options import WorkerOptions, each_once
+from django_fairque.worker.options import WorkerOptions, unique_queues
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.signal_thread import SignalThread
 from django_fairque.worker.supervisor.separate_tasks import warn_about_isolated_tasks
@@ -155,7 +155,7 @@ class AsyncFetcher:
                 continue
             seconds = planner.plan_wait(now)
             if seconds is not None:
-                self.wait_task = protected(self._wait_for_work(seconds))
+                self.wait_task = create_protected_task(self._wait_for_work(seconds))
             self._worker.start_more()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.wakeup.wait(), max(0.0005, planner.seconds_until_due(now)))
@@ -228,7 +228,7 @@ class AsyncFetcher:
                     self._revoke([each.key for each in self.running.values() if not isinstance(each, list)])
             if command := self._operator_commands.new_command(self.queue.display_name, heartbeat.command):
                 self._worker.execute_command(command)
-            await asyncio.sleep(self._options.renew_every)
+            await asyncio.sleep(self._options.renewal_interval)
 
     async def sweep(self) -> None:
         while True:
@@ -236,18 +236,18 @@ class AsyncFetcher:
             try:
                 sweep = await self.queue.sweep()
                 if sweep.alerts:
-                    self._alerts_task = protected(self._take_alerts())
+                    self._alerts_task = create_protected_task(self._take_alerts())
                     await asyncio.shield(self._alerts_task)
                 if has_due_schedule(sweep):
                     fired = await self.queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
                     next_due = await self.queue.schedules.next_due(sweep.now)
-                    sweep = after_firing(sweep, self.queue.name, fired, next_due)
+                    sweep = remaining_sweep(sweep, self.queue.name, fired, next_due)
                 if sweep.messages:
                     await self.queue.parent_queue.carry_messages()
             except FairQueueError as error:
                 await asyncio.sleep(self._outage.record_failure(error))
                 continue
-            await asyncio.sleep(pause_after(sweep, self.queue.config.sweep_interval, monotonic() - began))
+            await asyncio.sleep(seconds_until_next_sweep(sweep, self.queue.config.sweep_interval, monotonic() - began))
 
     async def _take_alerts(self) -> None:
         self._worker.signal_thread.announce(await self.queue.take_alerts(ALERTS_PER_FETCH))
@@ -268,7 +268,7 @@ class AsyncFetcher:
         while self.planner.buffer and self._worker.has_free_slot:
             work = self.planner.buffer.popleft()
             contexts = self._worker.contexts.pop()
-            task = contexts.new().run(protected, self._serve(work))
+            task = contexts.new().run(create_protected_task, self._serve(work))
             self.running[task] = work
             task.add_done_callback(partial(self._ended, contexts))
 
@@ -291,7 +291,7 @@ class AsyncFetcher:
         self.planner.outcomes.extend(map(self._revoked.settle, outcomes))
 
     async def _outcomes(self, leases: list[Lease]) -> list[Outcome]:
-        runs, outcomes = prepare_all(leases, self._services)
+        runs, outcomes = prepare_runs(leases, self._services)
         return outcomes + (await self._run(runs) if runs else [])
 
     async def _run(self, runs: list[Run]) -> list[Outcome]:
@@ -329,7 +329,7 @@ class AsyncFetcher:
         except asyncio.CancelledError:
             # Without a kind the worker has not canceled it: the program ends, or the task itself has raised this.
             kind = TaskRevoked if self._worker.is_canceled else asyncio.CancelledError
-            return all_failed(runs, (coroutine.kind or kind)(), started)
+            return failed_outcomes(runs, (coroutine.kind or kind)(), started)
         finally:
             self.coroutines.discard(coroutine)
         return outcomes
@@ -374,12 +374,12 @@ def _run_in_thread(
 
     isolation.clean_up_connections(close=close_connections)
     try:
-        return guarded(
+        return run_guarded(
             guard,
             started,
             timeout,
             partial(run_in_new_context, body),
-            lambda error: all_failed(runs, error, started),
+            lambda error: failed_outcomes(runs, error, started),
         )
     finally:
         isolation.clean_up_connections(close=close_connections)
@@ -427,7 +427,7 @@ class MonitorThread(threading.Thread):
         """Nothing: that would take the loop."""
 
     def resumed(self, seconds: float, culprit: object) -> None:
-        extend_others(self.coroutines(), seconds, culprit)
+        extend_other_limits(self.coroutines(), seconds, culprit)
         for fetcher in self._fetchers:
             fetcher.planner.give_back_waiting()
             fetcher.wakeup.set()
@@ -455,7 +455,7 @@ class AsyncWorker:
     def __init__(
         self, queues: Sequence[str | AsyncFairQueue] | None = None, **arguments: Unpack[WorkerArguments]
     ) -> None:
-        given = None if queues is None else each_once(queues)
+        given = None if queues is None else unique_queues(queues)
         names = None if given is None else [each if isinstance(each, str) else each.name for each in given]
         self.options = WorkerOptions.from_arguments(names, arguments)
         self._given = given
@@ -496,8 +496,10 @@ class AsyncWorker:
         places = [place for queue in queues for place in shard_places_of(queue, self.options)]
         self._fetchers = [AsyncFetcher(self, index, place, threads) for index, place in enumerate(places)]
         self.signal_thread.send_worker_signal(signals.worker_started)
-        helpers = [protected(each) for fetcher in self._fetchers for each in (fetcher.renew(), fetcher.sweep())]
-        self._fetch_tasks = fetch_tasks = [protected(fetcher.fetch()) for fetcher in self._fetchers]
+        helpers = [
+            create_protected_task(each) for fetcher in self._fetchers for each in (fetcher.renew(), fetcher.sweep())
+        ]
+        self._fetch_tasks = fetch_tasks = [create_protected_task(fetcher.fetch()) for fetcher in self._fetchers]
         monitor = MonitorThread(self._fetchers)
         monitor.start()
         if self._is_stopping:

@@ -14,7 +14,7 @@ from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor.separate_tasks import warn_about_isolated_tasks
 
 from .core import Core
-from .options import WorkerOptions, each_once, names
+from .options import WorkerOptions, describe_users, unique_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Worker:
     def __init__(self, queues: Sequence[str | FairQueue] | None = None, **arguments: Unpack[WorkerArguments]) -> None:
         given = None
         if queues is not None:
-            given = [get_queue(each) if isinstance(each, str) else each for each in each_once(queues)]
+            given = [get_queue(each) if isinstance(each, str) else each for each in unique_queues(queues)]
         self.options = WorkerOptions.from_arguments(
             None if given is None else [queue.name for queue in given], arguments
         )
@@ -68,7 +68,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
-        logger.debug("worker %s serves users %s", self.options.worker_id, names(self.options.users))
+        logger.debug("worker %s serves users %s", self.options.worker_id, describe_users(self.options.users))
         warn_about_isolated_tasks()
         self._lease_renewal.start()
         self._lease_renewal.add(

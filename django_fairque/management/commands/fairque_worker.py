@@ -93,7 +93,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if is_imported_by_child():
             return
-        log.set_up()
+        log.set_up_logging()
         try:
             with (
                 closing(_supervisor(options, copied=self.is_program)) as supervisor,

@@ -3,7 +3,7 @@
 A slot that took such a task waits here for its end. So coroutines and threads share one limit, and the rest of the worker treats
 both kinds of tasks alike.
 
-The coroutines of all users share the loop, so none of them may end it: `_protect` refuses ``loop.stop()`` and the like, a
+The coroutines of all users share the loop, so none of them may end it: `_protect_loop` refuses ``loop.stop()`` and the like, a
 `SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
 coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a loop of its own.
 
@@ -135,7 +135,7 @@ class LoopMonitor:
 
     def _examine(self, requested_at: float, now: float) -> bool:
         frame = sys._current_frames().get(self._host.thread_id)  # noqa: SLF001 - the documented way to another thread's stack
-        frames = list(_frames(frame))
+        frames = list(_outer_frames(frame))
         context = context_in(reversed(frames))
         task = asyncio.current_task(self._loop)
         if frame is None or (context is None and task is None):
@@ -149,35 +149,35 @@ class LoopMonitor:
                 return False  # it has just answered
             self._is_blocked, self._culprit = True, culprit
         self._host.give_back_waiting()
-        lease = None if culprit is None else _key(culprit)
+        lease = None if culprit is None else _lease_key(culprit)
         if self.blocked is not None and self.blocked.culprit == lease:
             return False
         leases = getattr(owner, "leases", ())  # of a task that has ended, if it left something that runs on
         self.blocked = BlockedLoop(
             describe_leases(leases) if leases else "",
-            _stack(frames),
+            _format_stack(frames),
             now - requested_at,
             lease,
-            frozenset(_key(each) for each in coroutines if each is not culprit),
+            frozenset(_lease_key(each) for each in coroutines if each is not culprit),
         )
         return True
 
 
-def _stack(frames: Sequence[FrameType]) -> str:
+def _format_stack(frames: Sequence[FrameType]) -> str:
     """What runs there, without the frames of the loop itself."""
     lines = traceback.format_stack(frames[0])
-    depth = next((index for index, frame in enumerate(frames) if _is_of_a_handle(frame)), len(lines))
+    depth = next((index for index, frame in enumerate(frames) if _is_handle_frame(frame)), len(lines))
     return "".join(lines[-depth:] if depth else lines)[-MAX_STACK_CHARACTERS:].rstrip()
 
 
-def _is_of_a_handle(frame: FrameType) -> bool:
+def _is_handle_frame(frame: FrameType) -> bool:
     return frame.f_code is asyncio.Handle._run.__code__  # noqa: SLF001 - to recognize it, not to call it
 
 
 def context_in(frames: Iterable[FrameType]) -> Context | None:
     """In which context a loop runs a callback, or the step of a coroutine, if one of these frames does."""
     for frame in frames:
-        if _is_of_a_handle(frame):
+        if _is_handle_frame(frame):
             handle: Any = frame.f_locals.get("self")
             if sys.version_info >= (3, 12):
                 found = handle.get_context()
@@ -188,14 +188,14 @@ def context_in(frames: Iterable[FrameType]) -> Context | None:
     return None
 
 
-def _frames(frame: FrameType | None) -> Iterable[FrameType]:
+def _outer_frames(frame: FrameType | None) -> Iterable[FrameType]:
     """This frame and those that led to it."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _key(coroutine: MonitoredCoroutine) -> tuple[int, int]:
+def _lease_key(coroutine: MonitoredCoroutine) -> tuple[int, int]:
     return coroutine.shard_index, coroutine.leases[0].token
 
 
@@ -348,14 +348,14 @@ class Stoppable(Stop):
         return not was_reported
 
 
-def extend_others(coroutines: Iterable[Stoppable], seconds: float, culprit: object) -> None:
+def extend_other_limits(coroutines: Iterable[Stoppable], seconds: float, culprit: object) -> None:
     """On their loop, which ``culprit`` has blocked for so long."""
     for each in coroutines:
         if each is not culprit:
             each.extend(seconds)
 
 
-def protected(coroutine: Coroutine[Any, Any, Any]) -> ProtectedTask:
+def create_protected_task(coroutine: Coroutine[Any, Any, Any]) -> ProtectedTask:
     """Run it on the running loop; the coroutines of tasks can't cancel it."""
     return ProtectedTask(coroutine, loop=asyncio.get_running_loop())
 
@@ -376,7 +376,7 @@ class Job(Stoppable):
         """On the loop."""
         if not self._is_given_back:
             self.has_begun = True
-            self._task = protected(self.run())
+            self._task = create_protected_task(self.run())
             self._task.add_done_callback(self._end)
 
     def _end(self, _: object) -> None:
@@ -461,7 +461,7 @@ class LoopThread(threading.Thread):
 
     def resumed(self, seconds: float, culprit: object) -> None:
         """On the loop: what the culprit has held up gets the time back that it could not use."""
-        extend_others(self.coroutines(), seconds, culprit)
+        extend_other_limits(self.coroutines(), seconds, culprit)
 
     def interrupt(self, job: Job, kind: type[BaseException]) -> None:
         with suppress(RuntimeError):  # the loop is closed
@@ -485,7 +485,7 @@ class LoopThread(threading.Thread):
     def run(self) -> None:
         loop = self._loop
         asyncio.set_event_loop(loop)
-        _protect(loop)
+        _protect_loop(loop)
         try:
             while not self._is_ending:
                 self._run_on()
@@ -493,7 +493,7 @@ class LoopThread(threading.Thread):
             logger.exception(
                 "the event loop of this process broke and is replaced; its coroutines start again, each on a loop of its own"
             )
-        _unprotect(loop)
+        _unprotect_loop(loop)
         with self._lock:
             self._is_lost = True
             jobs, self._jobs = self._jobs, set()
@@ -512,7 +512,7 @@ class LoopThread(threading.Thread):
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            context = context_in(_frames_of(error))
+            context = context_in(_traceback_frames(error))
             culprit = None if context is None else context.get(stopped)
             if not isinstance(culprit, Stoppable) or culprit.is_first_report():
                 logger.warning(
@@ -524,20 +524,20 @@ class LoopThread(threading.Thread):
                 )
 
 
-def _frames_of(error: BaseException) -> Iterable[Any]:
+def _traceback_frames(error: BaseException) -> Iterable[Any]:
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame
         trace = trace.tb_next
 
 
-def _protect(loop: asyncio.AbstractEventLoop) -> None:
+def _protect_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Let nothing that runs on the loop end it."""
     for name in PROTECTED_LOOP_METHODS:
         setattr(loop, name, partial(_refuse, name))
 
 
-def _unprotect(loop: asyncio.AbstractEventLoop) -> None:
+def _unprotect_loop(loop: asyncio.AbstractEventLoop) -> None:
     for name in PROTECTED_LOOP_METHODS:
         delattr(loop, name)
 

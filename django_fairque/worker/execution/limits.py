@@ -7,7 +7,7 @@ which may be anywhere. `Guard` makes sure that it hits the task and nothing else
 - it is set under the guard's lock, only while a task is armed, and at most once per task;
 - `disarm` takes the lock, so nothing is set afterwards, and takes back what was set but not yet raised;
 - between the two it may also be raised in the few lines around the task, so the slot calls `disarm` again when an interruption
-  escapes from it (`guarded`). A second call can't be interrupted: nothing can be set any more.
+  escapes from it (`run_guarded`). A second call can't be interrupted: nothing can be set any more.
 
 Code that does not return to the interpreter (a long call into C, `time.sleep`) is not reached by this. The hard time limit is for
 that code.
@@ -89,7 +89,7 @@ class Guard:
             return True
 
 
-def guarded(
+def run_guarded(
     guard: Guard, started: float, timeout: float, body: Callable[[], T], on_interrupted: Callable[[BaseException], T]
 ) -> T:
     """Run ``body`` so that it may be interrupted; ``instead`` answers for it if the interruption met our own code."""

@@ -76,7 +76,7 @@ def run_one(run: Run) -> Outcome:
     return Outcome.release(run.lease) if is_revoked(run) else execute(run)
 
 
-def prepare_all(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
+def prepare_runs(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
     """The runs that are to begin, and the outcomes of those that won't."""
     runs: list[Run] = []
     outcomes: list[Outcome] = []
@@ -91,7 +91,7 @@ def prepare_all(leases: Sequence[Lease], services: Services) -> tuple[list[Run],
     return runs, outcomes
 
 
-def all_failed(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
+def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
     """What was stopped from outside has failed with ``error``, each of a batch; what is not wanted any more is given back."""
     if isinstance(error, TaskRevoked):
         return [Outcome.release(run.lease) for run in runs]

@@ -27,8 +27,8 @@ from django_fairque.worker.execution.event_loop import (
     outcomes_after_fault,
 )
 from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
-from django_fairque.worker.execution.limits import Guard, guarded
-from django_fairque.worker.execution.task_services import all_failed, is_revoked, prepare_all, run_one, timeout_of
+from django_fairque.worker.execution.limits import Guard, run_guarded
+from django_fairque.worker.execution.task_services import failed_outcomes, is_revoked, prepare_runs, run_one, timeout_of
 from django_fairque.worker.fetching.wakeup import IdleSlots
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Slot(threading.Thread):
     def _execute(self, run: Run, started: float, timeout: float) -> Outcome:
         close = self._slot_pool.close_connections
         isolation.clean_up_connections(close=close)
-        outcome = guarded(
+        outcome = run_guarded(
             self.guard,
             started,
             timeout,
@@ -229,7 +229,7 @@ class Slot(threading.Thread):
     # --- a batch ---
 
     def _run_batch(self, queue_context: QueueContext, leases: list[Lease]) -> list[Outcome]:
-        runs, outcomes = prepare_all(leases, queue_context.services)
+        runs, outcomes = prepare_runs(leases, queue_context.services)
         if not runs:
             return outcomes
         started, timeout = monotonic(), max(map(timeout_of, runs))
@@ -251,12 +251,12 @@ class Slot(threading.Thread):
     def _execute_batch(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
         close = self._slot_pool.close_connections
         isolation.clean_up_connections(close=close)
-        outcomes = guarded(
+        outcomes = run_guarded(
             self.guard,
             started,
             timeout,
             partial(self._unless_copied, run_batch, runs),
-            lambda error: all_failed(runs, error, started),
+            lambda error: failed_outcomes(runs, error, started),
         )
         isolation.clean_up_connections(close=close)
         return outcomes
@@ -277,10 +277,10 @@ class Slot(threading.Thread):
                     self._interrupt(TaskRevoked)
                 outcomes: list[Outcome] = job.wait()
             except Interrupted as stopped:
-                outcomes = all_failed(runs, stopped.kind(), started)
+                outcomes = failed_outcomes(runs, stopped.kind(), started)
             except EventLoopLostError:
                 if is_lost:  # it ran alone, so it is the one that breaks loops
-                    return all_failed(runs, RuntimeError("the task broke the event loop that it ran on"), started)
+                    return failed_outcomes(runs, RuntimeError("the task broke the event loop that it ran on"), started)
                 is_lost = job.has_begun
                 started = self._restart_limits(queue_context, runs, timeout)
                 continue

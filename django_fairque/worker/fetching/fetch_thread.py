@@ -16,7 +16,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.worker.execution.task_services import batch_sizes
 from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES
 from django_fairque.worker.fetching.wakeup import Wakeup
-from django_fairque.worker.reporting.log import logger, shown
+from django_fairque.worker.reporting.log import logger, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,7 +154,7 @@ class FetchThread(threading.Thread):
         try:
             lease = self.queue.take_over(key, options.worker_id, lease=options.lease_seconds)
         except FairQueueError as error:
-            logger.warning("task %s could not be taken over: %s", shown(key.task_id), error)
+            logger.warning("task %s could not be taken over: %s", printable(key.task_id), error)
             return False
         if lease is None:
             return False

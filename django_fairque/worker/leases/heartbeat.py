@@ -15,7 +15,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.alerts import Alert
 from django_fairque.version import version
 from django_fairque.worker.execution.limits import resident_mb
-from django_fairque.worker.options import names
+from django_fairque.worker.options import describe_users
 from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def worker_info(
         "pid": str(pid or os.getpid()),
         "started": f"{started or _process_started_at:.3f}",
         "queues": ",".join(options.queues),
-        "users": names(options.users),
-        "steal": names(options.steal),
+        "users": describe_users(options.users),
+        "steal": describe_users(options.steal),
         "concurrency": str(options.concurrency),
         "status": status,
         "lease": f"{options.lease_seconds:g}",

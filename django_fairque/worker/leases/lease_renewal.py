@@ -122,7 +122,7 @@ class LeaseRenewal(threading.Thread):
         }
         self._without_retries = {label: shard.with_retry_timeout(0.0) for label, shard in self._queues.items()}
         self._lease_seconds = options.lease_seconds
-        self._renewal_interval = options.renew_every
+        self._renewal_interval = options.renewal_interval
         self._outages = outages
         self._on_announcements = on_announcements
         self._on_command = on_command
@@ -308,18 +308,18 @@ class LeaseRenewal(threading.Thread):
             self._on_announcements(queue.take_alerts(ALERTS_PER_FETCH))
         if has_due_schedule(sweep):
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
-            sweep = after_firing(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
+            sweep = remaining_sweep(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
         if sweep.messages:
             queue.parent_queue.carry_messages()
         now = monotonic()
-        self._sweep_due[name] = now + pause_after(sweep, queue.config.sweep_interval, now - began)
+        self._sweep_due[name] = now + seconds_until_next_sweep(sweep, queue.config.sweep_interval, now - began)
 
 
 def has_due_schedule(sweep: Sweep) -> bool:
     return sweep.schedule_at is not None and sweep.schedule_at <= sweep.now
 
 
-def after_firing(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: float | None) -> Sweep:
+def remaining_sweep(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: float | None) -> Sweep:
     """What remains to be done after schedules were fired; ``next_due`` is when the next one was due after the sweep."""
     for each in fired:
         if each.error:
@@ -328,7 +328,7 @@ def after_firing(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: flo
     return replace(sweep, more=sweep.more or is_full, schedule_at=next_due)
 
 
-def pause_after(sweep: Sweep, interval: float, elapsed: float) -> float:
+def seconds_until_next_sweep(sweep: Sweep, interval: float, elapsed: float) -> float:
     """Seconds until the next sweep, ``elapsed`` seconds after the last one began: 0 if there is more to do; never later than
     the next schedule is due."""
     if sweep.more or sweep.alerts > ALERTS_PER_FETCH:

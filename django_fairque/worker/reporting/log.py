@@ -29,7 +29,7 @@ MAX_LOGGED_ID_CHARACTERS = 80
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
-def set_up() -> None:
+def set_up_logging() -> None:
     """Write to stderr if the project says nothing of where this package's messages go."""
     package = logging.getLogger("django_fairque")
     if package.hasHandlers():
@@ -40,7 +40,7 @@ def set_up() -> None:
     package.setLevel(logging.INFO)
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """An id as a log line may hold it: no line breaks, no control characters, no end."""
     plain = text.isprintable() and " " not in text
     return (text if plain else ascii(text))[:MAX_LOGGED_ID_CHARACTERS]
@@ -49,7 +49,7 @@ def shown(text: str) -> str:
 def describe_leases(leases: Sequence[Lease]) -> str:
     """The task, or the tasks of a batch, as a log line names them."""
     first = leases[0]
-    words = f"task {shown(first.task_id)} {shown(first.name) or '(payload)'} of user {shown(first.user_id)}"
+    words = f"task {printable(first.task_id)} {printable(first.name) or '(payload)'} of user {printable(first.user_id)}"
     return words if len(leases) == 1 else f"{words} (and {len(leases) - 1} more in its batch)"
 
 
@@ -128,7 +128,7 @@ class OutcomeReporter:
         logger.log(
             self._level if status == "finished" else level,
             "task %s %s of user %s %s%s%s",
-            *(shown(lease.task_id), shown(lease.name) or "(payload)", shown(lease.user_id), words, took),
+            *(printable(lease.task_id), printable(lease.name) or "(payload)", printable(lease.user_id), words, took),
             f": {error}" if error else "",
             extra={
                 "task_id": lease.task_id,
@@ -145,7 +145,7 @@ class OutcomeReporter:
 def _summed(omitted: Counter[str]) -> tuple[int, int, str]:
     """How many in all, and how many of which user most."""
     ((user, count),) = omitted.most_common(1)
-    return sum(omitted.values()), count, shown(user)
+    return sum(omitted.values()), count, printable(user)
 
 
 _WORDS = {

@@ -26,7 +26,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
 from django_fairque.worker.execution.limits import BYTES_PER_MB, resident_mb
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation
-from django_fairque.worker.reporting.log import logger, shown
+from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.supervisor.separate_tasks import partial_lease
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ChildLimits:
             logger.error(
                 "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
                 *(
-                    shown(child.task.task_id),
+                    printable(child.task.task_id),
                     child.worker_id,
                     child.memory_used / BYTES_PER_MB,
                     child.task.max_memory / BYTES_PER_MB,
@@ -103,7 +103,7 @@ class ChildLimits:
             for _, _, task_id in running.tasks:
                 logger.error(
                     "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
-                    *(shown(task_id), child.worker_id, now - running.started, running.timeout),
+                    *(printable(task_id), child.worker_id, now - running.started, running.timeout),
                 )
         child.kill("another task ran beyond its hard time limit")
 

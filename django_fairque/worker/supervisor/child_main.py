@@ -47,7 +47,7 @@ def load_project(options: WorkerOptions) -> None:
     from django_fairque.conf import set_overrides
     from django_fairque.worker.reporting import log
 
-    log.set_up()
+    log.set_up_logging()
     set_overrides(options.overrides)
 
 
@@ -115,7 +115,7 @@ def run_child(
     load: Callable[[WorkerOptions], None] = lambda _: None,
 ) -> None:
     """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
-    die_with(parent)
+    end_with_parent(parent)
     process_copies.end_with_this_process()
     ignore_terminal_signals()
     register_stack_dump()
@@ -206,7 +206,7 @@ def _send(pipe: Connection, *message: object) -> None:
         pipe.send(message)
 
 
-def die_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent dies, even if it holds the interpreter just then."""
     if sys.platform == "linux":
         set_parent_death_signal = 1

@@ -39,7 +39,7 @@ from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor.child_main import (
     UNUSABLE_EXIT_CODE,
     close_project_connections,
-    die_with,
+    end_with_parent,
     ignore_terminal_signals,
     load_project,
     preload,
@@ -79,7 +79,7 @@ def run_fork_server(
     ignore_terminal_signals()
     # It may reach the whole group, too, and children without their parent would die.
     child_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN)}
-    die_with(supervisor)
+    end_with_parent(supervisor)
     inherited = stream_sockets()
     _load_safely(options, load)
     server = _ForkLoop(connection, child_handlers)

@@ -33,8 +33,8 @@ from django_fairque.version import version
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn, RenewedWorker
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
-from django_fairque.worker.options import names
-from django_fairque.worker.reporting.log import logger, shown
+from django_fairque.worker.options import describe_users
+from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS
 from django_fairque.worker.supervisor.child_limits import ChildLimits, StalledProcesses, leases_to_return
 from django_fairque.worker.supervisor.child_main import (
@@ -357,7 +357,7 @@ class Supervisor:
                 child.is_stopping = True
                 self._unfit = self._unfit + 1 if message[0] == UNFIT else 0
                 if not self.is_stopping:
-                    self._start_due[child.index] = _next_start(self._unfit)
+                    self._start_due[child.index] = next_start_time(self._unfit)
             elif message[0] == BLOCKED:
                 child.set_blocked(message[1])
                 self._lease_renewal.renew_now(child.worker_id)
@@ -494,7 +494,7 @@ class Supervisor:
             if request.task.why:
                 logger.warning(
                     "task %s runs alone in process %s: %s",
-                    *(shown(request.task.task_id), child.worker_id, request.task.why),
+                    *(printable(request.task.task_id), child.worker_id, request.task.why),
                 )
             self._separate.begin(request, child.worker_id)
             self._add_child(child)
@@ -552,7 +552,7 @@ class Supervisor:
         if self._failures >= MAX_FAILED_STARTS and not self._was_ready and self._reloader is None:
             logger.error("%d worker processes in a row could not begin; giving up", self._failures)
             self._give_up()
-        return _next_start(self._failures)
+        return next_start_time(self._failures)
 
     def _give_up(self) -> None:
         self._gave_up = True
@@ -566,7 +566,10 @@ class Supervisor:
         logger.info(
             "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
             *(options.worker_id, version(), platform.python_version(), self._server(), ", ".join(options.queues)),
-            *(names(options.users), f" (steals from {names(options.steal)})" if options.steal else ""),
+            *(
+                describe_users(options.users),
+                f" (steals from {describe_users(options.steal)})" if options.steal else "",
+            ),
             *(options.processes, options.concurrency),
         )
 
@@ -585,7 +588,7 @@ class Supervisor:
     def _report_health(self) -> None:
         now = monotonic()
         reasons = self._child_limits.unhealthy_reasons(self._children, now)
-        pause = min(self.options.renew_every, *(1.5 * queue.config.sweep_interval for queue in self._queues))
+        pause = min(self.options.renewal_interval, *(1.5 * queue.config.sweep_interval for queue in self._queues))
         pause += self._lease_renewal.max_silence(get_config().redis.socket_timeout)
         if now - self._lease_renewal.last_success_at > pause + MAX_RENEWAL_SILENCE_SECONDS or self._outages.is_ongoing:
             reasons.insert(0, "the server does not answer")
@@ -600,6 +603,6 @@ class Supervisor:
         self._health_file.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
 
 
-def _next_start(failures: int) -> float:
+def next_start_time(failures: int) -> float:
     """When to try again after so many in a row."""
     return monotonic() + min(MAX_START_BACKOFF_SECONDS, 0.5 * 2.0 ** min(failures - 1, 10)) if failures else 0.0
