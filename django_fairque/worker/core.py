@@ -281,6 +281,6 @@ class Core:
         self.stop()
 
     def _retire(self, reason: str) -> None:
-        logger.info("worker %s makes room for a new one: %s", self.options.worker_id, reason)
+        logger.info("replacing worker process %s: %s", self.options.worker_id, reason)
         self._on_retire(reason)
         self.stop()

@@ -220,7 +220,7 @@ class FetchThread(threading.Thread):
     def _record_failure(self, error: Exception) -> None:
         is_ours = not isinstance(error, FairQueueError)
         if is_ours:
-            logger.error("the worker failed while it talked to queue %s; it goes on", self.queue.name, exc_info=error)
+            logger.error("calling queue %s failed; retrying", self.queue.name, exc_info=error)
         time.sleep(1.0 if is_ours else self._outage.record_failure(error))
 
     def _follow_reply(self, call: FetchCall, reply: Settled, leases: Sequence[Lease]) -> None:

@@ -80,8 +80,8 @@ class ChildLimits:
             logger.error("restarting worker process %s: its event loop is blocked by an unknown task", child.worker_id)
             child.kill("its event loop was blocked")
         elif self._is_stalled(child, now):
-            logger.error("worker process %s is replaced: its loop stands still", child.worker_id)
-            child.kill("its loop stood still")
+            logger.error("restarting worker process %s: its fetch loop makes no progress", child.worker_id)
+            child.kill("its fetch loop made no progress")
 
     def _outlives_a_lease(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> bool:
         """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
@@ -119,7 +119,7 @@ class ChildLimits:
             for child in children
             if child.blocked_by
         ] + [
-            f"the loop of process {child.worker_id} has not come round for {longest:g} s"
+            f"the fetch loop of process {child.worker_id} has made no progress for {longest:g} s"
             for child in children
             if child.is_ready
             and not child.is_stopping
