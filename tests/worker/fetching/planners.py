@@ -1,4 +1,4 @@
-"""A lane driven by hand: what it plans, and the answers that it is given."""
+"""A planner driven by hand: the calls that it plans, and the replies that it gets."""
 
 from __future__ import annotations
 

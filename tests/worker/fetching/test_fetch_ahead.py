@@ -1,4 +1,4 @@
-"""When a lane asks for tasks before there are any: decisions without I/O, as in `test_lane`."""
+"""When a planner requests tasks before there are any: decisions without I/O, as in `test_fetch_planner`."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_planner_that_stops_passes_on_that_there_is_work() -> None:
 
 
 def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None:
-    """Its place is free when the lane is told of the failure, and may be another wait's when its thread has slept."""
+    """Its place is free when the planner gets the failure, and may be another wait's when its thread has slept."""
     planner = planner_of()
     watched(planner, 0.0)
     call = ahead(planner, 0.0)

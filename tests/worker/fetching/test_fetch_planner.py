@@ -60,7 +60,7 @@ def test_with_long_tasks_only_free_slots_are_filled() -> None:
 
 
 def short_tasks(slots: int = 4) -> tuple[FetchPlanner, float]:
-    """A lane that has learned that tasks take 10 µs."""
+    """A planner that has measured that tasks take 10 µs."""
     planner, now = planner_of(slots), 0.0
     for _ in range(60):
         now += 0.001

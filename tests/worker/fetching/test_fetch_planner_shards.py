@@ -1,4 +1,4 @@
-"""The lanes of a queue of several shards: which of them may ask, and for whom."""
+"""The planners of a queue of several shards: which of them may fetch, and for which users."""
 
 from __future__ import annotations
 
