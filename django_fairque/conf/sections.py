@@ -20,7 +20,7 @@ from pydantic import (
 
 from django_fairque.conf.redis import REVEAL
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.ids import MAX_BYTES, MAX_USERS, check_id
+from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id
 from django_fairque.engine.model.options import (
     Mistake,
     Number,
@@ -72,7 +72,7 @@ def _users(default: list[str]) -> Any:
     return Field(
         default_factory=default.copy,
         description='a list of user ids, or "*" for everyone',
-        title=f"a user id: a non-empty text of at most {MAX_BYTES} bytes",
+        title=f"a user id: a non-empty text of at most {MAX_ID_BYTES} bytes",
     )
 
 
@@ -136,8 +136,8 @@ class WorkerConfig(Options):
                 yield Mistake(
                     "conflict", (name,), f'expected "*" alone or user ids; got "*" beside {len(users) - 1} more'
                 )
-            if (count := len(set(users))) > MAX_USERS:
-                text = f'expected at most {MAX_USERS:,} user ids, or "*" for everyone; got {count:,}'
+            if (count := len(set(users))) > MAX_LISTED_USERS:
+                text = f'expected at most {MAX_LISTED_USERS:,} user ids, or "*" for everyone; got {count:,}'
                 yield Mistake("value", (name,), text)
         if EVERYONE in self.users and self.steal:
             yield Mistake(

@@ -11,7 +11,7 @@ from django.conf import settings
 from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.signature import opened
+from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.schedules.operations import template_of
 
 from . import registry, signing
@@ -106,8 +106,8 @@ def step_of(declared: ScheduleConfig) -> Step:
 
 
 def _is_signed(queue: FairQueue, schedule: Schedule) -> bool:
-    envelope = schedule.envelope(queue.config.prefix, queue.name)
-    return signing.is_as_made_now(opened(schedule.seal.encode())[1], envelope)
+    envelope = schedule.signed_fields(queue.config.prefix, queue.name)
+    return signing.is_as_made_now(split_signature(schedule.signature.encode())[1], envelope)
 
 
 def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:

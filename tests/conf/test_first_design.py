@@ -13,7 +13,7 @@ from django_fairque import conf
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
 from django_fairque.engine.model import errors
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
+from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS
 from django_fairque.engine.model.task import Task
 from tests import source_rules
 
@@ -47,7 +47,7 @@ def test_it_loads_and_its_values_are_used() -> None:
     assert worker.shutdown_timeout == 30.0
     queue = config.queues["default"]
     assert (queue.max_retry_attempts, queue.default_max_retries, queue.default_task_timeout) == (3, 3, 300.0)
-    assert (queue.pipeline_batch_size, queue.sweep_interval) == (100, LONGEST_SWEEP_INTERVAL)
+    assert (queue.pipeline_batch_size, queue.sweep_interval) == (100, MAX_SWEEP_INTERVAL_SECONDS)
 
 
 def test_obsolete_keys_are_warnings_that_name_what_replaced_them(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.options import DEFAULT_SLA, LONGEST_SWEEP_INTERVAL, InvalidOptionsError, QueueConfig
+from django_fairque.engine.model.options import (
+    DEFAULT_SLA,
+    MAX_SWEEP_INTERVAL_SECONDS,
+    InvalidOptionsError,
+    QueueConfig,
+)
 from django_fairque.engine.model.priority import Priority
 
 if TYPE_CHECKING:
@@ -213,9 +218,9 @@ class TestSweepInterval:
 
     @pytest.mark.parametrize("name", ["sweep_interval", "queue_cleanup_interval"])
     def test_a_larger_value_is_reduced_with_a_warning(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
-        assert QueueConfig.model_validate({name: 3600}).sweep_interval == LONGEST_SWEEP_INTERVAL
+        assert QueueConfig.model_validate({name: 3600}).sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
         assert "sweep_interval is reduced from 3600 to 5 seconds" in caplog.text
 
     def test_the_largest_value_is_accepted(self, caplog: pytest.LogCaptureFixture) -> None:
-        assert QueueConfig(sweep_interval=LONGEST_SWEEP_INTERVAL).sweep_interval == LONGEST_SWEEP_INTERVAL
+        assert QueueConfig(sweep_interval=MAX_SWEEP_INTERVAL_SECONDS).sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
         assert not caplog.text

@@ -19,7 +19,7 @@ def fetched_ahead(queue: FairQueue, worker: str, now: float, lease: float, *, ag
     call = next(steps)
     assert isinstance(call, ScriptCall)
     try:
-        steps.send(queue._transport.send(leasing.again(call) if again else call))
+        steps.send(queue._transport.send(leasing.repeated_call(call) if again else call))
     except StopIteration as stop:
         settled: Settled = stop.value
         return settled

@@ -244,7 +244,7 @@ class Walk:
 
     def _do_run_regardless(self) -> Callable[[FairQueue], Any] | None:
         ids, now = self.some("deferred", most=1), self.now
-        return (lambda queue: queue.run_regardless(ids[0], now=now)) if ids else None
+        return (lambda queue: queue.ignore_dependencies(ids[0], now=now)) if ids else None
 
     def _do_progress(self) -> Callable[[FairQueue], Any] | None:
         lease, now = self.lease(), self.now

@@ -264,7 +264,7 @@ def waiting_that_is_ended(scene: Scene) -> Act:
 
     def act(queue: Any) -> None:
         queue.run_now("later", now=scene.now)
-        queue.run_regardless("waits", now=scene.now)
+        queue.ignore_dependencies("waits", now=scene.now)
 
     return act
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
         Filters,
         Letter,
     )
-    from django_fairque.engine.inspection.pages import Page
+    from django_fairque.engine.inspection.pages import ResultPage
     from django_fairque.engine.queue.executor import AllShardsReader, AsyncAllShardsReader
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
-class DeadLetters:
+class DeadLetterQueue:
     """The dead letters of one queue (``queue.dlq``).
 
     The filters of `list`, `letters`, `groups`, `matching`, `requeue_all` and `discard_all` (see `Filters`):
@@ -49,7 +49,7 @@ class DeadLetters:
 
     def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[DLQEntry]:
+    ) -> ResultPage[DLQEntry]:
         """A page of entries, the oldest first; the filters leave out what does not match."""
         return self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
@@ -75,7 +75,7 @@ class DeadLetters:
 
     def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[Letter]:
+    ) -> ResultPage[Letter]:
         """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
         return self._read_all_shards(lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now))
 
@@ -122,8 +122,8 @@ class DeadLetters:
         return self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
 
 
-class AsyncDeadLetters:
-    """`DeadLetters`, awaited."""
+class AsyncDeadLetterQueue:
+    """`DeadLetterQueue`, awaited."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class AsyncDeadLetters:
 
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[DLQEntry]:
+    ) -> ResultPage[DLQEntry]:
         return await self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
     async def get(self, entry_id: str) -> DLQEntry:
@@ -161,7 +161,7 @@ class AsyncDeadLetters:
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[Letter]:
+    ) -> ResultPage[Letter]:
         return await self._read_all_shards(
             lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now)
         )
@@ -197,7 +197,9 @@ class AsyncDeadLetters:
         return await self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
 
 
-def page(shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None) -> Operation[Page[DLQEntry]]:
+def page(
+    shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
+) -> Operation[ResultPage[DLQEntry]]:
     def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[DLQEntry], str | None, bool]]:
         found = yield from dlq.page(shard, size, at, only, now)
         return found.items, found.cursor, True
@@ -208,7 +210,7 @@ def page(shards: Shards, limit: int, cursor: str | None, only: Filter, now: floa
 
 def letters_page(
     shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
-) -> Operation[Page[Letter]]:
+) -> Operation[ResultPage[Letter]]:
     def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[Letter], str | None, bool]]:
         found = yield from dlq.letters_page(shard, size, at, only, now)
         return found.items, found.cursor, True

@@ -19,25 +19,25 @@ from django_fairque.engine.dead_letters.letters import (
     DLQMatching,
     Filter,
     Letter,
-    normalised,
+    normalize_error,
 )
-from django_fairque.engine.inspection.pages import Page, check_limit, parse_cursor, wrong_cursor
+from django_fairque.engine.inspection.pages import ResultPage, check_limit, cursor_error, parse_cursor
 from django_fairque.engine.inspection.task_lookup import attempt, get_tasks, server_time
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, seconds
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.records import FailureType
-from django_fairque.engine.model.signature import Envelope, seal
+from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
 
-SLICE = 100
-SLICE_BYTES = 4 * 1024 * 1024
+DEAD_LETTERS_PER_CALL = 100
+MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
 """A slice that carries payloads is this large at most: the server reads a call before it does anything else."""
-MOST_LOOKED_AT = 10_000
+MAX_DEAD_LETTERS_READ = 10_000
 
 Key = tuple[str, int]
 """A task's id and how often it had died."""
@@ -85,14 +85,14 @@ def entries(commands: Commands, chosen: Sequence[Letter]) -> Operation[list[DLQE
 
 def page(
     commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
-) -> Operation[Page[DLQEntry]]:
+) -> Operation[ResultPage[DLQEntry]]:
     check_limit(limit)
     _, index = parse_cursor(cursor, 1)
     moment = yield from _moment(only, now)
     (ids,) = yield Read([("ZRANGE", commands.keys.state("failed"), index, index + limit - 1)])
     found = yield from letters(commands, [task_id.decode() for task_id in ids])
     items = yield from entries(commands, [letter for letter in found if only.matches(letter, moment)])
-    return Page(items, f"0:{index + limit}" if len(ids) == limit else None)
+    return ResultPage(items, f"0:{index + limit}" if len(ids) == limit else None)
 
 
 def get(commands: Commands, entry_id: str) -> Operation[DLQEntry]:
@@ -161,25 +161,25 @@ def counts(commands: Commands) -> Operation[dict[str, int]]:
 
 
 def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
-    if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MOST_LOOKED_AT:
-        raise TaskValidationError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {short(look_at)}")
+    if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MAX_DEAD_LETTERS_READ:
+        raise TaskValidationError(f"look_at must be an integer from 1 to {MAX_DEAD_LETTERS_READ}, got {short(look_at)}")
     moment = yield from _moment(only, now)
     size = yield from count(commands)
     found: dict[str, list[Letter]] = {}
-    walk = Walk(commands, min(look_at, size))
+    walk = DeadLetterScan(commands, min(look_at, size))
     while ids := (yield from walk.following()):
         for letter in (yield from letters(commands, ids)):
             if only.matches(letter, moment):
                 found.setdefault(letter.fingerprint, []).append(letter)
     made = [_group(key, members) for key, members in found.items()]
     made.sort(key=lambda group: (-group.count, -group.newest, group.fingerprint))
-    return DLQGroups(tuple(made), walk.met, size <= look_at)
+    return DLQGroups(tuple(made), walk.read_count, size <= look_at)
 
 
 def _group(key: str, members: Sequence[Letter]) -> DLQGroup:
     newest = max(members, key=lambda letter: letter.moved_at)
     return DLQGroup(
-        *(key, newest.name, newest.failure_type, normalised(newest.reason), len(members)),
+        *(key, newest.name, newest.failure_type, normalize_error(newest.reason), len(members)),
         oldest=min(letter.moved_at for letter in members),
         newest=newest.moved_at,
         example=newest.entry_id,
@@ -191,7 +191,7 @@ def in_us(score: float) -> str:
     return f"{score:.0f}"
 
 
-class Walk:
+class DeadLetterScan:
     """The ids of the oldest ``most`` letters, a slice at a time.
 
     The place is kept by score, not by rank: others may take letters out meanwhile, and ranks would then skip some.
@@ -200,10 +200,10 @@ class Walk:
     def __init__(self, commands: Commands, most: int) -> None:
         self._key, self._most = commands.keys.state("failed"), most
         self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and whom of that score was met
-        self.met = 0
+        self.read_count = 0
 
     def following(self) -> Operation[list[str]]:
-        size = min(SLICE, self._most - self.met)
+        size = min(DEAD_LETTERS_PER_CALL, self._most - self.read_count)
         if size <= 0:
             return []
         # Of one score are those that died in one call, a thousand at most; whom of them was met is read again.
@@ -214,7 +214,7 @@ class Walk:
             last = new[-1][1]
             earlier = self._seen if last == self._score else frozenset[bytes]()
             self._score, self._seen = last, earlier | {name for name, score in new if score == last}
-        self.met += len(new)
+        self.read_count += len(new)
         return [name.decode() for name, _ in new]
 
 
@@ -223,7 +223,7 @@ def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None,
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
     moment = yield from _moment(only, now)
-    walk = Walk(commands, (yield from count(commands)))
+    walk = DeadLetterScan(commands, (yield from count(commands)))
     total = 0
     while (limit is None or total < limit) and (ids := (yield from walk.following())):
         found = yield from letters(commands, ids)
@@ -238,16 +238,16 @@ def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None,
 def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     """Checks the payload before anything is sent."""
     if payload is None:
-        return _in_slices(commands, "requeue", (0, b""), SLICE, now)
+        return _in_slices(commands, "requeue", (0, b""), DEAD_LETTERS_PER_CALL, now)
     value = json_payload.loads(payload, what="the payload") if isinstance(payload, bytes) else payload
     body = json_payload.dumps(value, limit=commands.config.max_payload_bytes)
-    size = max(1, min(SLICE, SLICE_BYTES // (len(body) or 1)))
+    size = max(1, min(DEAD_LETTERS_PER_CALL, MAX_CALL_PAYLOAD_BYTES // (len(body) or 1)))
 
     def act(keys: Sequence[Key]) -> Operation[int]:
         total = 0
         for first in range(0, len(keys), size):
             some = keys[first : first + size]
-            bodies = yield from _sealed(commands, body, [task_id for task_id, _ in some])
+            bodies = yield from _signed_payloads(commands, body, [task_id for task_id, _ in some])
             total += yield from _call(
                 commands, "requeue", [(*key, 1, each) for key, each in zip(some, bodies, strict=True)], now
             )
@@ -256,18 +256,20 @@ def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     return act
 
 
-def _sealed(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
+def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
     """The payload for each of these tasks: a new payload takes a new seal."""
     found = yield Read([("HMGET", commands.keys.task(task_id), "name", "user", "run") for task_id in task_ids])
     bodies = []
     for task_id, fields in zip(task_ids, found, strict=True):
         name, user, run = ((field or b"").decode("utf-8", "replace") for field in fields)
-        bodies.append(body + seal(Envelope(commands.config.prefix, commands.name, name, user, body, task_id, run)))
+        bodies.append(
+            body + sign_payload(SignedFields(commands.config.prefix, commands.name, name, user, body, task_id, run))
+        )
     return bodies
 
 
 def _discarding(commands: Commands, now: float | None) -> Act:
-    return _in_slices(commands, "discard", (), SLICE, now)
+    return _in_slices(commands, "discard", (), DEAD_LETTERS_PER_CALL, now)
 
 
 def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int, now: float | None) -> Act:
@@ -310,7 +312,7 @@ def _keys(entry_ids: Sequence[str]) -> list[Key]:
 
 def _moment(only: Filter, now: float | None) -> Operation[float]:
     """The engine's moment, if the filter asks for ages."""
-    return (yield from server_time(now)) if only.asks_age else 0.0
+    return (yield from server_time(now)) if only.has_age_bounds else 0.0
 
 
 def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:
@@ -319,23 +321,23 @@ def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:
     )
 
 
-LETTERS_READ_PER_PAGE = 1000
+DEAD_LETTERS_READ_PER_PAGE = 1000
 """Letters that one page looks at, if the filters leave most of them out."""
-MAX_LETTERS_COUNTED = 4000
+MAX_DEAD_LETTERS_COUNTED = 4000
 """Letters of which those that match are counted while somebody waits: with a fingerprint to make of each, 0.2 s."""
 
 
 def letters_page(
     commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
-) -> Operation[Page[Letter]]:
-    """At most ``limit`` letters, of at most `LOOKED_AT`, and where to go on: behind the last one that was looked at."""
+) -> Operation[ResultPage[Letter]]:
+    """At most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor behind the last one that was read."""
     check_limit(limit)
-    moment = (yield from server_time(now)) if only.asks_age else 0.0
+    moment = (yield from server_time(now)) if only.has_age_bounds else 0.0
     place = yield from _cursor_rank(commands, cursor)
     found: list[Letter] = []
-    for _ in range(LETTERS_READ_PER_PAGE // SLICE):
+    for _ in range(DEAD_LETTERS_READ_PER_PAGE // DEAD_LETTERS_PER_CALL):
         key = commands.keys.state("failed")
-        (reply,) = yield Read([("ZRANGE", key, place, place + SLICE - 1, "WITHSCORES")])
+        (reply,) = yield Read([("ZRANGE", key, place, place + DEAD_LETTERS_PER_CALL - 1, "WITHSCORES")])
         pairs = parse_scores(reply)
         found_letters = {
             letter.task_id: letter for letter in (yield from letters(commands, [n.decode() for n, _ in pairs]))
@@ -346,11 +348,11 @@ def letters_page(
             if letter is not None and only.matches(letter, moment):
                 found.append(letter)
                 if len(found) == limit:
-                    return Page(found, cursor)
-        if len(pairs) < SLICE:
-            return Page(found, None)
-        place += SLICE
-    return Page(found, cursor)
+                    return ResultPage(found, cursor)
+        if len(pairs) < DEAD_LETTERS_PER_CALL:
+            return ResultPage(found, None)
+        place += DEAD_LETTERS_PER_CALL
+    return ResultPage(found, cursor)
 
 
 def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
@@ -363,7 +365,7 @@ def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
         return 0
     score, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not (separator and task_id and score.isascii() and score.isdecimal() and len(score) < 20):
-        raise wrong_cursor(cursor)
+        raise cursor_error(cursor)
     key = commands.keys.state("failed")
     rank, before = yield Read([("ZRANK", key, task_id), ("ZCOUNT", key, "-inf", f"({score}")])
     return int(before) if rank is None else int(rank) + 1
@@ -379,8 +381,8 @@ def matching(commands: Commands, only: Filter, now: float | None) -> Operation[D
     # Ages are counted from now on, not from whenever somebody has made up their mind.
     until = min(moment - (only.older_than or 0.0), moment if only.moved_until is None else only.moved_until)
     meant = replace(only, older_than=None, moved_until=until)
-    walk = Walk(commands, MAX_LETTERS_COUNTED)
+    walk = DeadLetterScan(commands, MAX_DEAD_LETTERS_COUNTED)
     matched = 0
     while ids := (yield from walk.following()):
         matched += sum(meant.matches(letter, moment) for letter in (yield from letters(commands, ids)))
-    return DLQMatching(matched, until, walk.met, is_whole=walk.met >= (yield from count(commands)))
+    return DLQMatching(matched, until, walk.read_count, is_whole=walk.read_count >= (yield from count(commands)))

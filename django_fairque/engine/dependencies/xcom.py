@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.commands import Commands
 
-MAX_KEYS = 1000
+MAX_XCOM_KEYS = 1000
 """In one namespace, so that listing one is bounded."""
-MAX_PUSHED = 1000
-ABSENT = object()
+MAX_XCOM_VALUES_PER_PUSH = 1000
+XCOM_VALUE_MISSING = object()
 
 
 def push(
@@ -26,10 +26,10 @@ def push(
 ) -> Operation[None]:
     if not values:
         return
-    if len(values) > MAX_PUSHED:
-        raise TaskValidationError(f"at most {MAX_PUSHED} values are kept in one call, got {len(values)}")
+    if len(values) > MAX_XCOM_VALUES_PER_PUSH:
+        raise TaskValidationError(f"at most {MAX_XCOM_VALUES_PER_PUSH} values are kept in one call, got {len(values)}")
     length = to_us(commands.config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
-    args: list[Any] = [length, MAX_KEYS, len(values)]
+    args: list[Any] = [length, MAX_XCOM_KEYS, len(values)]
     for key, value in values.items():
         what = f"value {short(key)}"
         args += [
@@ -39,7 +39,7 @@ def push(
     kept = yield commands.call("xcom", args, now, xcom=check_id(namespace, "namespace"))
     if not kept:
         raise TaskValidationError(
-            f"namespace {namespace!r} holds at most {MAX_KEYS} keys and these would be more; nothing was kept"
+            f"namespace {namespace!r} holds at most {MAX_XCOM_KEYS} keys and these would be more; nothing was kept"
         )
 
 
@@ -48,7 +48,7 @@ def pull(commands: Commands, namespace: str, key: str, default: Any) -> Operatio
     (value,) = yield Read([("HGET", name, check_id(key, "an xcom key"))])
     if value is not None:
         return json_payload.loads(value, what=f"value {short(key)}")
-    if default is ABSENT:
+    if default is XCOM_VALUE_MISSING:
         raise KeyError(key)
     return default
 
@@ -79,7 +79,7 @@ class XCom:
         """Keep several values in one call: all of them or none."""
         self._run(push(self._commands, self.namespace, values, ttl, now))
 
-    def pull(self, key: str, default: Any = ABSENT) -> Any:
+    def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
         """The value of that key; ``default`` when there is none, `KeyError` without a default."""
         return self._run(pull(self._commands, self.namespace, key, default))
 
@@ -105,7 +105,7 @@ class AsyncXCom:
     async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
         await self._run(push(self._commands, self.namespace, values, ttl, now))
 
-    async def pull(self, key: str, default: Any = ABSENT) -> Any:
+    async def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
         return await self._run(pull(self._commands, self.namespace, key, default))
 
     async def items(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django_fairque.engine.inspection.task_lookup import cancel_noting, get_task
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.commands import MAX_BATCH
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import Operation, Read
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
 
-SLICE = 200
+RUN_TASKS_PER_CALL = 200
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float 
     tasks = yield from _tasks(commands, run_id)
     ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
     done: set[str] = set()
-    for first in range(0, len(ids), MAX_BATCH):
-        some, why = ids[first : first + MAX_BATCH], reason or f"run {run_id} was canceled"
+    for first in range(0, len(ids), MAX_CALL_ITEMS):
+        some, why = ids[first : first + MAX_CALL_ITEMS], reason or f"run {run_id} was canceled"
         done.update((yield from cancel_noting(commands, some, why, note, now)))
     after = zip(ids, (yield from get_tasks(commands, ids)), strict=True)
     # What depends on those of the slice before went with them.
@@ -84,7 +84,7 @@ def members(commands: Commands, run_id: str) -> Operation[list[str]]:
 def _tasks(commands: Commands, run_id: str) -> Operation[list[Task]]:
     ids = yield from members(commands, run_id)
     tasks: list[Task] = []
-    for first in range(0, len(ids), SLICE):
-        found = yield from get_tasks(commands, ids[first : first + SLICE])
+    for first in range(0, len(ids), RUN_TASKS_PER_CALL):
+        found = yield from get_tasks(commands, ids[first : first + RUN_TASKS_PER_CALL])
         tasks += [task for task in found if task is not None]
     return sorted(tasks, key=lambda task: (task.created_at, task.task_id))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
 
-SLICE = 200
+TASKS_CHANGED_PER_CALL = 200
 """Tasks changed in one call: the server does nothing else meanwhile."""
 
 Note = Callable[[Sequence[str]], object] | None
@@ -69,13 +69,15 @@ def cancel_some(
 ) -> Operation[int]:
     """Cancel those of these that have not ended, in slices; returns how many."""
     total, ids = 0, checked_ids(task_ids)
-    for first in range(0, len(ids), SLICE):
-        total += len((yield from cancel_noting(commands, ids[first : first + SLICE], reason, note, now)))
+    for first in range(0, len(ids), TASKS_CHANGED_PER_CALL):
+        total += len(
+            (yield from cancel_noting(commands, ids[first : first + TASKS_CHANGED_PER_CALL], reason, note, now))
+        )
     return total
 
 
-def run_regardless(commands: Commands, task_id: str, now: float | None) -> Operation[bool]:
-    (code,) = yield from _hasten(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
+def ignore_dependencies(commands: Commands, task_id: str, now: float | None) -> Operation[bool]:
+    (code,) = yield from _run_now_slice(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
     if code == 0:
         raise commands.unknown(task_id)
     return bool(code == 1)
@@ -83,12 +85,16 @@ def run_regardless(commands: Commands, task_id: str, now: float | None) -> Opera
 
 def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> Operation[int]:
     total, ids = 0, checked_ids(task_ids)
-    for first in range(0, len(ids), SLICE):
-        total += (yield from _hasten(commands, ids[first : first + SLICE], TaskState.SCHEDULED, now)).count(1)
+    for first in range(0, len(ids), TASKS_CHANGED_PER_CALL):
+        total += (
+            yield from _run_now_slice(commands, ids[first : first + TASKS_CHANGED_PER_CALL], TaskState.SCHEDULED, now)
+        ).count(1)
     return total
 
 
-def _hasten(commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None) -> Operation[list[int]]:
+def _run_now_slice(
+    commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None
+) -> Operation[list[int]]:
     reply = yield commands.call("run_now", [state.value, len(task_ids), *task_ids], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
 

@@ -6,23 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.model.durations import MAX_DURATION, check_whole, duration, positive_us, to_us
+from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, duration, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
-from django_fairque.engine.model.ids import MAX_USERS, Users, check_id, check_text, new_nonce
+from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, backoff
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.commands import MAX_BATCH, NEVER, Commands
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import BlockingCommand, Operation, ScriptCall
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-WOKEN = 6
+WOKEN_ARGUMENT_INDEX = 6
 """Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
-STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
+SETTLE_STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
 WORKER_COMMANDS = ("drain", "work", "stop")
@@ -81,7 +81,7 @@ class Fetch:
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
         return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists, *sizes]
 
-    def standings(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
+    def shard_heads(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
         """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
         if self.users == "*":
             return (ShardHead(float(text) if text else None, count),)
@@ -91,7 +91,7 @@ class Fetch:
         return tuple(ShardHead(float(place) if place else None, float(given)) for place, _, given in parts)
 
 
-def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
+def with_worker(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
     """Who names no worker fetches for the one whose leases are reported."""
     if fetch.worker or not fetch.limit:
         return fetch
@@ -114,8 +114,10 @@ def _user_list(users: Users, what: str) -> list[Any]:
         raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
     # Once each: whoever stood in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
-    if len(names) > MAX_USERS:
-        raise TaskValidationError(f"{what} may list at most {MAX_USERS} ids, got {len(names)}; use '*' for everyone")
+    if len(names) > MAX_LISTED_USERS:
+        raise TaskValidationError(
+            f"{what} may list at most {MAX_LISTED_USERS} ids, got {len(names)}; use '*' for everyone"
+        )
     return [len(names), *names]
 
 
@@ -137,20 +139,20 @@ def settle(
     moment, look_at, virtual_time, place, news, codes = reply[:6]
     look = int(look_at)
     return Settled(
-        [STATUSES[code - 0x30] for code in codes],
+        [SETTLE_STATUSES[code - 0x30] for code in codes],
         _leases(commands, reply, 6, fetch.worker),
         int(moment) / 1_000_000,
-        None if look >= NEVER else look / 1_000_000,
+        None if look >= NEVER_MICROSECONDS else look / 1_000_000,
         float(virtual_time),
-        fetch.standings(place, len(reply[6:]) // len(LEASE_FIELDS)),
+        fetch.shard_heads(place, len(reply[6:]) // len(LEASE_FIELDS)),
         news == b"1",
     )
 
 
-def again(call: ScriptCall) -> ScriptCall:
+def repeated_call(call: ScriptCall) -> ScriptCall:
     """A fetch that has waited, to be sent once more: it then does nothing if it is carried out later where it was sent first."""
     args = list(call.args)
-    args[WOKEN] = 3
+    args[WOKEN_ARGUMENT_INDEX] = 3
     return replace(call, args=args)
 
 
@@ -203,8 +205,8 @@ def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float
 def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     renewed: list[bool] = []
-    for first in range(0, len(leases), MAX_BATCH):
-        some = leases[first : first + MAX_BATCH]
+    for first in range(0, len(leases), MAX_CALL_ITEMS):
+        some = leases[first : first + MAX_CALL_ITEMS]
         pairs = [value for item in map(check_lease, some) for value in (item.task_id, item.token)]
         reply = yield commands.call("renew", [length, len(some), *pairs], now)
         renewed += [code == 0x31 for code in reply]
@@ -249,8 +251,8 @@ def release_worker(
     begun: Iterable[int] = (),
 ) -> Operation[int]:
     check_id(worker, "worker")
-    tokens = [check_whole(token, "crashed: a token", 1) for token in crashed]
-    others = [check_whole(token, "begun: a token", 1) for token in begun]
+    tokens = [check_integer(token, "crashed: a token", 1) for token in crashed]
+    others = [check_integer(token, "begun: a token", 1) for token in begun]
     total = 0
     while True:
         args = [
@@ -272,7 +274,7 @@ def take_over(
     commands: Commands, key: LeaseKey, worker: str, lease: float | None, now: float | None
 ) -> Operation[Lease | None]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
-    task_id, token = check_id(key.task_id, "task_id"), check_whole(key.token, "a token", 1)
+    task_id, token = check_id(key.task_id, "task_id"), check_integer(key.token, "a token", 1)
     reply = yield commands.call("take_over", [task_id, token, check_id(worker, "worker"), length], now, leases=worker)
     return next(iter(_leases(commands, reply, 1, worker)), None)
 
@@ -281,7 +283,7 @@ def reconcile_worker(
     commands: Commands, worker: str, held: Iterable[int], reason: str, now: float | None
 ) -> Operation[int]:
     check_id(worker, "worker")
-    tokens = [check_whole(token, "held: a token", 1) for token in held]
+    tokens = [check_integer(token, "held: a token", 1) for token in held]
     total = 0
     while True:
         args = [worker, reason, commands.config.sweep_batch_size, len(tokens), *tokens]
@@ -299,7 +301,7 @@ def wait_for_work(commands: Commands, timeout: float) -> Operation[bool]:
 def wake(commands: Commands, timeout: float) -> BlockingCommand:
     """The wait for the marker that there is work."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not (is_number and 0 < timeout <= MAX_DURATION):
+    if not (is_number and 0 < timeout <= MAX_DURATION_SECONDS):
         raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
     return BlockingCommand(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
 
@@ -309,8 +311,8 @@ T = TypeVar("T")
 
 def check_batch(size: int) -> int:
     """How many tasks are asked for; `TaskValidationError` for more than one call hands out, and for no number."""
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_BATCH:
-        raise TaskValidationError(f"a batch has 1 to {MAX_BATCH} tasks, got {short(size)}")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_CALL_ITEMS:
+        raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(size)}")
     return size
 
 
@@ -322,8 +324,8 @@ def check_leases(leases: Iterable[Lease]) -> list[Lease]:
 def check_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """As many outcomes as one call settles; `TaskValidationError` for more, for a single one, and for anything else."""
     found = _checked(outcomes, Outcome, "outcomes", _check_outcome)
-    if len(found) > MAX_BATCH:
-        raise TaskValidationError(f"at most {MAX_BATCH} outcomes are settled in one call, got {len(found)}")
+    if len(found) > MAX_CALL_ITEMS:
+        raise TaskValidationError(f"at most {MAX_CALL_ITEMS} outcomes are settled in one call, got {len(found)}")
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
     from django_fairque.engine.sharding.shards import Shards
 
-LONGEST_WAIT = 0.1
+SHARD_WAIT_SECONDS = 0.1
 """Seconds for which one shard is waited for when there are several."""
 
 
@@ -34,7 +34,7 @@ def pop_batch(shards: Shards, orders: ShardSchedulers, fetch: Fetch, now: float 
 def settle(
     shards: Shards, orders: ShardSchedulers, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
 ) -> Operation[Settled]:
-    fetch = leasing.for_whom(fetch, outcomes)
+    fetch = leasing.with_worker(fetch, outcomes)
     if len(shards) == 1:
         return (yield from leasing.settle(shards.home, outcomes, fetch, now))
     return (yield from _settle_all(shards, orders, outcomes, fetch, now))
@@ -148,8 +148,8 @@ def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
     """Of several shards each is waited for in turn, for a tenth of a second; workers wait for all at once."""
     if len(shards) == 1:
         return (yield from leasing.wait_for_work(shards.home, timeout))
-    pause = min(LONGEST_WAIT, timeout / len(shards))
-    for turn in range(max(len(shards), int(timeout / LONGEST_WAIT)) if pause > 0 else 1):
+    pause = min(SHARD_WAIT_SECONDS, timeout / len(shards))
+    for turn in range(max(len(shards), int(timeout / SHARD_WAIT_SECONDS)) if pause > 0 else 1):
         if (yield from leasing.wait_for_work(shards.all[turn % len(shards)], pause)):
             return True
     return False

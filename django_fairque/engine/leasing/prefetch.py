@@ -77,7 +77,7 @@ class PrefetchingWait:
         steps, call = sent_fetch
         reply = replies[0]
         if isinstance(reply, Exception):
-            reply = self._transport.send(leasing.again(call), in_doubt=in_doubt)
+            reply = self._transport.send(leasing.repeated_call(call), in_doubt=in_doubt)
         settled = _taken(steps, reply)
         if is_refused and not in_doubt and not settled.leases:
             raise translate_error(woken) from woken

@@ -10,7 +10,7 @@ from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance import operations as repairing
-from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.sharding.shards import change_each, sum_over_shards
@@ -156,8 +156,8 @@ def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Opera
     return (yield from sum_over_shards(shards, hasten, "tasks were queued", wanted=parts))
 
 
-def run_regardless(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:
-    return (yield from lookup.run_regardless((yield from shards.of_task(task_id)), task_id, now))
+def ignore_dependencies(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:
+    return (yield from lookup.ignore_dependencies((yield from shards.of_task(task_id)), task_id, now))
 
 
 def by_shard(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[Commands, list[str]]]:
@@ -188,7 +188,7 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
 
 def take_alerts(shards: Shards, limit: int, now: float | None) -> Operation[list[Alert]]:
     """What was taken is handed out, whatever can't be reached: the others' are there the next time."""
-    check_whole(limit, "limit", 1, alerting.MOST_ALERTS)
+    check_integer(limit, "limit", 1, alerting.MAX_ALERTS)
     found: list[Alert] = []
 
     def take(shard: Commands) -> Operation[None]:
@@ -211,10 +211,10 @@ def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Operatio
 def repair(shards: Shards, now: float | None) -> Operation[list[Repair]]:
     done: list[Repair] = []
 
-    def mend(shard: Commands, _: object) -> Operation[int]:
+    def fix(shard: Commands, _: object) -> Operation[int]:
         some = yield from repairing.repair(shard, now)
         done.extend(some)
         return len(some)
 
-    yield from sum_over_shards(shards, mend, "repairs were made")
+    yield from sum_over_shards(shards, fix, "repairs were made")
     return done

@@ -17,8 +17,8 @@ from django_fairque.engine.model.records import PushResult
 from django_fairque.engine.model.task import check_tasks
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.pushing.batching import check_graph, id_conflict_error, push_apart
-from django_fairque.engine.pushing.push import NOWHERE, Elsewhere
-from django_fairque.engine.sharding.shards import change_each, said
+from django_fairque.engine.pushing.push import NO_OTHER_SHARDS, OtherShards
+from django_fairque.engine.sharding.shards import change_each, describe_shards
 from django_fairque.engine.users.users import users_stats
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def _not_all(
 ) -> ShardsAwayError:
     ids = [task.task_id for index, task in enumerate(tasks) if index not in results]
     return ShardsAwayError(
-        f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {said(away)} of queue {shards.name!r} can't be "
-        f"reached. The error's task_ids names them; pushing them again under the same ids is safe",
+        f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {describe_shards(away)} of queue "
+        f"{shards.name!r} can't be reached. The error's task_ids names them; pushing them again under the same ids is safe",
         away,
         ids,
     )
@@ -98,7 +98,7 @@ def deliver(
     """The counts are kept at home, and a graph is delivered as `graphs.push` pushes one."""
     check_tasks(tasks)
     if len(shards) == 1 or (is_graph and tasks):
-        home, elsewhere, mine = shards.home, pushing.NOWHERE, list(range(len(tasks)))
+        home, elsewhere, mine = shards.home, pushing.NO_OTHER_SHARDS, list(range(len(tasks)))
         if len(shards) > 1:
             home, elsewhere, mine = yield from split_graph(shards, tasks, run_id)
             if counts and home is not shards.home:
@@ -121,9 +121,11 @@ def deliver(
     results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
     for shard, indexes in parts.items():
         some = [tasks[index] for index in indexes]
-        told = counts if shard is shards.home else {}
-        if some or told:
-            done = yield from pushing.deliver(shard, some, told, run_id=run_id, from_outbox=from_outbox, now=now)
+        event_counts = counts if shard is shards.home else {}
+        if some or event_counts:
+            done = yield from pushing.deliver(
+                shard, some, event_counts, run_id=run_id, from_outbox=from_outbox, now=now
+            )
             results.update(zip(indexes, done, strict=True))
     return [results[index] for index in range(len(tasks))]
 
@@ -132,7 +134,7 @@ def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None)
     """Chosen ids are told to every shard: what was delivered may be forgotten as a task."""
     ids, known = list(task_ids), 0
     for shard in shards:
-        some = [task_id for task_id in ids if shards.said_by(task_id) in (None, shard)]
+        some = [task_id for task_id in ids if shards.shard_in_id(task_id) in (None, shard)]
         if some:
             known += yield from pushing.forget_delivered(shard, some, now)
     return known
@@ -166,7 +168,9 @@ def merge_results(tasks: Sequence[Task], mine: Sequence[int], done: Sequence[Pus
     return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
-def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation[tuple[Commands, Elsewhere, list[int]]]:
+def split_graph(
+    shards: Shards, tasks: Sequence[Task], run_id: str
+) -> Operation[tuple[Commands, OtherShards, list[int]]]:
     """The shard that accepts the graph, what of it lies elsewhere, and the indexes of the tasks that lie there.
 
     Raises:
@@ -185,7 +189,7 @@ def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation
     numbers = {name: shard.keys.shard for name, shard in {**located, **places}.items()}
     strangers = {name: number for name, number in numbers.items() if number != home.keys.shard}
     if not strangers:
-        return home, NOWHERE, mine
+        return home, NO_OTHER_SHARDS, mine
     yield from _check_known(shards, tasks, dict(located.items()))
     others: dict[Commands, list[Task]] = {}
     for task in tasks:
@@ -197,12 +201,12 @@ def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation
     parts = {
         f"push:{shard.keys.shard}:{new_nonce()}": pack(
             pushing.push_args(
-                shard, part, run_id, is_graph=True, elsewhere=Elsewhere(_except(numbers, shard), is_part=True)
+                shard, part, run_id, is_graph=True, elsewhere=OtherShards(_except(numbers, shard), is_part=True)
             )
         )
         for shard, part in others.items()
     }
-    return home, Elsewhere(strangers, parts), mine
+    return home, OtherShards(strangers, parts), mine
 
 
 def find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[set[int]]:
@@ -215,11 +219,11 @@ def find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[set[in
     from django_fairque.engine.scripting.operations import Read
 
     chosen = {index: shards.of(task.user_id) for index, task in enumerate(tasks) if task.has_chosen_id}
-    asked = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
-    if not asked:
+    candidates = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
+    if not candidates:
         return set()
-    owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in asked])
-    found = {index for (index, _), owner in zip(asked, owners, strict=True) if owner is not None}
+    owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in candidates])
+    found = {index for (index, _), owner in zip(candidates, owners, strict=True) if owner is not None}
     first: dict[str, str] = {}
     for index in chosen:
         if index not in found and first.setdefault(tasks[index].task_id, tasks[index].user_id) != tasks[index].user_id:

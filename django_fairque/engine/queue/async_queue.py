@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters.facade import AsyncDeadLetters
+from django_fairque.engine.dead_letters.facade import AsyncDeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import AsyncXCom
 from django_fairque.engine.leasing import lease_ops as leasing
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.records import EventCount, PushResult, TaskState
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.sharding.resharding import Moved
+    from django_fairque.engine.sharding.resharding import ReshardResult
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.engine.transport.connection import AsyncClient
 
@@ -55,10 +55,10 @@ class AsyncFairQueue(AsyncReading):
         check_client(client, "AsyncFairQueue", "create_async_redis_client", is_awaited=True)
         super().__init__(client, name, config, shard)
         self._transport = AsyncTransport(client, self.config.request_timeout)
-        self.dlq = AsyncDeadLetters(self._shards, self._run, self._read_all_shards, self._write_all_shards)
+        self.dlq = AsyncDeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
 
-    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
+    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
         before = await self._drive(spreading.read_shard_count(self._shards))
         old, new = (self._shards.spread_over(number) for number in (before, shards))
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
@@ -231,7 +231,7 @@ class AsyncFairQueue(AsyncReading):
         return await self._run(upkeep.sweep(self._shards, now))
 
     async def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
-        return await self._read_all_shards(lambda shards: messages.carry(shards, limit, now))
+        return await self._read_all_shards(lambda shards: messages.deliver_messages(shards, limit, now))
 
     async def wait_for_work(self, timeout: float) -> bool:
         return await self._run(routed.wait_for_work(self._shards, timeout))
@@ -253,8 +253,8 @@ class AsyncFairQueue(AsyncReading):
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
         return await self._write_all_shards(lambda shards: upkeep.run_now(shards, task_ids, now))
 
-    async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
-        return await self._run(upkeep.run_regardless(self._shards, task_id, now))
+    async def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
+        return await self._run(upkeep.ignore_dependencies(self._shards, task_id, now))
 
     async def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None

@@ -16,8 +16,8 @@ from django_fairque.engine.model.errors import (
     UnsupportedServerError,
     UntrustedServerError,
 )
-from django_fairque.engine.model.options import LONGEST_REPEATING, REPLIES_RECORDED, QueueConfig
-from django_fairque.engine.scripting.commands import MAX_BATCH
+from django_fairque.engine.model.options import MAX_RETRY_TIMEOUT_SECONDS, REPLY_RECORD_SECONDS, QueueConfig
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding as spreading
 from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
 from django_fairque.engine.sharding.shards import Shards
@@ -74,10 +74,10 @@ class QueueOfShards:
 
     def with_retry_timeout(self, seconds: float) -> Self:
         """The same queue or shard, repeating its calls for so long when the server does not answer."""
-        if not seconds <= LONGEST_REPEATING:
+        if not seconds <= MAX_RETRY_TIMEOUT_SECONDS:
             raise TaskValidationError(
-                f"a call may be repeated for at most {LONGEST_REPEATING} seconds, got {seconds!r}: replies are recorded for "
-                f"{REPLIES_RECORDED} seconds"
+                f"a call may be repeated for at most {MAX_RETRY_TIMEOUT_SECONDS} seconds, got {seconds!r}: replies are "
+                f"recorded for {REPLY_RECORD_SECONDS} seconds"
             )
         config = self.config.model_copy(update={"request_timeout": seconds})
         other = type(self)(self.client, self.name, config, self._only)
@@ -128,12 +128,12 @@ class _Rounds:
         self.rest = shards
 
     def __iter__(self) -> Iterator[Shards]:
-        asked: set[int] | None = None
+        tried: set[int] | None = None
         for _ in self._shards.all:
             missing = nodes.unreachable_nodes(self._client).missing_shards(self._client, self._shards)
-            if len(missing) == len(self._shards) or (asked is not None and asked.issuperset(missing)):
+            if len(missing) == len(self._shards) or (tried is not None and tried.issuperset(missing)):
                 return
-            asked, self.rest = set(missing), self._shards.but(missing)
+            tried, self.rest = set(missing), self._shards.but(missing)
             yield self.rest
 
 
@@ -183,7 +183,7 @@ class Driving(QueueOfShards):
         """Carry what was left for other shards. If that fails workers do it: it is written down."""
         if len(self._shards) > 1:
             with suppress(FairQueueError):
-                self._read_all_shards(lambda shards: messages.carry(shards, MAX_BATCH, None))
+                self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
     def _check(self) -> None:
         """The number of shards that is written down is the configured one."""
@@ -260,7 +260,7 @@ class AsyncDriving(QueueOfShards):
     async def _carry_messages(self) -> None:
         if len(self._shards) > 1:
             with suppress(FairQueueError):
-                await self._read_all_shards(lambda shards: messages.carry(shards, MAX_BATCH, None))
+                await self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
     async def _check(self) -> None:
         if self._parent_queue is not None:

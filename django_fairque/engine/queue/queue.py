@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters.facade import DeadLetters
+from django_fairque.engine.dead_letters.facade import DeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import XCom
 from django_fairque.engine.leasing import lease_ops as leasing
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.records import EventCount, PushResult, TaskState
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.sharding.resharding import Moved
+    from django_fairque.engine.sharding.resharding import ReshardResult
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.engine.transport.connection import SyncClient
 
@@ -65,10 +65,10 @@ class FairQueue(Reading):
         check_client(client, "FairQueue", "create_redis_client", is_awaited=False)
         super().__init__(client, name, config, shard)
         self._transport = Transport(client, self.config.request_timeout)
-        self.dlq = DeadLetters(self._shards, self._run, self._read_all_shards, self._write_all_shards)
+        self.dlq = DeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = Schedules(self._shards, self._run, self._read_all_shards)
 
-    def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
+    def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
         """Spread a drained queue over another number of shards (1 to 256), whatever is configured.
 
         Returns on how many it lay, and what was moved (None: it lies on so many already). ``SHARDS`` must say the same
@@ -325,7 +325,7 @@ class FairQueue(Reading):
 
     def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
         """Carry news between the shards, at most ``limit`` messages of each; returns how many arrived. Workers do."""
-        return self._read_all_shards(lambda shards: messages.carry(shards, limit, now))
+        return self._read_all_shards(lambda shards: messages.deliver_messages(shards, limit, now))
 
     def wait_for_work(self, timeout: float) -> bool:
         """Sleep on the server until work comes, at most ``timeout`` seconds; whether it came."""
@@ -371,9 +371,9 @@ class FairQueue(Reading):
         """
         return self._write_all_shards(lambda shards: upkeep.run_now(shards, task_ids, now))
 
-    def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
+    def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
         """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
-        return self._run(upkeep.run_regardless(self._shards, task_id, now))
+        return self._run(upkeep.ignore_dependencies(self._shards, task_id, now))
 
     def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
@@ -425,9 +425,9 @@ class FairQueue(Reading):
         return OrganizationQueue(self._read_all_shards, organization)
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
-        """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not.
+        """Check, and make indexes and counters agree with the tasks' records again; what was found, fixed or not.
 
         Raises:
-            ShardsAwayError: some shards can't be reached; the others are mended.
+            ShardsAwayError: some shards can't be reached; the others are fixed.
         """
         return self._write_all_shards(lambda shards: upkeep.repair(shards, now))

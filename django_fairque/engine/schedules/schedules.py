@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.pages import Listed
+from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.task_lookup import server_time
-from django_fairque.engine.model.durations import check_whole, moment
+from django_fairque.engine.model.durations import check_integer, moment
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.schedules import operations as schedules
@@ -80,7 +80,7 @@ class Schedules:
         """The schedule of that name; `TaskNotFoundError` when there is none."""
         return self._run(schedules.get(self._holder(name), name))
 
-    def list(self) -> Listed[Schedule]:
+    def list(self) -> PartialList[Schedule]:
         """All of them, by name."""
         return self._read_all_shards(list_all)
 
@@ -125,7 +125,7 @@ class AsyncSchedules:
     async def get(self, name: str) -> Schedule:
         return await self._run(schedules.get(await self._holder(name), name))
 
-    async def list(self) -> Listed[Schedule]:
+    async def list(self) -> PartialList[Schedule]:
         return await self._read_all_shards(list_all)
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
@@ -183,15 +183,15 @@ def _total(shards: Shards) -> Operation[int]:
     return total
 
 
-def list_all(shards: Shards) -> Operation[Listed[Schedule]]:
+def list_all(shards: Shards) -> Operation[PartialList[Schedule]]:
     found: list[Schedule] = []
     for shard in shards:
         found += yield from schedules.list_all(shard)
-    return Listed(sorted(found, key=lambda schedule: schedule.name), shards.missing)
+    return PartialList(sorted(found, key=lambda schedule: schedule.name), shards.missing)
 
 
 def fire_due(shards: Shards, limit: int, now: float | None) -> Operation[list[Fired]]:
-    check_whole(limit, "limit", 1)
+    check_integer(limit, "limit", 1)
     fired: list[Fired] = []
     for shard in shards:
         left = limit - sum(not each.is_refused for each in fired)

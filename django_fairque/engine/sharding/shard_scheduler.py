@@ -200,7 +200,7 @@ class ShardScheduler:
 
     def served(self, index: int, reply: Settled) -> None:
         """Take in what a reply of this shard says."""
-        for line, seen in zip(self._orders, reply.standings, strict=False):  # who was asked for less said less
+        for line, seen in zip(self._orders, reply.shard_heads, strict=False):  # who was asked for less said less
             line.served(index, reply.virtual_time, seen.place, seen.given)
 
 

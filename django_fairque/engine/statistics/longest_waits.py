@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import check_limit
 from django_fairque.engine.model.durations import number
-from django_fairque.engine.scripting.commands import NEVER
-from django_fairque.engine.scripting.keys import AS_ORGANIZATION
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
+from django_fairque.engine.scripting.keys import ORGANIZATION_PREFIX
 from django_fairque.engine.scripting.operations import Read, read_sound
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.operations import Operation
 
 
-BAND = 1e15
+SCORE_PER_PRIORITY = 1e15
 """One priority's room in a normal queue's score, as in lua/lib/base.lua."""
-MOST_SERVED = 100
+MAX_SERVED_USERS = 100
 """Users who can be served and whose oldest tasks are read, when the oldest tasks of the queue are held back."""
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingTask:
     """A task that can start and has not, ready since ``since`` (seconds since the epoch)."""
 
     task_id: str
@@ -39,11 +39,11 @@ class Waits:
     """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back because their
     user or its organization is paused, has its number of running tasks, or is out of rate."""
 
-    could_start: list[Waiting]
-    held_back: list[Waiting]
+    could_start: list[WaitingTask]
+    held_back: list[WaitingTask]
 
 
-def longest_waits(commands: Commands, limit: int) -> Operation[list[Waiting]]:
+def longest_waits(commands: Commands, limit: int) -> Operation[list[WaitingTask]]:
     """Of tasks that could start now, the longest first."""
     return (yield from waits(commands, limit)).could_start
 
@@ -52,11 +52,11 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
     """Of twice ``limit`` tasks: those that come first in their class, and those whose promise is broken.
 
     If some of these are held back, the oldest tasks of the users who are served next are looked at too: a bulk of held-back
-    tasks then hides no other task as long as at most `MOST_SERVED` users can be served.
+    tasks then hides no other task as long as at most `MAX_SERVED_USERS` users can be served.
     """
     check_limit(limit)
     queued = commands.keys.state("queued")
-    reads = [("ZRANGE", queued, 0, limit - 1), ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, limit)]
+    reads = [("ZRANGE", queued, 0, limit - 1), ("ZRANGEBYSCORE", queued, NEVER_MICROSECONDS, "+inf", "LIMIT", 0, limit)]
     nearest, eldest = yield Read(reads)
     found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *eldest])])
     served = yield from _served(commands, {each.user_id for each in found})
@@ -68,14 +68,14 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
     return Waits(*(sorted(some, key=lambda each: each.since)[:limit] for some in (could_start, held_back)))
 
 
-def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[Waiting]]:
+def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTask]]:
     if not ids:
         return []
     records = yield from read_sound(
         [("HMGET", commands.keys.task(task_id), "user", "ready", "created") for task_id in ids]
     )
     return [
-        Waiting(task_id, user.decode(), number(ready or created) / 1_000_000)
+        WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000)
         for task_id, (user, ready, created) in zip(ids, records, strict=True)
         if user is not None  # it has gone since the registry was read
     ]
@@ -99,7 +99,7 @@ def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
     ]
     if not members:
         return served
-    reads = [("ZSCORE", keys("ring"), AS_ORGANIZATION + organization.encode()) for _, organization in members]
+    reads = [("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + organization.encode()) for _, organization in members]
     reads += [("ZSCORE", keys.members(organization), name) for name, organization in members]
     found = yield from read_sound(reads)
     in_ring, in_organization = found[: len(members)], found[len(members) :]
@@ -111,17 +111,21 @@ def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
 
 
 def _next_users(commands: Commands) -> Operation[list[str]]:
-    """The users who are served next, at most `MOST_SERVED`: those in the ring, and members of organizations in it."""
-    (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MOST_SERVED - 1)])
-    names = [entry.decode() for entry in entries if not entry.startswith(AS_ORGANIZATION)]
-    organizations = [entry[len(AS_ORGANIZATION) :].decode() for entry in entries if entry.startswith(AS_ORGANIZATION)]
+    """The users who are served next, at most `MAX_SERVED_USERS`: those in the ring, and members of organizations in it."""
+    (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MAX_SERVED_USERS - 1)])
+    names = [entry.decode() for entry in entries if not entry.startswith(ORGANIZATION_PREFIX)]
+    organizations = [
+        entry[len(ORGANIZATION_PREFIX) :].decode() for entry in entries if entry.startswith(ORGANIZATION_PREFIX)
+    ]
     if organizations:
-        reads = [("ZRANGE", commands.keys.members(organization), 0, MOST_SERVED - 1) for organization in organizations]
+        reads = [
+            ("ZRANGE", commands.keys.members(organization), 0, MAX_SERVED_USERS - 1) for organization in organizations
+        ]
         names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
-    return names[:MOST_SERVED]
+    return names[:MAX_SERVED_USERS]
 
 
-def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[Waiting]]:
+def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[WaitingTask]]:
     """The oldest task of each priority of each user."""
     if not user_ids:
         return []
@@ -129,7 +133,7 @@ def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[Waiting]]:
     reads: list[tuple[Any, ...]] = [("LRANGE", keys.critical(user_id), 0, 0) for user_id in user_ids]
     for user_id in user_ids:
         for priority in range(1, 6):
-            band = (f"{priority * BAND:.0f}", f"({(priority + 1) * BAND:.0f}")
+            band = (f"{priority * SCORE_PER_PRIORITY:.0f}", f"({(priority + 1) * SCORE_PER_PRIORITY:.0f}")
             reads.append(("ZRANGEBYSCORE", keys.normal(user_id), *band, "LIMIT", 0, 1))
     found = yield from read_sound(reads)
     return (yield from _read_tasks(commands, [task_id.decode() for ids in found for task_id in ids]))

@@ -9,7 +9,7 @@ from django_fairque.engine.users import organizations
 from django_fairque.engine.users import organizations_sharded as routed
 
 if TYPE_CHECKING:
-    from django_fairque.engine.inspection.pages import Page
+    from django_fairque.engine.inspection.pages import ResultPage
     from django_fairque.engine.queue.executor import AllShardsReader, AsyncAllShardsReader
     from django_fairque.engine.users.organizations import OrganizationStats
 
@@ -49,7 +49,7 @@ class OrganizationQueue:
         """The organization's figures, settings and limits now."""
         return self._read_all_shards(lambda shards: routed.stats(shards, [self.organization]))[0]
 
-    def members(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+    def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Its members' ids: those among the next ``limit`` users of the queue, so a page may be empty although more follow."""
         return self._read_all_shards(lambda shards: routed.members(shards, self.organization, cursor, limit))
 
@@ -79,5 +79,5 @@ class AsyncOrganizationQueue:
     async def stats(self) -> OrganizationStats:
         return (await self._read_all_shards(lambda shards: routed.stats(shards, [self.organization])))[0]
 
-    async def members(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+    async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         return await self._read_all_shards(lambda shards: routed.members(shards, self.organization, cursor, limit))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
-LIMITS = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
+MAX_LIMIT_VALUES = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def set_weight(commands: Commands, user_id: str, weight: float, now: float | Non
 
 def limit(what: str, value: object) -> object:
     """The value of a limit's field."""
-    top = LIMITS[what]
+    top = MAX_LIMIT_VALUES[what]
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top):
         raise TaskValidationError(
             f"{what} must be an integer from 1 to {top}, or None for no limit, got {short(value)}"
@@ -123,7 +123,7 @@ def set_rate(commands: Commands, user_id: str, rate: str | None, burst: int, now
 
 
 def check_burst(burst: object) -> int:
-    top = LIMITS["burst"]
+    top = MAX_LIMIT_VALUES["burst"]
     if isinstance(burst, bool) or not isinstance(burst, int) or not 1 <= burst <= top:
         raise TaskValidationError(f"burst must be an integer from 1 to {top}, got {short(burst)}")
     return burst

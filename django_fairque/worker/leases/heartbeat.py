@@ -10,7 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.pages import UNKNOWN_TASKS
+from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.alerts import Alert
 from django_fairque.version import version
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.leasing.lease_ops import Heartbeat, WorkerCommand
-    from django_fairque.engine.statistics.alerts import Kind
+    from django_fairque.engine.statistics.alerts import AlertKind
     from django_fairque.worker.options import WorkerOptions
 
 _process_started_at = time.time()
@@ -49,7 +49,7 @@ def worker_info(
     """The fields of its heartbeat; all text. ``status`` is working, draining or stopping."""
     # An empty list or text replaces one that was sent before: what is not sent stays in the record.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
-    unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}
+    unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS_FIELD: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}
     return {
         "host": socket.gethostname(),
         "pid": str(pid or os.getpid()),
@@ -101,7 +101,7 @@ class ServerEpochs:
         self._last_epochs[queue] = now
         if heartbeat.epoch == epoch and heartbeat.token >= token:
             return None
-        kind: Kind = "emptied" if heartbeat.epoch != epoch else "went_back"
+        kind: AlertKind = "emptied" if heartbeat.epoch != epoch else "went_back"
         lost = token - heartbeat.token if kind == "went_back" else 0
         alert = Alert(kind, heartbeat.at, queue, "", "", "", Priority.NORMAL, leases=lost)
         logger.critical("queue %s: %s", queue, alert)

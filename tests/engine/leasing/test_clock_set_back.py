@@ -202,7 +202,7 @@ def test_a_held_user_whose_place_was_lost_is_not_held_for_the_step(queue: FairQu
     redis.zadd(f"{P}throttled", {"ann": (NOW + HOUR) * 1e6})
     (violation,) = queue.check_invariants()
     assert violation.invariant == "throttled"
-    assert all(each.mended for each in queue.repair(now=NOW))
+    assert all(each.is_fixed for each in queue.repair(now=NOW))
     queue.sweep(now=NOW + 61)
     assert queue.pop("w", now=NOW + 61) is not None
 

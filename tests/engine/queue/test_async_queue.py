@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.dead_letters.facade import AsyncDeadLetters, DeadLetters
+from django_fairque.engine.dead_letters.facade import AsyncDeadLetterQueue, DeadLetterQueue
 from django_fairque.engine.dependencies.xcom import AsyncXCom, XCom
 from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PAIRS = [
     (FairQueue, AsyncFairQueue),
-    (DeadLetters, AsyncDeadLetters),
+    (DeadLetterQueue, AsyncDeadLetterQueue),
     (UserQueue, AsyncUserQueue),
     (OrganizationQueue, AsyncOrganizationQueue),
     (XCom, AsyncXCom),

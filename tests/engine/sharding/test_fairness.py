@@ -237,8 +237,8 @@ def test_what_is_far_ahead_waits_until_others_were_served(redis: Redis) -> None:
     queue.push_batch([task(A) for _ in range(5)], now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
     queue.finish(lease, took=60, now=NOW)
-    ((place, _),) = queue.shards[0].settle([], now=NOW).standings
+    ((place, _),) = queue.shards[0].settle([], now=NOW).shard_heads
     assert place is not None
     held = queue.shards[0].settle([], 3, worker="w", window=Window(until=place - 1e6), now=NOW)
-    assert (held.leases, held.standings) == ([], ((place, 0),)), "it says where it stands"
+    assert (held.leases, held.shard_heads) == ([], ((place, 0),)), "it says where it stands"
     assert len(queue.shards[0].settle([], 1, worker="w", window=Window(until=place), now=NOW).leases) == 1

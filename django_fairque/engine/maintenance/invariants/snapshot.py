@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class Violation:
     """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen.
 
-    ``mend`` is what ``repair.lua`` is told to do about it; empty when only a person can.
+    ``fix`` is what ``repair.lua`` does about it; empty if only a person can fix it.
     """
 
     invariant: str
     key: str
     detail: str
-    mend: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.invariant}: {self.key}: {self.detail}"
@@ -181,5 +181,5 @@ def name_of(value: bytes) -> str:
 
 
 def bytes_of(name: str) -> bytes:
-    """What `name_of` was given: any bytes, for damaged names must be read and mended too."""
+    """What `name_of` was given: any bytes, for damaged names must be read and fixed too."""
     return name.encode("utf-8", "surrogateescape")
