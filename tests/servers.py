@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_fairque.embedded.launch import ALLOCATOR
+from django_fairque.embedded.lifecycle import ALLOCATOR_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,7 +150,12 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath), **ALLOCATOR, **self._environment},
+                env={
+                    "LC_ALL": "C",
+                    "PATH": os.environ.get("PATH", os.defpath),
+                    **ALLOCATOR_VARIABLES,
+                    **self._environment,
+                },
             )
         self._wait_for_pong()
 

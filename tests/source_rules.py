@@ -23,6 +23,7 @@ COUNTED_SUFFIXES = {".py", ".lua", ".html", ".css", ".js", ".md"}
 LAYERS = {
     "engine": 0,
     "early_signals": 0,
+    "version": 0,
     "embedded": 1,
     "conf": 2,
     "migrations": 1,

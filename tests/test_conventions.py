@@ -23,20 +23,20 @@ ROOT = Path(__file__).parent.parent
 MOST_MODULES = 15
 """Per folder."""
 FOLDER_LIMITS = {
-    "django_fairque/conf": 17,
-    "django_fairque/embedded": 16,
+    "django_fairque/conf": 9,
+    "django_fairque/embedded": 8,
     "django_fairque/engine": 0,
     "django_fairque/worker": 4,
 }
 """Folders with a limit of their own: those that have more today, and those whose modules are in folders by topic."""
-IMPORT_CYCLES, MODULES_IN_CYCLES = 6, 21
-CLASSES_WITH_TWO_MEANINGS = 13
-CONSTANTS_WITH_TWO_MEANINGS = 36
+IMPORT_CYCLES, MODULES_IN_CYCLES = 0, 0
+CLASSES_WITH_TWO_MEANINGS = 3
+CONSTANTS_WITH_TWO_MEANINGS = 16
 DIVIDED_CLASSES = {"AsyncDriving", "AsyncReading", "Driving", "Reading"}
 """Classes that exist only to be extended by a single other one, in another file."""
 SINGLE_EXTENSIONS = {"FairqueBackend", "Stop", "UserSource", "_Server"}
 """Classes that a single other one extends for a reason: they are used by themselves, too, or are named in settings."""
-BANNED_IDENTIFIERS = 310
+BANNED_IDENTIFIERS = 207
 ENQUEUE = {"files": 41, "functions": 120, "depth": 16}
 POP = {"files": 18, "functions": 40, "depth": 8}
 FINISH = {"files": 19, "functions": 45, "depth": 10}

@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
-from django_fairque.conf.clients import close_client
 from django_fairque.conf.current import on_reset
+from django_fairque.conf.redis import close_client
 from django_fairque.engine.queue.queue import FairQueue
 
 if TYPE_CHECKING:

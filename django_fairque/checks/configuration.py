@@ -60,9 +60,9 @@ def _is_fine_in_tests(mistake: Mistake) -> bool:
 
 
 def _overlooked_variables() -> Iterator[CheckMessage]:
-    from django_fairque.conf.environment import overlooked
+    from django_fairque.conf.sources import find_misspelled_variables
 
-    for name, meant in overlooked(os.environ):
+    for name, meant in find_misspelled_variables(os.environ):
         yield warning(
             "fairque.W001",
             f"the environment variable {name} is not read",
@@ -80,14 +80,14 @@ def _obsolete_keys() -> Iterator[CheckMessage]:
 def _reduced_intervals() -> Iterator[CheckMessage]:
     """Sweep intervals above the largest one, which was used instead."""
     from django_fairque.conf.sources import written_entries
-    from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL, Number
+    from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS, Number
 
     for path, entry in written_entries().items():
         if path[:1] in (("queue",), ("queues",)) and path[-1] == "sweep_interval":
             seconds: float = TypeAdapter(Number).validate_python(entry.value)
-            if seconds > LONGEST_SWEEP_INTERVAL:
+            if seconds > MAX_SWEEP_INTERVAL_SECONDS:
                 yield warning(
                     "fairque.W015",
-                    f"{entry.key} is {seconds:g} seconds and is reduced to {LONGEST_SWEEP_INTERVAL:g}",
-                    f"Set SWEEP_INTERVAL to at most {LONGEST_SWEEP_INTERVAL:g}, or leave it out.",
+                    f"{entry.key} is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}",
+                    f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out.",
                 )

@@ -133,7 +133,7 @@ def _infos(redis: RedisConfig, until: float) -> Infos:
 
 
 def _ask(redis: RedisConfig, answers: SimpleQueue[Infos | Exception]) -> None:
-    from django_fairque.conf.clients import close_client
+    from django_fairque.conf.redis import close_client
     from django_fairque.engine.transport.server_checks import read_server_info
 
     quick = redis.model_copy(update={"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT})
@@ -174,7 +174,7 @@ def shared(mine: RedisConfig, alias: str) -> CheckMessage:
 def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
     """Each cache that is on a server, but for the alias that was made for the queues and is used for nothing else."""
     from django_fairque.conf import RedisConfig
-    from django_fairque.conf.sources import resolve_cache
+    from django_fairque.conf.redis import resolve_cache
     from django_fairque.engine.model.errors import ConfigurationError
 
     for alias in settings.CACHES:

@@ -41,10 +41,10 @@ def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) ->
 
     patience = config.redis.socket_timeout
     shortest = min((WorkerOptions.from_config(each) for each in workers), key=lambda options: options.lease_seconds)
-    if shortest.renew_every + patience >= shortest.fence_after:
+    if shortest.renewal_interval + patience >= shortest.fence_after:
         yield warning(
             "fairque.W003",
-            f"a worker with lease_seconds {shortest.lease_seconds:g} renews its leases every {shortest.renew_every:g} s and "
+            f"a worker with lease_seconds {shortest.lease_seconds:g} renews its leases every {shortest.renewal_interval:g} s and "
             f"may wait {patience:g} s for the answer (redis.socket_timeout): beyond "
             f"{shortest.fence_after:g} s it must stop working",
             "While one renewal waits for an answer, all leases end, and other workers repeat the tasks: make the lease longer "

@@ -1,6 +1,6 @@
-"""Configuration: the models, their sources, and the queues made from them.
+"""The configuration: its sections, the sources it is read from, and the queues and clients made from it.
 
-Nothing is imported before it is used: a web process that enqueues nothing pays for nothing.
+Modules are imported when they are first used, so that a web process that enqueues nothing loads none of them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from django_fairque.conf.sections import MonitorConfig, WorkerConfig
     from django_fairque.engine.model.options import QueueConfig
 
     from .current import get_config, reset_config, set_overrides
     from .models import FairQueueConfig
-    from .monitor import MonitorConfig
     from .queues import aclose_queues, aget_queue, close_queues, get_queue
     from .redis import RedisConfig, SentinelConfig
-    from .worker import WorkerConfig
 
 __all__ = [
     "FairQueueConfig",
@@ -36,11 +35,11 @@ __all__ = [
 
 _HOMES = {
     "FairQueueConfig": "models",
-    "MonitorConfig": "monitor",
+    "MonitorConfig": "sections",
     "QueueConfig": "models",
     "RedisConfig": "redis",
     "SentinelConfig": "redis",
-    "WorkerConfig": "worker",
+    "WorkerConfig": "sections",
     "aclose_queues": "queues",
     "aget_queue": "queues",
     "close_queues": "queues",

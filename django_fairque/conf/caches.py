@@ -1,4 +1,4 @@
-"""A server named by an alias of ``settings.CACHES``: its place and credentials, never its pool or its time-outs.
+"""The server of an alias of ``settings.CACHES``: its place and credentials are used, its pool and its time-outs are not.
 
 A cache's time-outs are short because a cache may fail; a worker waits for seconds on purpose.
 """
@@ -11,11 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.options import InvalidOptionsError, Mistake, nearest, shown
+from django_fairque.engine.model.options import nearest, shown
 
 from . import urls
-from .redis import RedisConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,30 +50,28 @@ _USUAL = (
 )
 
 
-def resolve(config: RedisConfig, caches: Mapping[str, Any], factory: str | None = None) -> RedisConfig:
-    """The configuration with the alias replaced by what it stands for; what ``config`` sets itself wins.
+class UnusableCacheError(Exception):
+    """The alias can't be used; the text of the error explains it."""
 
-    ``factory`` is django-redis' for the caches that name none. Raises `ConfigurationError` when the alias can't be used.
+
+def read_cache_options(
+    alias: str, caches: Mapping[str, Any], factory: str | None, *, is_cluster: bool
+) -> dict[str, Any]:
+    """Return the options of a `RedisConfig` for the server of a cache.
+
+    Args:
+        alias: The name of the cache in ``caches``.
+        caches: The value of ``settings.CACHES``.
+        factory: The connection factory of django-redis for caches that name none.
+        is_cluster: Whether the server is a node of a cluster.
+
+    Raises:
+        UnusableCacheError: The cache can't be used.
     """
-    given = {name: getattr(config, name) for name in config.model_fields_set - {"cache"}}
-    try:
-        return RedisConfig(**{**_options(str(config.cache), caches, factory, config.cluster), **given})
-    except _UnusableError as error:
-        text = str(error)
-    except ConfigurationError as error:
-        text = f"cache {config.cache!r} can't be used as it is: {error}"
-    raise InvalidOptionsError([Mistake("cache", ("cache",), text)])
-
-
-class _UnusableError(Exception):
-    pass
-
-
-def _options(alias: str, caches: Mapping[str, Any], factory: str | None, is_cluster: bool) -> dict[str, Any]:
     if alias not in caches:
         suggestion = nearest(alias, caches)
         hint = f"; did you mean {suggestion}?" if suggestion else ""
-        raise _UnusableError(f"expected one of the caches {', '.join(caches)}; got {shown(alias)}{hint}")
+        raise UnusableCacheError(f"expected one of the caches {', '.join(caches)}; got {shown(alias)}{hint}")
     cache = {str(name).upper(): value for name, value in caches[alias].items()}
     kind = _kind(alias, str(cache.get("BACKEND")))
     location, options = _primary(cache.get("LOCATION"), alias, kind), dict(cache.get("OPTIONS") or {})
@@ -97,13 +93,15 @@ def _kind(alias: str, backend: str) -> str:
         module, _, name = backend.rpartition(".")
         bases = getattr(import_module(module), name).__mro__
     except (ImportError, ValueError, AttributeError) as error:
-        raise _UnusableError(
+        raise UnusableCacheError(
             f"cache {alias!r} has the backend {backend!r}, which can't be imported: {error}"
         ) from error
     names = [f"{base.__module__}.{base.__qualname__}" for base in bases]
     kind = next((known for known in (DJANGO, DJANGO_REDIS) if known in names), "")
     if not kind:
-        raise _UnusableError(f"expected a cache with the backend {DJANGO_REDIS} or {DJANGO}; {alias!r} has {backend}")
+        raise UnusableCacheError(
+            f"expected a cache with the backend {DJANGO_REDIS} or {DJANGO}; {alias!r} has {backend}"
+        )
     return kind
 
 
@@ -112,7 +110,7 @@ def _primary(location: Any, alias: str, kind: str) -> str:
     several = ",;" if kind == DJANGO else ","
     servers = re.split(f"[{several}]", location) if isinstance(location, str) else list(location or [])
     if not servers or not servers[0]:
-        raise _UnusableError(f"cache {alias!r} has no LOCATION")
+        raise UnusableCacheError(f"cache {alias!r} has no LOCATION")
     return str(servers[0]).strip()
 
 
@@ -122,8 +120,8 @@ def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]
     _refuse(alias, dict(parse_qsl(parts.query)))
     query = [(name, value) for name, value in parse_qsl(parts.query) if name in TAKEN]
     base = location.partition("?")[0]
-    said = urls.split(location)[1]
-    taken = {name: value for name, value in _taken(alias, options).items() if name not in said}
+    from_url = urls.split_url(location)[1]
+    taken = {name: value for name, value in _taken(alias, options).items() if name not in from_url}
     return {**taken, "url": f"{base}?{urlencode(query)}" if query else base}
 
 
@@ -147,22 +145,22 @@ def _refuse(alias: str, options: Mapping[str, Any]) -> None:
     for name in options:
         if _NOT_TAKEN.fullmatch(name) and name not in TAKEN:
             hint = "; for a cluster set CLUSTER to True beside CACHE" if name in _CLASSES else ""
-            raise _UnusableError(
+            raise UnusableCacheError(
                 f"cache {alias!r} has the option {name}, which can't be taken over; configure REDIS itself{hint}"
             )
 
 
 def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """django-redis' form: the URL's host is the service, the sentinels are among the options."""
-    found = urls.split(location)[1]
+    found = urls.split_url(location)[1]
     secure = str(found.get("ssl", own.get("ssl", False))).lower() == "true"
     ask = options.get("SENTINEL_KWARGS") or {}
     if bool(ask.get("ssl", False)) != secure:
-        raise _UnusableError(
+        raise UnusableCacheError(
             f"cache {alias!r} encrypts the connection either to the sentinels or to their primary; expected both or neither "
             "(ssl in SENTINEL_KWARGS and in CONNECTION_POOL_KWARGS)"
         )
     sentinel = {name: ask[name] for name in ("username", "password") if ask.get(name)}
     sentinel |= {"service": urlsplit(location).hostname or "", "nodes": options["SENTINELS"]}
-    said = {name: found[name] for name in TAKEN if name in found}
-    return {**_taken(alias, own), **said, "ssl": secure, "sentinel": sentinel}
+    from_url = {name: found[name] for name in TAKEN if name in found}
+    return {**_taken(alias, own), **from_url, "ssl": secure, "sentinel": sentinel}

@@ -1,4 +1,4 @@
-"""The configuration in force: read when first asked for, kept until a setting changes."""
+"""The configuration of this process: read when it is first used, and kept until a setting changes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .models import FairQueueConfig
-from .sources import NO_SERVER_URL, WATCHED_SETTINGS, load
+from .models import FairQueueConfig, load
+from .sources import NO_SERVER_URL, WATCHED_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +47,7 @@ os.register_at_fork(after_in_child=_current.renew_lock)
 
 
 def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
-    """The configuration of this process.
+    """Return the configuration of this process.
 
     Args:
         overrides: options that win over all sources, nested as in settings, for the result of this call only.
@@ -78,7 +78,7 @@ def reset_config() -> None:
 
 @contextmanager
 def needing_no_server() -> Iterator[None]:
-    """For a block that sends nothing (in tests, where `DEBUG` is false): it is no mistake that no server is named.
+    """Allow that no server is configured, for a block that sends nothing (in tests, where `DEBUG` is false).
 
     A server that is named stays what it is.
     """

@@ -1,31 +1,42 @@
-"""A source of configuration as flat entries that remember how the user wrote them; laying sources over another."""
+"""Sources of configuration as layers of entries that remember how the user wrote them, and a configuration made from them.
+
+A mistake is reported with the key as the user wrote it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.model.options import Mistake, Options, QueueConfig, shown
+from django_fairque.conf import urls
+from django_fairque.conf.redis import ADDRESSES, RedisConfig
+from django_fairque.conf.sections import MonitorConfig, TopLevelOptions, WorkerConfig
+from django_fairque.engine.model.options import (
+    InvalidOptionsError,
+    Mistake,
+    Options,
+    QueueConfig,
+    shown,
+    unknown,
+    warn_of_obsolete,
+)
 
-from . import urls
-from .models import FairQueueConfig, Switches
-from .monitor import MonitorConfig
-from .redis import ADDRESSES, RedisConfig
-from .worker import WorkerConfig
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
-SECTIONS = tuple(name for name in FairQueueConfig.model_fields if name not in Switches.model_fields)
-SCALARS = (*Switches.model_fields, "config_file")
+SECTION_NAMES = ("redis", "worker", "workers", "queue", "queues", "schedules", "monitor")
+SCALARS = (*TopLevelOptions.model_fields, "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
 ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("ssl")}
 
-# Where the configuration nests; "*" is a name that the user chose. Everything else is a value.
+# The paths at which the configuration nests; "*" is a name that the user chose. All other paths hold values.
 _NESTING = {
     (),
-    *((section,) for section in SECTIONS),
+    *((section,) for section in SECTION_NAMES),
     ("redis", "sentinel"),
     ("workers", "*"),
     ("monitor", "limits"),
@@ -37,7 +48,7 @@ _NESTING = {
     ("queues", "*", "starvation"),
 }
 
-_OPTIONS_AT: dict[Path, type[Options]] = {
+_OPTIONS_AT: dict[KeyPath, type[Options]] = {
     ("redis",): RedisConfig,
     ("worker",): WorkerConfig,
     ("workers", "*"): WorkerConfig,
@@ -49,26 +60,26 @@ _OPTIONS_AT: dict[Path, type[Options]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A value and its key as the user wrote it; ``shouted``: in capitals, as a suggestion should be then."""
+    """A value and its key as the user wrote it; ``is_upper``: the key is in capitals, and a suggestion should be too."""
 
     value: Any
     key: str
-    shouted: bool
+    is_upper: bool
 
 
 @dataclass
 class Layer:
-    """What one source says."""
+    """The options that one source gives."""
 
-    entries: dict[Path, Entry] = field(default_factory=dict)
+    entries: dict[KeyPath, Entry] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
     obsolete: dict[str, str] = field(default_factory=dict)
     """Keys that have no effect, as the user wrote them, each with what replaced it."""
 
-    def add(self, path: Path, value: Any, written: Path, label: Callable[[Path], str]) -> None:
-        """Take over a value, or what is nested in it; ``written`` is ``path`` before its case was folded."""
+    def add(self, path: KeyPath, value: Any, written: KeyPath, label: Callable[[KeyPath], str]) -> None:
+        """Add a value, or the values that are nested in it; ``written`` is ``path`` before its case was folded."""
         if value is None and path[:1] == ("redis",) and len(path) > 1:
-            return  # what os.environ.get() found nothing for
+            return  # os.environ.get() found no such variable
         key = label(written)
         kind = _section_at(path[:-1])
         if kind and path[-1] in kind.obsolete:
@@ -83,15 +94,19 @@ class Layer:
         if nests(path):
             value = {} if value is None else value
             if not isinstance(value, Mapping):
-                self.mistakes.append(Mistake("value", path, f"expected a mapping; got {_came(path, value)}", key=key))
+                self.mistakes.append(
+                    Mistake("value", path, f"expected a mapping; got {_shown_value(path, value)}", key=key)
+                )
                 return
             self._add_nested(path, value, written, label)
         elif path in self.entries:
             text = f"expected once; got it also as {self.entries[path].key}"
             self.mistakes.append(Mistake("conflict", path, text, key=key))
-        self.entries[path] = Entry(value, key, shouted=bool(written) and written[-1].isupper())
+        self.entries[path] = Entry(value, key, is_upper=bool(written) and written[-1].isupper())
 
-    def _add_nested(self, path: Path, value: Mapping[Any, Any], written: Path, label: Callable[[Path], str]) -> None:
+    def _add_nested(
+        self, path: KeyPath, value: Mapping[Any, Any], written: KeyPath, label: Callable[[KeyPath], str]
+    ) -> None:
         chosen_by_user = (*path, "*") in _NESTING
         for name, inner in value.items():
             text = str(name)
@@ -116,26 +131,26 @@ class Layer:
         entry = self.entries.get(("redis", "url"))
         if entry is None or not isinstance(entry.value, str):
             return
-        for name, value in urls.split(entry.value)[1].items():
+        for name, value in urls.split_url(entry.value)[1].items():
             if name in RedisConfig.model_fields:
-                self.entries.setdefault(("redis", name), Entry(value, entry.key, entry.shouted))
+                self.entries.setdefault(("redis", name), Entry(value, entry.key, entry.is_upper))
 
 
-def nests(path: Path) -> bool:
+def nests(path: KeyPath) -> bool:
     return path in _NESTING or (*path[:1], "*", *path[2:]) in _NESTING
 
 
-def _section_at(path: Path) -> type[Options] | None:
+def _section_at(path: KeyPath) -> type[Options] | None:
     return _OPTIONS_AT.get(path) or _OPTIONS_AT.get((*path[:1], "*", *path[2:]))
 
 
-def _came(path: Path, value: Any) -> str:
+def _shown_value(path: KeyPath, value: Any) -> str:
     return "a value that is not shown" if path[:1] == ("redis",) else shown(value)
 
 
-def laid_over(layers: Iterable[Layer]) -> dict[Path, Entry]:
-    """All entries, a later layer's instead of an earlier one's."""
-    entries: dict[Path, Entry] = {}
+def merge_layers(layers: Iterable[Layer]) -> dict[KeyPath, Entry]:
+    """Return the entries of all layers. Of several entries for one key, the last layer's wins."""
+    entries: dict[KeyPath, Entry] = {}
     for layer in layers:
         if _names_another_server(layer.entries, entries):
             entries = {path: entry for path, entry in entries.items() if not _is_about_server(path)}
@@ -143,19 +158,19 @@ def laid_over(layers: Iterable[Layer]) -> dict[Path, Entry]:
     return entries
 
 
-def _names_another_server(later: Mapping[Path, Entry], earlier: Mapping[Path, Entry]) -> bool:
+def _names_another_server(later: Mapping[KeyPath, Entry], earlier: Mapping[KeyPath, Entry]) -> bool:
     """Whether ``later`` names a server of its own, rather than changing a part of the one that ``earlier`` names."""
     named, before = ({path[1] for path in each if _is_about_server(path)} & {*ADDRESSES} for each in (later, earlier))
     is_part = named in ({"host"}, {"sentinel"}) and before <= named
     return bool(named) and not is_part
 
 
-def _is_about_server(path: Path) -> bool:
+def _is_about_server(path: KeyPath) -> bool:
     """Whether it says which server, as whom and how safely; credentials for one server are not sent to another."""
     return path[:1] == ("redis",) and (*path, "")[1] in ABOUT_SERVER
 
 
-def nested(entries: Mapping[Path, Entry]) -> dict[str, Any]:
+def nest_entries(entries: Mapping[KeyPath, Entry]) -> dict[str, Any]:
     """The entries as a tree of plain values."""
     tree: dict[str, Any] = {}
     for path, entry in entries.items():
@@ -166,7 +181,91 @@ def nested(entries: Mapping[Path, Entry]) -> dict[str, Any]:
     return tree
 
 
-def _at(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+def _at(tree: dict[str, Any], path: KeyPath) -> dict[str, Any]:
     for name in path:
         tree = tree.setdefault(name, {})
     return tree
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def assemble(
+    kind: type[AnyOptions], layers: Sequence[Layer], verify: Callable[[AnyOptions], None] | None = None
+) -> AnyOptions:
+    """Make a configuration from layers, of which later ones win, and check it.
+
+    ``verify`` may look at the configuration in a wider world; it raises `InvalidOptionsError` as sections do.
+    """
+    for layer in layers:
+        layer.unfold_url()
+        for key, replacement in layer.obsolete.items():
+            warn_of_obsolete(key, replacement)
+    entries = merge_layers(layers)
+    mistakes = [mistake for layer in layers for mistake in layer.mistakes]
+    mistakes += _choose_worker(layers, entries)
+    try:
+        config = kind.model_validate(nest_entries(entries))
+        if verify:
+            verify(config)
+    except InvalidOptionsError as error:
+        mistakes += [_named(mistake, entries) for mistake in error.mistakes]
+    if mistakes:
+        # A worker that is chosen is checked twice.
+        raise InvalidOptionsError({(mistake.key, mistake.problem): mistake for mistake in mistakes}.values())
+    return config
+
+
+def _choose_worker(layers: Sequence[Layer], entries: dict[KeyPath, Entry]) -> Iterable[Mistake]:
+    """Give each of the workers the options of `worker`, and make the chosen one the worker.
+
+    In one layer a worker's own options win over those for all; a later layer wins over both, so that the environment
+    and the command line, which speak to one process, have the last word.
+    """
+    names = {path[1]: entry for path, entry in entries.items() if path[:1] == ("workers",) and len(path) > 1}
+    options = {name: _options_of(name, layers) for name in names}
+    for name, own in options.items():
+        entries.update({("workers", name, option): entry for option, entry in own.items()})
+    chosen = entries.get(("worker", "id"))
+    if chosen is None and len(names) == 1:
+        ((only, entry),) = names.items()
+        chosen = Entry(only, entry.key, entry.is_upper)
+    if chosen is None or not names:
+        return []
+    wanted = str(chosen.value)
+    if wanted not in names:
+        return [replace(unknown((wanted,), names, "worker"), path=("worker", "id"), key=chosen.key)]
+    entries.update({("worker", option): entry for option, entry in options[wanted].items()})
+    entries["worker", "id"] = replace(chosen, value=wanted)
+    return []
+
+
+def _options_of(name: str, layers: Iterable[Layer]) -> dict[str, Entry]:
+    options: dict[str, Entry] = {}
+    for layer in layers:
+        for prefix in (("worker",), ("workers", name)):
+            depth = len(prefix)
+            mine = {path[depth]: entry for path, entry in layer.entries.items() if path[:depth] == prefix != path}
+            options.update(mine)
+    options.pop("id", None)
+    return options
+
+
+def _named(mistake: Mistake, entries: Mapping[KeyPath, Entry]) -> Mistake:
+    """The mistake with its key as the user wrote it, and its suggestion in the same case."""
+    entry, rest = _origin(mistake.path, entries)
+    if entry is None:
+        return replace(mistake, key=".".join(mistake.path))
+    is_key = mistake.problem.startswith("unknown key")
+    suggestion = mistake.suggestion.upper() if entry.is_upper and is_key else mistake.suggestion
+    return replace(mistake, key=", ".join(filter(None, (entry.key, ".".join(rest)))), suggestion=suggestion)
+
+
+def _origin(path: KeyPath, entries: Mapping[KeyPath, Entry]) -> tuple[Entry | None, KeyPath]:
+    """What the user wrote there, or around it (then with the rest of the path), or, for a section, in it."""
+    for depth in range(len(path), 0, -1):
+        part = path[:depth]
+        entry = entries.get(part) or entries.get((*part[:-1], part[-1].lower()))  # a model may change the case
+        if entry:
+            return entry, path[depth:]
+    return next((entry for inner, entry in entries.items() if inner[: len(path)] == path), None), ()

@@ -2,85 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from django_fairque.conf.sections import (
+    QUEUE_NAME_PATTERN,
+    QUEUE_NAME_WORDS,
+    MonitorConfig,
+    ScheduleConfig,
+    TopLevelOptions,
+    WorkerConfig,
+)
+from django_fairque.conf.sources import file_layer
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
-    Options,
     QueueConfig,
     nearest,
-    problem,
     shown,
     unknown,
 )
 
-from .monitor import MonitorConfig
-from .redis import RedisConfig
-from .schedule import ScheduleConfig
-from .worker import QUEUE_NAME, QUEUE_NAME_WORDS, WorkerConfig, listed
+from .layers import AnyOptions, assemble
+from .redis import REVEAL, RedisConfig, resolve_cache
+from .sources import all_layers, default_server_layer
 
 if TYPE_CHECKING:
-    import os
-
     from redis import Redis, RedisCluster
     from redis.asyncio import Redis as AsyncRedis
     from redis.asyncio import RedisCluster as AsyncRedisCluster
     from typing_extensions import Self
 
-READ_MARGIN = 2.0
+READ_MARGIN_SECONDS = 2.0
 """Seconds by which a connection must outlast the longest wait for an answer, or it is cut while it waits."""
 
-AnyOptions = TypeVar("AnyOptions", bound=Options)
+AnyConfig = TypeVar("AnyConfig", bound="FairQueueConfig")
 
 
-def _switched(value: Any) -> Any:
-    """YAML reads on and off, without quotation marks, as true and false."""
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-
-
-class Switches(Options):
-    """What stands at the top, in no section."""
-
-    enqueue_on_commit: bool = Field(default=True, description="true or false")
-    outbox: bool = Field(default=False, description="true or false")
-    request_user: str | None = Field(default=None, description="the dotted path of a callable")
-    tracing: bool = Field(default=False, description="true or false")
-    signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
-        default="on", description='"on", "off" or "verify-only"'
-    )
-    redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(listed)] = Field(
-        default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
-        description="a list of words",
-        title="a word that is not empty",
-    )
-
-    @field_validator("tracing")
-    @classmethod
-    def _can_trace(cls, tracing: bool) -> bool:
-        if tracing and not _has_opentelemetry():
-            raise problem(
-                "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
-            )
-        return tracing
-
-
-def _has_opentelemetry() -> bool:
-    try:
-        return find_spec("opentelemetry.trace") is not None
-    except ModuleNotFoundError:
-        return False
-
-
-class FairQueueConfig(Switches):
-    """Everything that can be configured. Made from settings, files and the environment by `get_config`.
+class FairQueueConfig(TopLevelOptions):
+    """The whole configuration. `get_config` makes it from settings, a file and the environment.
 
     ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is always among them.
     ``worker`` is the chosen one of ``workers``, or what a worker without a section of its own does.
@@ -109,16 +78,16 @@ class FairQueueConfig(Switches):
             for name in worker.queues:
                 if name not in self.queues:
                     yield replace(unknown((name,), self.queues, "queue"), path=(*path, "queues"))
-            least = worker.poll_interval + READ_MARGIN
+            least = worker.poll_interval + READ_MARGIN_SECONDS
             if self.redis.socket_timeout < least:
-                yield self._too_patient(path, worker, least)
+                yield self._timeout_conflict(path, worker, least)
 
-    def _too_patient(self, path: tuple[str, ...], worker: WorkerConfig, least: float) -> Mistake:
+    def _timeout_conflict(self, path: tuple[str, ...], worker: WorkerConfig, least: float) -> Mistake:
         if "socket_timeout" in self.redis.model_fields_set:
-            text = f"expected at least {least:g}, which is the worker's poll_interval plus {READ_MARGIN:g}"
+            text = f"expected at least {least:g}, which is the worker's poll_interval plus {READ_MARGIN_SECONDS:g}"
             return Mistake("conflict", ("redis", "socket_timeout"), f"{text}; got {self.redis.socket_timeout:g}")
-        most = self.redis.socket_timeout - READ_MARGIN
-        text = f"expected at most {most:g}, which is redis.socket_timeout minus {READ_MARGIN:g}"
+        most = self.redis.socket_timeout - READ_MARGIN_SECONDS
+        text = f"expected at most {most:g}, which is redis.socket_timeout minus {READ_MARGIN_SECONDS:g}"
         return Mistake("conflict", (*path, "poll_interval"), f"{text}; got {worker.poll_interval:g}")
 
     def validate_all(self) -> None:
@@ -145,32 +114,25 @@ class FairQueueConfig(Switches):
 
     @classmethod
     def from_settings(cls) -> Self:
-        """What settings, the configuration file they name, and the environment say now.
+        """Read the configuration from settings, the file that they name, and the environment.
 
         Raises:
-            ConfigurationError: every mistake in them.
+            ConfigurationError: The sources have mistakes. The error has all of them.
         """
-        from .sources import load
-
         return load(cls)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> Self:
-        """What a file says by itself, neither settings nor environment considered.
+        """Read the configuration from a file alone, without settings and environment.
 
         Raises:
-            ConfigurationError: the file can't be read, or every mistake in it.
+            ConfigurationError: The file can't be read or has mistakes. The error has all of them.
         """
-        from .assembly import assemble
-        from .files import file_layer
-
         return assemble(cls, [file_layer(path)])
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
         """Write a file from which `from_yaml` makes an equal configuration. It holds the passwords: owner-only."""
-        from .files import write
-
-        write(self, path)
+        _write_file(self, path)
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """See `RedisConfig.create_redis_client`."""
@@ -189,7 +151,7 @@ def _not_declared(what: str, name: object, known: Mapping[str, object]) -> Confi
 
 
 class _Builder:
-    """Makes all sections, and finds the mistakes of all of them before it complains."""
+    """Makes all sections, and collects the mistakes of all of them before it raises an error."""
 
     def __init__(self, fields: Mapping[str, object]) -> None:
         self._fields = fields
@@ -197,7 +159,9 @@ class _Builder:
 
     def build(self, data: Mapping[str, Any]) -> dict[str, Any]:
         self._mistakes += [unknown((str(name),), self._fields) for name in data if name not in self._fields]
-        switches = self._make(Switches, (), {name: data[name] for name in Switches.model_fields if name in data})
+        switches = self._make(
+            TopLevelOptions, (), {name: data[name] for name in TopLevelOptions.model_fields if name in data}
+        )
         built = {
             **(switches.model_dump() if switches else {}),
             "redis": self._make(RedisConfig, ("redis",), data.get("redis")),
@@ -234,15 +198,17 @@ class _Builder:
     def _queues(self, defaults: QueueConfig | None, queues: Mapping[str, Any]) -> dict[str, QueueConfig | None]:
         made = {}
         for name, queue in {"default": None, **queues}.items():
-            if not re.fullmatch(QUEUE_NAME, str(name)):
+            if not re.fullmatch(QUEUE_NAME_PATTERN, str(name)):
                 text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
                 self._mistakes.append(Mistake("value", ("queues", str(name)), text))
-            made[name] = self._make(QueueConfig, ("queues", str(name)), _over(defaults, {} if queue is None else queue))
+            made[name] = self._make(
+                QueueConfig, ("queues", str(name)), _merge_queue_options(defaults, {} if queue is None else queue)
+            )
         return made
 
 
-def _over(defaults: QueueConfig | None, options: Any) -> Any:
-    """A queue's options over those of all queues (none when those have mistakes of their own)."""
+def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
+    """Merge a queue's options into those of all queues, unless those have mistakes."""
     if defaults is None or not isinstance(options, Mapping):
         return options
     merged = {
@@ -253,3 +219,57 @@ def _over(defaults: QueueConfig | None, options: Any) -> Any:
         if isinstance(options.get(field), Mapping):
             merged[field] = {**known, **{str(name).upper(): value for name, value in options[field].items()}}
     return merged
+
+
+def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: bool = True) -> AnyConfig:
+    """Read the configuration from all sources. Of several overrides the last wins.
+
+    Args:
+        needs_server: whether it is a mistake to name no server when this is not development.
+
+    Raises:
+        ConfigurationError: every mistake in them.
+    """
+    layers = all_layers(overrides)
+    return assemble(kind, [default_server_layer(layers, needs_server=needs_server), *layers], _check_cache)
+
+
+def _check_cache(config: FairQueueConfig) -> None:
+    if config.redis.cache:
+        try:
+            resolve_cache(config.redis)
+        except InvalidOptionsError as error:
+            raise InvalidOptionsError(
+                replace(mistake, path=("redis", *mistake.path)) for mistake in error.mistakes
+            ) from None
+
+
+def _write_file(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:
+    """Write the configuration, readable by the owner only, all of it or nothing."""
+    import yaml
+
+    text = yaml.safe_dump(_file_tree(config), sort_keys=False, allow_unicode=True)
+    target = Path(path)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+
+
+def _file_tree(config: FairQueueConfig) -> dict[str, Any]:
+    tree = config.model_dump(mode="json", exclude_none=True, context=REVEAL)
+    common = config.queue.model_dump(mode="json")
+    address = config.redis.given_addresses()
+    if address and address[0] != "host":
+        tree["redis"] = {name: value for name, value in tree["redis"].items() if name not in ("host", "port")}
+    # Options that are None are kept, here and below: without them the common value would be read back.
+    queues = {name: queue.model_dump(mode="json") for name, queue in config.queues.items()}
+    for name, queue in queues.items():
+        tree["queues"][name] = {option: value for option, value in queue.items() if value != common[option]}
+    tree["workers"] = {name: worker.model_dump(mode="json", exclude={"id"}) for name, worker in config.workers.items()}
+    return tree

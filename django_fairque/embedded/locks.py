@@ -1,29 +1,38 @@
-"""Two locks decide everything; no process id is ever believed.
+"""The locks of the server, and the processes that hold them.
 
-``start.lock`` is held, briefly, by whoever starts or stops the server. ``server.lock`` is held by the server itself: it
-inherits the descriptor, so the kernel frees the lock at the very moment its last process ends. Process ids can't say
-that: they are reused, a zombie still has one, and another container counts its own.
+Two locks decide everything, and no process id. Processes are looked up only when the server does not answer.
+``start.lock`` is held for a short time by the process that starts or stops the server. ``server.lock`` is held by the
+server itself: it inherits the descriptor, so the kernel frees the lock at the very moment its last process ends. Process
+ids can't show that: they are reused, a zombie still has one, and another container counts its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django_fairque.embedded import server_files
 from django_fairque.engine.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_fairque.embedded.directory import PrivateDirectory
+
 
 if sys.platform != "win32":
     import fcntl
 
-if TYPE_CHECKING:
-    from django_fairque.embedded.directory import PrivateDirectory
 
-START = "start.lock"
-SERVER = "server.lock"
+START_LOCK = "start.lock"
+SERVER_LOCK = "server.lock"
 
-_POLL = 0.005
+_POLL_SECONDS = 0.005
 
 
 def try_lock(directory: PrivateDirectory, name: str) -> int | None:
@@ -53,10 +62,10 @@ def unlock(fd: int) -> None:
 
 
 def is_free(directory: PrivateDirectory, name: str) -> bool:
-    return wait_free(directory, name, 0)
+    return wait_until_free(directory, name, 0)
 
 
-def check(directory: PrivateDirectory, name: str) -> None:
+def check_inheritable(directory: PrivateDirectory, name: str) -> None:
     """Refuse a file system whose locks are owned by a process, as on a network: those pass to no child.
 
     They show by giving the process that holds the lock the same lock again. The caller holds it.
@@ -68,17 +77,96 @@ def check(directory: PrivateDirectory, name: str) -> None:
         )
 
 
-def wait_for(directory: PrivateDirectory, name: str, seconds: float) -> int | None:
+def wait_for_lock(directory: PrivateDirectory, name: str, seconds: float) -> int | None:
     """As `try_lock`, trying again for so long."""
     deadline = time.monotonic() + seconds
     while (fd := try_lock(directory, name)) is None and time.monotonic() < deadline:
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return fd
 
 
-def wait_free(directory: PrivateDirectory, name: str, seconds: float) -> bool:
-    fd = wait_for(directory, name, seconds)
+def wait_until_free(directory: PrivateDirectory, name: str, seconds: float) -> bool:
+    fd = wait_for_lock(directory, name, seconds)
     if fd is None:
         return False
     unlock(fd)
     return True
+
+
+_PROC = Path("/proc")
+_DELETED = " (deleted)"
+
+
+def find_lock_holders(directory: PrivateDirectory) -> list[int]:
+    """Servers of ours that hold server.lock: the server, and a child that rewrites its file."""
+    if not (_PROC / "self/fd").is_dir():
+        return _read_pid_file(directory)
+    lock = os.stat(SERVER_LOCK, dir_fd=directory.fd, follow_symlinks=False)
+    return [pid for pid in _find_servers() if _holds_lock(pid, lock)]
+
+
+def find_orphans(directory: Path) -> list[int]:
+    """Servers that still run in this place after somebody removed the directory under them."""
+    deserted = f"{directory / server_files.DATA_DIRECTORY}{_DELETED}"
+    return [pid for pid in _find_servers() if _read_link(pid, "cwd") == deserted and _was_started_with(pid, directory)]
+
+
+def has_other_mounts(pid: int) -> bool:
+    """Whether the process sees other file systems than we do: a container, a service with a /tmp of its own."""
+    return _read_link(pid, "ns/mnt") != _read_link(os.getpid(), "ns/mnt")
+
+
+def send_signal(pids: list[int], signal_number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal_number)
+
+
+def _find_servers() -> Iterator[int]:
+    if not _PROC.is_dir():
+        return
+    for entry in _PROC.iterdir():
+        # A package upgrade deletes the file that still runs; other people's links can't be read.
+        if entry.name.isdecimal() and _read_link(int(entry.name), "exe").removesuffix(_DELETED).endswith("-server"):
+            yield int(entry.name)
+
+
+def _holds_lock(pid: int, lock: os.stat_result) -> bool:
+    with contextlib.suppress(OSError):
+        for fd in (_PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.path.samestat(fd.stat(), lock):
+                    return True
+    return False
+
+
+def _was_started_with(pid: int, directory: Path) -> bool:
+    """Whether the process got the configuration file of this directory, as servers do that we start."""
+    try:
+        arguments = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(directory / server_files.CONFIG_FILE) in arguments
+
+
+def _read_link(pid: int, name: str) -> str:
+    try:
+        return str((_PROC / str(pid) / name).readlink())
+    except OSError:
+        return ""
+
+
+def _read_pid_file(directory: PrivateDirectory) -> list[int]:
+    """For systems without /proc. The lock says that a server lives, so this only guards against a reused number."""
+    try:
+        with os.fdopen(directory.open(server_files.PID_FILE, os.O_RDONLY), encoding="ascii") as file:
+            pid = int(file.read(32))
+    except (FileNotFoundError, ValueError):
+        return []
+    name = subprocess.run(  # noqa: S603 - a number, no shell
+        ["ps", "-o", "comm=", "-p", str(pid)],  # noqa: S607 - where ps is differs
+        capture_output=True,
+        check=False,
+        text=True,
+    ).stdout.strip()
+    return [pid] if name.endswith("-server") else []

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Answer(enum.Enum):
+class PingResult(enum.Enum):
     PONG = enum.auto()
     LOADING = enum.auto()  # it reads its file, and will be up in a while
     REFUSED = enum.auto()  # another error: a script runs and does not end
@@ -22,27 +22,27 @@ class ReplyError(Exception):
     """The server answered with an error."""
 
 
-def ping(path: Path, timeout: float) -> Answer:
+def ping(path: Path, timeout: float) -> PingResult:
     try:
-        ask(path, "PING", timeout=timeout)
+        send_command(path, "PING", timeout=timeout)
     except ReplyError as error:
-        return Answer.LOADING if str(error).startswith("LOADING") else Answer.REFUSED
+        return PingResult.LOADING if str(error).startswith("LOADING") else PingResult.REFUSED
     except (FileNotFoundError, ConnectionRefusedError):
-        return Answer.NOBODY
+        return PingResult.NOBODY
     except OSError:  # a time-out, a connection that broke
-        return Answer.SILENT
-    return Answer.PONG
+        return PingResult.SILENT
+    return PingResult.PONG
 
 
-def info(path: Path, timeout: float) -> dict[str, str]:
+def read_info(path: Path, timeout: float) -> dict[str, str]:
     """All fields of INFO and, as `appendfsync`, the policy it runs with."""
-    lines = ask(path, "INFO", timeout=timeout).splitlines()
+    lines = send_command(path, "INFO", timeout=timeout).splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    name, _, value = ask(path, "CONFIG", "GET", "appendfsync", timeout=timeout).partition("\n")
+    name, _, value = send_command(path, "CONFIG", "GET", "appendfsync", timeout=timeout).partition("\n")
     return {**fields, name: value}
 
 
-def ask(path: Path, *words: str, timeout: float) -> str:
+def send_command(path: Path, *words: str, timeout: float) -> str:
     """Send one command and read its reply; the items of an array come one a line.
 
     Raises
@@ -58,10 +58,10 @@ def ask(path: Path, *words: str, timeout: float) -> str:
         parts = [f"${len(word)}\r\n{word}\r\n" for word in words]
         connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
         with connection.makefile("rb") as stream:
-            return _read(stream)
+            return _read_reply(stream)
 
 
-def _read(stream: BinaryIO) -> str:
+def _read_reply(stream: BinaryIO) -> str:
     line = stream.readline()
     if not line.endswith(b"\r\n"):
         raise ConnectionResetError("the server closed the connection before it answered")
@@ -71,5 +71,5 @@ def _read(stream: BinaryIO) -> str:
     if kind == b"$":
         return stream.read(int(rest) + 2)[:-2].decode(errors="surrogateescape")
     if kind == b"*":
-        return "\n".join(_read(stream) for _ in range(int(rest)))
+        return "\n".join(_read_reply(stream) for _ in range(int(rest)))
     return rest

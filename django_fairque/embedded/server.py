@@ -1,18 +1,133 @@
-"""`EmbeddedServer`: one project's development server."""
+"""`EmbeddedServer`, the development server of a project: its status, and connections that start it when they connect."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from django_fairque.embedded.site import Site
-from django_fairque.embedded.starting import bring_up, retire
-from django_fairque.embedded.status import ServerStatus, read_status
-from django_fairque.embedded.stopping import stop
-from django_fairque.engine.model.errors import RedisConnectionError
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
+from redis.connection import UnixDomainSocketConnection
+
+from django_fairque.embedded import binary, locks
+from django_fairque.embedded.lifecycle import ensure_running, forbid_starts, stop_server
+from django_fairque.embedded.probe import ReplyError, read_info
+from django_fairque.embedded.site import ServerSite
+from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
+
+    from django_fairque.embedded.directory import PrivateDirectory
+
+
+@dataclass(frozen=True)
+class AofStatus:
+    """The append-only file. Sizes in bytes; ``delayed_fsyncs`` counts the syncs that took more than 2 s."""
+
+    size: int
+    base_size: int
+    appendfsync: str
+    last_write_ok: bool
+    rewriting: bool
+    delayed_fsyncs: int
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """``running`` but not ``answers``: the process lives and says nothing; then most fields are unknown.
+
+    ``uptime`` in seconds, ``memory`` in bytes. ``notes`` are sentences about what somebody should do.
+    """
+
+    running: bool
+    directory: Path
+    socket: Path
+    answers: bool = False
+    pid: int | None = None
+    server: str = ""
+    version: str = ""
+    binary: str = ""
+    uptime: int | None = None
+    clients: int | None = None
+    memory: int | None = None
+    aof: AofStatus | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_status(site: ServerSite) -> ServerStatus:
+    unknown = ServerStatus(running=False, directory=site.directory, socket=site.socket)
+    try:
+        directory = site.open(create=False)
+    except FileNotFoundError:
+        return unknown
+    with directory:
+        if locks.is_free(directory, locks.SERVER_LOCK):
+            return unknown
+        site.check_socket()
+        try:
+            fields = read_info(site.socket, site.timeout)
+        except ReplyError as error:
+            note = f"it says: {error}"
+        except OSError as error:
+            note = f"it does not answer ({error}); manage.py fairque_server restart ends it and starts it again"
+        else:
+            return _status_from_info(unknown, fields, _notes(site, directory, fields))
+        return replace(unknown, running=True, pid=min(locks.find_lock_holders(directory), default=None), notes=(note,))
+
+
+def _status_from_info(unknown: ServerStatus, fields: dict[str, str], notes: tuple[str, ...]) -> ServerStatus:
+    return replace(
+        unknown,
+        running=True,
+        answers=True,
+        pid=int(fields["process_id"]),
+        server=_server_name(fields),
+        version=_server_version(fields),
+        binary=fields["executable"],
+        uptime=int(fields["uptime_in_seconds"]),
+        clients=int(fields["connected_clients"]) - 1,  # not counting the one that asked
+        memory=int(fields["used_memory"]),
+        aof=AofStatus(
+            size=int(fields["aof_current_size"]),
+            base_size=int(fields["aof_base_size"]),
+            appendfsync=fields["appendfsync"],
+            last_write_ok=fields["aof_last_write_status"] == "ok",
+            rewriting=fields["aof_rewrite_in_progress"] == "1",
+            delayed_fsyncs=int(fields["aof_delayed_fsync"]),
+        ),
+        notes=notes,
+    )
+
+
+def _server_name(fields: dict[str, str]) -> str:
+    return fields.get("server_name", "redis")
+
+
+def _server_version(fields: dict[str, str]) -> str:
+    # Every Valkey says redis_version 7.2.4, for clients that look only there.
+    return fields.get("valkey_version") or fields["redis_version"]
+
+
+def _notes(site: ServerSite, directory: PrivateDirectory, fields: dict[str, str]) -> tuple[str, ...]:
+    notes = []
+    if fields["loading"] == "1":
+        notes.append(f"it is loading its file, of which {float(fields['loading_loaded_perc']):.0f} % are done")
+    running = f"{_server_name(fields)} {_server_version(fields)}"
+    try:
+        installed = str(binary.read_version(binary.make_executable(site.find_binary(), directory)))
+    except ConfigurationError as error:
+        notes.append(f"once stopped it can't be started again: {error}")
+    else:
+        if installed != running:
+            notes.append(f"{running} runs, {installed} is installed: manage.py fairque_server restart changes to it")
+    if fields["appendfsync"] != site.appendfsync:
+        notes.append(
+            f"it runs with appendfsync {fields['appendfsync']}, {site.appendfsync} is configured: "
+            "manage.py fairque_server restart changes to it"
+        )
+    return tuple(notes)
 
 
 class EmbeddedServer:
@@ -52,7 +167,7 @@ class EmbeddedServer:
         timeout: float = 10.0,
         answer_timeout: float | None = None,
     ) -> None:
-        self._site = Site.at(
+        self._site = ServerSite.at(
             directory, binary=binary, appendfsync=appendfsync, timeout=timeout, answer_timeout=answer_timeout
         )
 
@@ -73,20 +188,20 @@ class EmbeddedServer:
     def start(self) -> bool:
         """As `ensure`; true if this call started the server."""
         try:
-            return bring_up(self._site)
+            return ensure_running(self._site)
         except OSError as error:
             raise self._failed("started", error) from error
 
     def stop(self) -> bool:
         """End the server, its file written and synced; false if none was running."""
         try:
-            return stop(self._site)
+            return stop_server(self._site)
         except OSError as error:
             raise self._failed("stopped", error) from error
 
     def retire(self) -> bool:
         """As `stop`, and no thread of this process starts it again: for a directory that is about to be removed."""
-        retire(self._site)
+        forbid_starts(self._site)
         return self.stop()
 
     def restart(self) -> None:
@@ -102,3 +217,68 @@ class EmbeddedServer:
 
     def _failed(self, what: str, error: OSError) -> RedisConnectionError:
         return RedisConnectionError(f"the embedded server in {self.directory} can't be {what}: {error}")
+
+
+class _EmbeddedConnectionBase:
+    def __init__(
+        self, *, embedded_directory: str, embedded_options: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        self._embedded = EmbeddedServer(embedded_directory, **embedded_options or {})
+        super().__init__(**{**kwargs, "path": self._embedded.socket})
+
+
+class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
+    """A connection to the server in ``embedded_directory``, which is started if it does not run.
+
+    Only connecting starts it: a command that was under way when the server died raises as ever, because only its sender
+    knows whether it may be sent again.
+    """
+
+    def connect(self) -> None:
+        self._ensure()
+        super().connect()  # type: ignore[no-untyped-call]
+
+    def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        # redis-py 8 comes here directly to reconnect for a command.
+        self._ensure()
+        super().connect_check_health(*args, **kwargs)
+
+    def _ensure(self) -> None:
+        """Before a connection is tried and not after its failure: this also waits for a server that is loading, refuses
+        the socket of a stranger, and is not taken in by one that has been killed and whose socket still takes connections.
+        """
+        if self._sock is None:
+            self._embedded.ensure()
+
+
+class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConnection):
+    """As `EmbeddedConnection`, for coroutines: the server is looked after in a thread."""
+
+    async def connect(self) -> None:
+        await self._ensure()
+        await super().connect()  # type: ignore[no-untyped-call]
+
+    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        await self._ensure()
+        await super().connect_check_health(*args, **kwargs)
+
+    async def _ensure(self) -> None:
+        # Not in _connect, whose every error redis-py turns into its own and retries.
+        if not self.is_connected:
+            await asyncio.to_thread(self._embedded.ensure)
+
+
+def connection_pool_kwargs(
+    directory: str | os.PathLike[str], *, asynchronous: bool = False, **options: Any
+) -> dict[str, Any]:
+    """What a ``ConnectionPool`` of redis-py (of ``redis.asyncio`` if ``asynchronous``) needs to reach the server.
+
+    ``options`` are those of `EmbeddedServer`. Nothing is started before the first connection is made.
+    """
+    server = EmbeddedServer(directory, **options)
+    return {
+        "connection_class": AsyncEmbeddedConnection if asynchronous else EmbeddedConnection,
+        "path": server.socket,
+        "embedded_directory": str(server.directory),
+        "embedded_options": options,
+    }

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import translation
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.inspection.pages import Page
+from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.monitoring.formatting import plain
 from django_fairque.monitoring.report import missing_words
@@ -30,7 +30,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-P = TypeVar("P", bound=Page[Any])
+P = TypeVar("P", bound=ResultPage[Any])
 
 
 def pages(read: Callable[[str | None], P]) -> Iterator[P]:

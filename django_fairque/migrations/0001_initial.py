@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                     ("view_schedule", "Can see schedules"),
                     ("change_schedule", "Can change schedules, and run them now"),
                     ("view_worker", "Can see workers"),
-                    ("change_worker", "Can quiet and stop workers"),
+                    ("change_worker", "Can drain and stop workers"),
                     ("view_event", "Can see model events"),
                 ),
                 "managed": False,

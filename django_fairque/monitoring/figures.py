@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from django_fairque.engine.model.options import STARVING
+from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
 
@@ -133,7 +133,7 @@ FAMILIES = (
         "Tasks that came back from a worker without an outcome.",
     ),
     _totals(
-        *("tasks_promoted", "priority", {name: f"promoted:{Priority[name].value}" for name in STARVING}),
+        *("tasks_promoted", "priority", {name: f"promoted:{Priority[name].value}" for name in STARVABLE_PRIORITIES}),
         "Tasks that starvation moved up, by the priority they came from.",
     ),
     _total("dead_letters_requeued", "requeued", "Dead letters that were requeued."),

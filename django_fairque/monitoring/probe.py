@@ -133,7 +133,7 @@ class Lookout(Generic[T]):
 @contextmanager
 def _queues(config: FairQueueConfig) -> Iterator[list[FairQueue]]:
     """Every declared queue, on a client for this look alone."""
-    from django_fairque.conf.clients import close_client
+    from django_fairque.conf.redis import close_client
     from django_fairque.engine.queue.queue import FairQueue
 
     hasty = {name: min(getattr(config.redis, name), PATIENCE) for name in ("socket_timeout", "socket_connect_timeout")}

@@ -49,9 +49,9 @@ def _configured() -> Iterable[str]:
     try:
         return get_config().redact
     except ConfigurationError:
-        from django_fairque.conf.models import Switches
+        from django_fairque.conf.sections import TopLevelOptions
 
-        return Switches().redact
+        return TopLevelOptions().redact
 
 
 def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:

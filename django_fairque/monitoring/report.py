@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.inspection.pages import MAX_PAGE
-from django_fairque.engine.sharding.shards import said
+from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE
+from django_fairque.engine.sharding.shards import describe_shards
 
 from .formatting import duration, number, rate, share, table
 
@@ -32,7 +32,7 @@ class TopUsers:
     users: int
 
 
-def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_PAGE) -> TopUsers:
+def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_PAGE_SIZE) -> TopUsers:
     """The first ``count`` of at most ``most`` (1 to 1,000) users: of those whom most of what waits belongs to, and others."""
     names = dict.fromkeys([*queue.busiest_users()[:count], *queue.busy_users(most)])
     sizes = queue.get_queue_sizes_batch(list(names)[:most])
@@ -80,7 +80,7 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
 
 def missing_words(shards: Sequence[int]) -> str:
     """Which of them, and what that means for what is shown."""
-    return f"{said(shards)} can't be reached: what lies there is missing here"
+    return f"{describe_shards(shards)} can't be reached: what lies there is missing here"
 
 
 def shard_lines(shards: Sequence[ShardStats]) -> Iterator[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.users.organizations import OrganizationStats
-    from django_fairque.engine.users.wait_reason import Standing
+    from django_fairque.engine.users.wait_reason import WaitReason
 
 MOST_NAMED = 20
 """Dependencies and workers that are named; of more, only how many."""
@@ -51,15 +51,15 @@ def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
     Raises:
         TaskNotFoundError: the queue does not know the task.
     """
-    task, standing = queue.get_task(task_id), queue.standing(task_id)
+    task, standing = queue.get_task(task_id), queue.wait_reason(task_id)
     return list(_ANSWERS[standing.state](queue, task, standing))
 
 
-def _ended(_queue: FairQueue, _task: Task, standing: Standing) -> Iterator[Reason]:
+def _ended(_queue: FairQueue, _task: Task, standing: WaitReason) -> Iterator[Reason]:
     yield Reason("ended", _("It waits for nothing: it is %(state)s.") % {"state": word(standing.state.value)})
 
 
-def _dead(queue: FairQueue, task: Task, _standing: Standing) -> Iterator[Reason]:
+def _dead(queue: FairQueue, task: Task, _standing: WaitReason) -> Iterator[Reason]:
     attempts = queue.history(task.task_id)
     kind = attempts[-1].kind if attempts else FailureType.FAILED.value
     error = attempts[-1].error if attempts else ""
@@ -70,7 +70,7 @@ def _dead(queue: FairQueue, task: Task, _standing: Standing) -> Iterator[Reason]
     yield Reason("dead", text % {"error": redacted_text(error) or word(kind)})
 
 
-def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     due, alive = task.execute_after or standing.now, queue.workers()
     yield from _unknown_name(alive, task)
     if due > standing.now:
@@ -88,7 +88,7 @@ def _scheduled(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Rea
     yield from _workers(alive, task)
 
 
-def _deferred(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     view = queue.dependencies(task.task_id, MOST_NAMED + 1)
     nodes = [view.graph.nodes.get(blocker) for blocker in view.blocked]
     if all(node and node.state in (TaskState.FINISHED, TaskState.CANCELED) for node in nodes):
@@ -113,7 +113,7 @@ def _deferred(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reas
         yield Reason("scheduled", _("After that it is scheduled for %(when)s.") % {"when": _when(task.execute_after)})
 
 
-def _started(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+def _started(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     ends = standing.lease_ends_at or standing.now
     words = {"worker": task.worker, "when": _when(ends)}
     if ends > standing.now:
@@ -126,7 +126,7 @@ def _started(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reaso
         yield from _workers(queue.workers(), task)
 
 
-def _queued(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason]:
+def _queued(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     alive = queue.workers()
     found = [*_unknown_name(alive, task), *_limits(task, standing), *_workers(alive, task)]
     yield from found
@@ -147,7 +147,7 @@ def _queued(queue: FairQueue, task: Task, standing: Standing) -> Iterator[Reason
         yield Reason("next", _("Nothing stands in its way: the next free worker takes it."))
 
 
-def _limits(task: Task, standing: Standing) -> Iterator[Reason]:
+def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
     user = standing.user
     words = {"user": user.user_id, "running": user.sizes.running, "cap": user.max_running or 0, "rate": user.rate}
     if task.expires_at and task.expires_at <= standing.now:
@@ -232,7 +232,7 @@ def _when(moment: float) -> str:
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-_ANSWERS: dict[TaskState, Callable[[FairQueue, Task, Standing], Iterator[Reason]]] = {
+_ANSWERS: dict[TaskState, Callable[[FairQueue, Task, WaitReason], Iterator[Reason]]] = {
     TaskState.SCHEDULED: _scheduled,
     TaskState.DEFERRED: _deferred,
     TaskState.QUEUED: _queued,

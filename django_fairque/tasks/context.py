@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from django_fairque.engine.model.errors import StaleLeaseError, short
-from django_fairque.engine.model.trace_context import NONE
+from django_fairque.engine.model.trace_context import NO_TRACE
 
 from .errors import Discard, TaskUsageError
 from .options import user_id
@@ -203,7 +203,7 @@ class TaskContext:
     @property
     def trace(self) -> Trace:
         """The trace that it belongs to, or none."""
-        return NONE
+        return NO_TRACE
 
     def parent_results(self) -> dict[str, Any]:
         """What the tasks that it depends on returned: by id, in the order of its declaration. Blocks.

@@ -415,5 +415,5 @@ def _impatient_queue(name: str) -> FairQueue:
     found = _impatient_queues.get(queue)
     if found is None:
         seconds = min(COMMIT_RETRY_SECONDS, queue.config.request_timeout)
-        found = _impatient_queues[queue] = queue.repeating_for(seconds)
+        found = _impatient_queues[queue] = queue.with_retry_timeout(seconds)
     return found

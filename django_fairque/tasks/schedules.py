@@ -11,7 +11,7 @@ from django.conf import settings
 from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.signature import opened
+from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.schedules.operations import template_of
 
 from . import registry, signing
@@ -20,7 +20,7 @@ from .errors import TaskUsageError
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from django_fairque.conf.schedule import ScheduleConfig
+    from django_fairque.conf.sections import ScheduleConfig
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.schedules.operations import Schedule
 
@@ -54,7 +54,7 @@ def sync_schedules(patience: float | None = None) -> None:
             name: (config.schedules[name], step) for name, step in steps.items() if step.options.queue == queue_name
         }
         queue = conf.get_queue(queue_name)
-        _sync(queue if patience is None else queue.repeating_for(patience), mine, keep=mistakes)
+        _sync(queue if patience is None else queue.with_retry_timeout(patience), mine, keep=mistakes)
     if mistakes:
         raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
 
@@ -82,12 +82,12 @@ def _made(declared: ScheduleConfig) -> Step | str:
 def sync_or_log(patience: float | None = None) -> bool:
     """As `sync_schedules`; what is wrong is logged, for a worker has other things to do as well. False if the server can't be
     reached now, which is for the caller to say."""
-    from django_fairque.engine.queue.executor import FINAL
+    from django_fairque.engine.queue.executor import FINAL_ERRORS
 
     try:
         sync_schedules(patience)
     except FairQueueError as error:
-        if isinstance(error, RedisConnectionError) and not isinstance(error, FINAL):
+        if isinstance(error, RedisConnectionError) and not isinstance(error, FINAL_ERRORS):
             return False
         logger.error("the schedules of SCHEDULES are not all in force: %s", error)  # noqa: TRY400 - it says it all
     return True
@@ -106,8 +106,8 @@ def step_of(declared: ScheduleConfig) -> Step:
 
 
 def _is_signed(queue: FairQueue, schedule: Schedule) -> bool:
-    envelope = schedule.envelope(queue.config.prefix, queue.name)
-    return signing.is_as_made_now(opened(schedule.seal.encode())[1], envelope)
+    envelope = schedule.signed_fields(queue.config.prefix, queue.name)
+    return signing.is_as_made_now(split_signature(schedule.signature.encode())[1], envelope)
 
 
 def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:

@@ -21,7 +21,7 @@ from django.conf import settings
 from django_fairque import conf
 from django_fairque.engine.model import signature as sealing
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.signature import Envelope
+from django_fairque.engine.model.signature import SignedFields
 
 from .errors import TaskSignatureError
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("django_fairque.security")
 
 def install() -> None:
     """Sign what this process pushes, as ``SIGNING`` says at each push."""
-    sealing.use(_sealed_if_on)
+    sealing.set_signer(_sealed_if_on)
 
 
 def sign_with(key: str | bytes) -> None:
@@ -51,10 +51,10 @@ def sign_with(key: str | bytes) -> None:
         raise TypeError(
             f"sign_with() expects the SECRET_KEY of the project whose workers run the tasks, got {type(key).__name__}"
         )
-    sealing.use(lambda envelope: _sealed(envelope, key))
+    sealing.set_signer(lambda envelope: _sealed(envelope, key))
 
 
-def _sealed_if_on(envelope: Envelope) -> bytes:
+def _sealed_if_on(envelope: SignedFields) -> bytes:
     return b"" if mode() == "off" else _sealed(envelope, settings.SECRET_KEY)
 
 
@@ -82,7 +82,7 @@ def _watch() -> None:
     on_reset(_known.clear)
 
 
-def _sealed(envelope: Envelope, key: str | bytes) -> bytes:
+def _sealed(envelope: SignedFields, key: str | bytes) -> bytes:
     kind = ONE if envelope.task_id else ANY
     # As base64.urlsafe_b64encode, in half of its time: this is done for each task, twice.
     return kind + binascii.b2a_base64(_digest(envelope, key), newline=False)[:-2].translate(_URL_SAFE)
@@ -91,7 +91,7 @@ def _sealed(envelope: Envelope, key: str | bytes) -> bytes:
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
-def _digest(envelope: Envelope, key: str | bytes) -> bytes:
+def _digest(envelope: SignedFields, key: str | bytes) -> bytes:
     prefix, queue, name, user, payload, task, run = envelope
     # Lengths first, so that no two envelopes read the same.
     lengths = f"{len(prefix)},{len(queue)},{len(name)},{len(user)},{len(task)},{len(run)}"
@@ -118,11 +118,11 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
 
     With verify-only a task without a signature passes.
     """
-    seal = lease.seal
+    seal = lease.signature
     if mode == "off" or (not seal and mode == "verify-only"):
         return
     is_bound = seal[:1] == ONE
-    envelope = Envelope(
+    envelope = SignedFields(
         *(prefix, queue, lease.name, lease.user_id, lease.payload_bytes),
         *((lease.task_id, lease.run_id) if is_bound else ()),
     )
@@ -133,13 +133,13 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
     raise error
 
 
-def _is_genuine(envelope: Envelope, seal: bytes) -> bool:
+def _is_genuine(envelope: SignedFields, seal: bytes) -> bool:
     if hmac.compare_digest(_sealed(envelope, settings.SECRET_KEY), seal):
         return True
     return any(hmac.compare_digest(_sealed(envelope, key), seal) for key in settings.SECRET_KEY_FALLBACKS)
 
 
-def is_as_made_now(seal: bytes, envelope: Envelope) -> bool:
+def is_as_made_now(seal: bytes, envelope: SignedFields) -> bool:
     """Whether this process would seal the same the same way: False after ``SECRET_KEY`` or ``SIGNING`` has changed."""
     return hmac.compare_digest(_sealed_if_on(envelope), seal)
 

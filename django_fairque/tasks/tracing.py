@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from django_fairque import conf
-from django_fairque.engine.model.trace_context import NONE, Trace, read_state
+from django_fairque.engine.model.trace_context import NO_TRACE, Trace, read_state
 
 from .context import Ambient
 from .errors import Discard, Retry
@@ -38,7 +38,7 @@ NO_SPAN = nullcontext()
 def _trace_of(task: TaskContext) -> Trace:
     """The running task's; of a batch only if all its items belong to one."""
     traces = {item.trace for item in task.batch} or {task.trace}
-    return traces.pop() if len(traces) == 1 else NONE
+    return traces.pop() if len(traces) == 1 else NO_TRACE
 
 
 _scoped_trace = Ambient("fairque_trace", _trace_of)

@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from django_fairque import conf
 from django_fairque.conf.current import needing_no_server
-from django_fairque.engine.dependencies.xcom import ABSENT
+from django_fairque.engine.dependencies.xcom import XCOM_VALUE_MISSING
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import TaskSerializationError, short
@@ -217,7 +217,7 @@ def active() -> Capture:
     return capture
 
 
-def as_kept(value: Any, *, limit: int = json_payload.HARD_LIMIT, what: str = "payload") -> Any:
+def as_kept(value: Any, *, limit: int = json_payload.MAX_PAYLOAD_BYTES, what: str = "payload") -> Any:
     """``value`` as it comes back; `TaskSerializationError` for one that a queue refuses."""
     return json_payload.loads(json_payload.dumps(value, limit=limit, what=what))
 
@@ -238,8 +238,8 @@ class Values:
         }
         self._values.update(kept)
 
-    def pull(self, key: str, default: Any = ABSENT) -> Any:
-        if key in self._values or default is ABSENT:
+    def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
+        if key in self._values or default is XCOM_VALUE_MISSING:
             return deepcopy(self._values[key])
         return default
 

@@ -1,6 +1,7 @@
-"""What every process that runs tasks consists of: slots, an event loop, a clock, and a puller per queue.
+"""`Core`: the parts that every process that runs tasks has.
 
-A queue of several shards has a puller for each.
+A core has slots that run tasks, an event loop for coroutines, a thread for time limits, and a `FetchThread` for each shard of
+each queue.
 """
 
 from __future__ import annotations
@@ -11,21 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
 from django_fairque.engine.model.lease import LeaseKey
-from django_fairque.worker.execution.memory import limit_allocation, resident_mb
-from django_fairque.worker.execution.revoked_leases import RevokedLeases
-from django_fairque.worker.execution.task_services import batch_limits, import_handler, make_services
+from django_fairque.worker.execution.limits import TimeLimitThread, limit_allocation, resident_mb
+from django_fairque.worker.execution.task_services import RevokedLeases, batch_limits, import_handler, make_services
 from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
-from django_fairque.worker.execution.time_limits import TimeLimitThread
-from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+from django_fairque.worker.fetching.fetch_planner import FetchPlanner, SlotBudget, shard_places_of
 from django_fairque.worker.fetching.fetch_thread import FetchThread
-from django_fairque.worker.fetching.shard_places import shard_places_of
-from django_fairque.worker.fetching.slot_budget import SlotBudget
 from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
-from django_fairque.worker.reporting.signal_thread import SignalThread
-from django_fairque.worker.reporting.task_endings import task_finder
+from django_fairque.worker.reporting.signal_thread import SignalThread, task_finder
 from django_fairque.worker.supervisor.separate_tasks import separate_task
 
 if TYPE_CHECKING:
@@ -33,9 +29,9 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.worker.execution.loop_monitor import BlockedLoop
+    from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import StatusBoard
-    from django_fairque.worker.fetching.shard_places import ShardPlace, ShardTurn
+    from django_fairque.worker.fetching.fetch_planner import ShardPlace, ShardTurn
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
     from .options import WorkerOptions
@@ -113,7 +109,7 @@ class Core:
                 options,
                 status_board=status_board,
                 time_limits=self._time_limits,
-                outage=self.outages.for_shard(place.queue.label),
+                outage=self.outages.for_shard(place.queue.display_name),
                 reporter=self._reporter,
                 signal_thread=self.signal_thread,
                 on_change=self._changed,
@@ -213,12 +209,12 @@ class Core:
         self._reporter.flush()
 
     def report_stopped(self) -> None:
-        """Tell what is still to be told, and that it has stopped: when nobody brings news any more."""
+        """Send the signals that are left, and the one that the worker has stopped. Call this when no more signals will come."""
         self.signal_thread.send_worker_signal(signals.worker_stopped)
         self.signal_thread.end(5.0)
 
     def _changed(self) -> None:
-        """A puller has made a call."""
+        """A fetch thread has made a call."""
         if self.is_stopping:
             return
         if self.budget.has_reached_max_tasks:
@@ -285,6 +281,6 @@ class Core:
         self.stop()
 
     def _retire(self, reason: str) -> None:
-        logger.info("worker %s makes room for a new one: %s", self.options.worker_id, reason)
+        logger.info("replacing worker process %s: %s", self.options.worker_id, reason)
         self._on_retire(reason)
         self.stop()

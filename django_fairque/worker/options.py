@@ -1,4 +1,5 @@
-"""What one worker process is to do: `WorkerConfig` with the command line's changes, checked and ready to be sent."""
+"""The options of one worker process: `WorkerConfig` with the changes from the command line, validated and ready to be sent to
+the process."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from django_fairque.engine.model.options import InvalidOptionsError, Options, sh
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.conf.worker import WorkerConfig
+    from django_fairque.conf.sections import WorkerConfig
     from django_fairque.engine.model.ids import Users
     from django_fairque.engine.model.options import Mistake
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 Q = TypeVar("Q", bound="str | FairQueue | AsyncFairQueue")
 
 FENCE_MARGIN = 0.1
-"""The part of a lease by which a worker that can't renew it ends before it does."""
+"""The part of a lease by which a worker that can't renew it ends before the lease does."""
+UNHEALTHY_SECONDS = 4.0
+"""Seconds beyond its poll interval for which a fetch loop may make no progress before its worker is unhealthy. With polls every
+5 s a health check fails within 10 s."""
+REPLACEMENT_SECONDS = 30.0
+"""Seconds beyond that after which the supervisor replaces an idle process whose fetch loop makes no progress."""
 
 
 class WorkerArguments(TypedDict, total=False):
@@ -121,7 +127,7 @@ class WorkerOptions:
         return cls.from_config(_config_with(given), queues=queues and tuple(queues), **rest)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "queues", tuple(each_once(self.queues)))
+        object.__setattr__(self, "queues", tuple(unique_queues(self.queues)))
 
     def for_child(self, worker_id: str, *, one_task: bool = False) -> WorkerOptions:
         """Those of a process of this worker; of one for ``one_task``."""
@@ -137,13 +143,23 @@ class WorkerOptions:
         return self.users != "*" and self.steal != "*"
 
     @property
-    def renew_every(self) -> float:
+    def renewal_interval(self) -> float:
         return self.lease_seconds / 3
 
     @property
     def fence_after(self) -> float:
         """How long after its last confirmed renewal a process may go on running tasks."""
         return self.lease_seconds * (1 - FENCE_MARGIN)
+
+    @property
+    def unhealthy_after(self) -> float:
+        """How long a fetch loop may make no progress before the worker is unhealthy."""
+        return self.poll_interval + UNHEALTHY_SECONDS
+
+    @property
+    def replaced_after(self) -> float:
+        """How long an idle process may make no progress before the supervisor replaces it."""
+        return self.unhealthy_after + REPLACEMENT_SECONDS
 
 
 def _config_with(given: Mapping[str, Any]) -> WorkerConfig:
@@ -152,22 +168,22 @@ def _config_with(given: Mapping[str, Any]) -> WorkerConfig:
     changes = {("id" if name == "worker_id" else name): value for name, value in given.items() if name != "burst"}
     for name in ("users", "steal"):
         if name in given and given[name] != "*":
-            changes[name] = _listed(given[name], name, 'user ids, or "*" for everyone')
+            changes[name] = _as_list(given[name], name, 'user ids, or "*" for everyone')
     try:
         # Strict, because 2.0 or "2" for a number is what a text file or the environment may say; code has types.
         return type(config).model_validate({**dict(config), **changes}, strict=True)
     except InvalidOptionsError as error:
-        mistakes = [_of_argument(mistake) for mistake in error.mistakes]
+        mistakes = [_rename_to_argument(mistake) for mistake in error.mistakes]
     raise InvalidOptionsError(mistakes)
 
 
-def _of_argument(mistake: Mistake) -> Mistake:
+def _rename_to_argument(mistake: Mistake) -> Mistake:
     """A mistake that names the argument instead of the option."""
     option, *inside = mistake.path
     return replace(mistake, key=".".join(("worker_id" if option == "id" else option, *inside)))
 
 
-def _listed(value: Any, name: str, what: str) -> list[Any]:
+def _as_list(value: Any, name: str, what: str) -> list[Any]:
     """The items of an argument. A text is not taken for the list of its letters."""
     if isinstance(value, (str, bytes, Options, Mapping)) or not isinstance(value, Iterable):
         hint = f"; did you mean [{short(value)}]?" if isinstance(value, str) else ""
@@ -177,14 +193,14 @@ def _listed(value: Any, name: str, what: str) -> list[Any]:
     return list(value)
 
 
-def each_once(queues: Sequence[Q]) -> list[Q]:
+def unique_queues(queues: Sequence[Q]) -> list[Q]:
     """Queues without those that are named again: what a worker knows of a queue it keeps by name.
 
     Raises:
         ConfigurationError: different queues have one name, or it is no list.
     """
     found: dict[str, Q] = {}
-    for queue in _listed(queues, "queues", "queues"):
+    for queue in _as_list(queues, "queues", "queues"):
         if not isinstance(getattr(queue, "name", queue), str):
             raise ConfigurationError(f"queues: expected names of queues, or queues; got {short(queue)}")
         name = queue if isinstance(queue, str) else queue.name
@@ -201,7 +217,7 @@ def new_worker_id(name: str | None = None) -> str:
     return f"{name or socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-def names(users: Users | Sequence[str]) -> str:
+def describe_users(users: Users | Sequence[str]) -> str:
     """Users for people and for the worker's record."""
     if users == "*":
         return "*"

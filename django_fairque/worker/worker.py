@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.worker.execution.status_board import StatusBoard
+from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, RenewedWorker
-from django_fairque.worker.leases.operator_commands import DRAIN_COMMAND, STOP_COMMAND
-from django_fairque.worker.leases.worker_record import worker_info, worker_status
 from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor.separate_tasks import warn_about_isolated_tasks
 
 from .core import Core
-from .options import WorkerOptions, each_once, names
+from .options import WorkerOptions, describe_users, unique_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +49,7 @@ class Worker:
     def __init__(self, queues: Sequence[str | FairQueue] | None = None, **arguments: Unpack[WorkerArguments]) -> None:
         given = None
         if queues is not None:
-            given = [get_queue(each) if isinstance(each, str) else each for each in each_once(queues)]
+            given = [get_queue(each) if isinstance(each, str) else each for each in unique_queues(queues)]
         self.options = WorkerOptions.from_arguments(
             None if given is None else [queue.name for queue in given], arguments
         )
@@ -69,7 +68,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
-        logger.debug("worker %s serves users %s", self.options.worker_id, names(self.options.users))
+        logger.debug("worker %s serves users %s", self.options.worker_id, describe_users(self.options.users))
         warn_about_isolated_tasks()
         self._lease_renewal.start()
         self._lease_renewal.add(
@@ -93,8 +92,8 @@ class Worker:
         self._core.stop()
 
     def _execute_command(self, command: str) -> None:
-        """Do as an operator wishes."""
-        logger.info("worker %s was told: %s", self.options.worker_id, command)
+        """Execute an operator's command."""
+        logger.info("worker %s got the command to %s", self.options.worker_id, command)
         if command == STOP_COMMAND:
             self.stop()
         else:

@@ -298,7 +298,7 @@ class TestAllThatMatch:
 def test_of_very_many_the_oldest_are_meant(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlq_looking, "MAX_LETTERS_COUNTED", 2)
+    monkeypatch.setattr(dlq_looking, "MAX_DEAD_LETTERS_COUNTED", 2)
     monkeypatch.setattr(dead_letters, "LOOK_AT", 2)
     entries = [bury(queue) for _ in range(3)]
     asks = post(admin_client, url(user_id="acme"), action="discard_all")

@@ -93,8 +93,8 @@ def filled(queue: FairQueue) -> str:
     queue.organization("shop").set_max_running(9)
     queue.organization("shop").pause()
     queue.user("acme").pause()
-    queue.heartbeat("w", {"running": "1", "users": "*", "steal": "bolt", "status": "quiet", "queues": "default"})
-    queue.tell_worker("w", "stop")
+    queue.heartbeat("w", {"running": "1", "users": "*", "steal": "bolt", "status": "draining", "queues": "default"})
+    queue.set_worker_command("w", "stop")
     queue.schedules.add("nightly", task=Task.create("acme", 3, {}, name="shop.send"), cron="0 3 * * 1-5")
     queue.schedules.add("hourly", task=Task.create("acme", 3, {}, name="shop.send"), every=3600, enabled=False)
     return entry
@@ -174,7 +174,7 @@ def test_of_a_dead_letter(admin_client: Client, filled: str) -> None:
         ("schedules", {}, {"action": "remove", "name": "nightly"}),
         ("schedules", {}, {"action": "disable", "name": "nightly"}),
         ("workers", {}, {"action": "stop", "worker": "w"}),
-        ("workers", {}, {"action": "quiet", "worker": "w"}),
+        ("workers", {}, {"action": "drain", "worker": "w"}),
     ],
 )
 def test_of_what_is_done(

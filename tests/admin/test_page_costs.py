@@ -44,8 +44,9 @@ LAYERS = SMALL.run // 10
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a small queue reaches."""
     for module, name in (
-        *((tasks, "LOOK_AT"), (tasks, "MOST_LOOKED_AT"), (dead_letters, "LOOK_AT")),
-        *((dead_letters, "COUNTED"), (dlq_looking, "COUNTED"), (dlq_looking, "LOOKED_AT")),
+        *((tasks, "LOOK_AT"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "LOOK_AT")),
+        (dead_letters, "MAX_DEAD_LETTERS_COUNTED"),
+        *((dlq_looking, "MAX_DEAD_LETTERS_COUNTED"), (dlq_looking, "DEAD_LETTERS_READ_PER_PAGE")),
     ):
         monkeypatch.setattr(module, name, 200)
 

@@ -79,7 +79,7 @@ def test_a_schedule(admin_client: Client, queue: FairQueue, name: str) -> None:
 @pytest.mark.parametrize("name", IDS)
 def test_a_worker(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.heartbeat(name, {})
-    act(admin_client, "workers", "worker", "quiet")
-    wish = queue.heartbeat(name, {}).wish
-    assert wish is not None
-    assert wish.kind == "quiet"
+    act(admin_client, "workers", "worker", "drain")
+    command = queue.heartbeat(name, {}).command
+    assert command is not None
+    assert command.kind == "drain"

@@ -269,7 +269,7 @@ class TestAll:
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "LOOK_AT", 2)
-        monkeypatch.setattr(module, "MOST_LOOKED_AT", 4)
+        monkeypatch.setattr(module, "MAX_RECORDS_READ", 4)
         for _ in range(6):
             push(queue)
         text = act(admin_client, LIST, "cancel_all")
@@ -324,7 +324,7 @@ class TestTask:
 
     def test_a_promise_that_was_broken(self, admin_client: Client, queue: FairQueue) -> None:
         push(queue, "t", sla=10)
-        queue.pop("w:1", now=queue.standing("t").now + 70)
+        queue.pop("w:1", now=queue.wait_reason("t").now + 70)
         assert "broken, by 1" in shown(admin_client, page("t"))
 
     def test_what_is_around_it(self, admin_client: Client, queue: FairQueue) -> None:

@@ -11,14 +11,14 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.pages.workers import PER_PAGE
-from django_fairque.worker.leases.worker_record import worker_info
+from django_fairque.worker.leases.heartbeat import worker_info
 from django_fairque.worker.options import WorkerOptions
 from tests.admin.page_reader import messages_of
 
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_fairque.engine.leasing.lease_ops import Wish
+    from django_fairque.engine.leasing.lease_ops import WorkerCommand
     from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = pytest.mark.django_db
@@ -30,11 +30,11 @@ def url(**query: str) -> str:
     return reverse("admin:django_fairque_workers", query=query)
 
 
-def beat(queue: FairQueue, worker: str = "w1", *, status: str = "working", **options: Any) -> Wish | None:
+def beat(queue: FairQueue, worker: str = "w1", *, status: str = "working", **options: Any) -> WorkerCommand | None:
     """A heartbeat as a worker sends it; what it is told."""
-    known = {"queues": ("default", "mail"), "users": ("ann", "bob"), "steal": ("cid",), "slots": 4, **options}
+    known = {"queues": ("default", "mail"), "users": ("ann", "bob"), "steal": ("cid",), "concurrency": 4, **options}
     info = worker_info(WorkerOptions(worker, **known), done=7, running=2, status=status)
-    return queue.heartbeat(worker, info).wish
+    return queue.heartbeat(worker, info).command
 
 
 def act(client: Client, action: str, worker: str = "w1", **fields: str) -> Any:
@@ -96,20 +96,20 @@ def test_pages_follow_each_other(admin_client: Client, queue: FairQueue) -> None
 
 def test_names_are_escaped(admin_client: Client, queue: FairQueue) -> None:
     queue.heartbeat(HOSTILE, {"host": HOSTILE, "status": HOSTILE, "users": HOSTILE, "queues": HOSTILE})
-    for answer in (admin_client.get(url()), act(admin_client, "stop", HOSTILE), act(admin_client, "quiet", HOSTILE)):
+    for answer in (admin_client.get(url()), act(admin_client, "stop", HOSTILE), act(admin_client, "drain", HOSTILE)):
         assert "<script>alert" not in answer.content.decode()
         assert "&lt;script&gt;" in answer.content.decode()
 
 
-def test_quiet_and_work(admin_client: Client, queue: FairQueue) -> None:
+def test_drain_and_work(admin_client: Client, queue: FairQueue) -> None:
     beat(queue)
-    assert "Worker w1 is asked to be quiet" in messages_of(act(admin_client, "quiet"))
-    assert admin_client.get(url()).context["table"][0].asked == "asked to be quiet"
-    told = beat(queue, status="quiet")
+    assert "Worker w1 is asked to drain" in messages_of(act(admin_client, "drain"))
+    assert admin_client.get(url()).context["table"][0].asked == "asked to drain"
+    told = beat(queue, status="draining")
     assert told is not None
-    assert told.kind == "quiet"
+    assert told.kind == "drain"
     text = admin_client.get(url()).content.decode()
-    assert "asked to be quiet" not in text
+    assert "asked to drain" not in text
     assert 'value="work"' in text
     assert "is asked to work again" in messages_of(act(admin_client, "work"))
     again = beat(queue)
@@ -137,7 +137,7 @@ def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
 
 
 def test_one_that_is_gone_is_told(admin_client: Client, queue: FairQueue) -> None:
-    for action in ("quiet", "work", "stop"):
+    for action in ("drain", "work", "stop"):
         assert "Worker w9 is gone" in messages_of(act(admin_client, action, "w9", confirm="yes"))
     assert queue.workers() == []
     assert not LogEntry.objects.exists()
@@ -150,6 +150,6 @@ def test_who_may_only_look_asks_for_nothing(client: Client, queue: FairQueue) ->
     client.force_login(looker)
     text = client.get(url()).content.decode()
     assert 'method="post"' not in text[text.index('id="fq-content"') :]
-    for action in ("quiet", "work", "stop"):
+    for action in ("drain", "work", "stop"):
         assert client.post(url(), {"action": action, "worker": "w1", "confirm": "yes"}).status_code == 403
     assert beat(queue) is None

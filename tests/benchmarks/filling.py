@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
-from django_fairque.worker.leases.worker_record import worker_info
+from django_fairque.worker.leases.heartbeat import worker_info
 from django_fairque.worker.options import WorkerOptions
 
 if TYPE_CHECKING:

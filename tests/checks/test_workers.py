@@ -47,7 +47,7 @@ class TestLeases:
     def test_the_defaults_have_room(self, check: Check) -> None:
         assert check({"REDIS": HERE}) == []
         options = WorkerOptions.from_config(get_config().worker)
-        assert options.renew_every + get_config().redis.socket_timeout < options.fence_after
+        assert options.renewal_interval + get_config().redis.socket_timeout < options.fence_after
 
 
 class TestQueues:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
@@ -97,4 +97,4 @@ def test_what_has_no_key_goes_where_the_rest_goes(queue: FairQueue, nodes: Nodes
 
 
 def _number(shard: FairQueue) -> int:
-    return int(shard.label.rpartition("/")[2])
+    return int(shard.display_name.rpartition("/")[2])

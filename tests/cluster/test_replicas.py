@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import NotReplicatedError
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig

@@ -11,7 +11,7 @@ import pytest
 from redis import ResponseError
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import ServerRefusedError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
@@ -106,7 +106,7 @@ def test_no_script_begins_on_a_slot_that_is_on_its_way(queue: FairQueue, nodes: 
     """Wherever the keys lie: what is refused has changed nothing, and is done when the slot has arrived."""
     (user,) = users_of(SHARD, 1)
     before = [queue.push(task(user)).task_id for _ in range(3)]
-    impatient = queue.repeating_for(0.3)
+    impatient = queue.with_retry_timeout(0.3)
     move = Move(nodes, slot_of(SHARD))
     move.begin()
     move.carry(carried)
@@ -203,7 +203,7 @@ def test_a_new_node_is_given_what_calls_need(queue: FairQueue, nodes: Nodes, mak
     """A node that has just met the cluster knows no function and no script of ours."""
     (user,) = users_of(SHARD, 1)
     if by == "scripts":
-        queue._transport._calls.as_functions = False
+        queue._transport._caller.as_functions = False
     queue.push(task(user))
     port, server = join(make_server, nodes[0][0], "--cluster-allow-replica-migration", "no")
     everyone = [*nodes, (port, server)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client, close_client
+from django_fairque.conf.redis import aclose_client, close_client
 from django_fairque.engine.model.errors import RedisConnectionError, ServerRefusedError, UnsupportedServerError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue

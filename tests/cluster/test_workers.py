@@ -13,7 +13,7 @@ import pytest
 from django_fairque import AsyncWorker
 from django_fairque import task as task_of
 from django_fairque.conf import RedisConfig, aclose_queues
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState

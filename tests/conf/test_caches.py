@@ -10,7 +10,7 @@ from django.core.cache import caches
 from redis import Redis
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.sources import resolve_cache
+from django_fairque.conf.redis import resolve_cache
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:

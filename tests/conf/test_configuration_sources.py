@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig, get_config
-from django_fairque.conf.layers import SECTIONS
+from django_fairque.conf.layers import SECTION_NAMES
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class TestTopLevel:
     """What is no section stands at the top of every source."""
 
     def test_all_of_it_is_tried(self) -> None:
-        assert {*SWITCHED, *SECTIONS} == {*FairQueueConfig.model_fields}
+        assert {*SWITCHED, *SECTION_NAMES} == {*FairQueueConfig.model_fields}
 
     @pytest.mark.parametrize("name", SWITCHED)
     def test_in_every_source(self, configure: Configure, tmp_path: Path, name: str) -> None:

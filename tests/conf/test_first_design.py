@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from django_fairque import conf
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
+from django_fairque.engine.model import errors
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
+from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS
+from django_fairque.engine.model.task import Task
 from tests import source_rules
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.options import Options
     from tests.conf.conftest import Configure
 
 FILE = Path(__file__).parent / "first-design.yaml"
@@ -26,6 +31,11 @@ OBSOLETE = {
     "queue.stats_aggregation_interval": "nothing to aggregate",
 }
 
+KINDS: dict[str, type[Options]] = {"redis": RedisConfig, "worker": WorkerConfig, "queue": QueueConfig}
+KEYS = dict(re.findall(r"^\| `([a-z]+\.\w+)` \| (.+?) \|", PAGE.read_text(), re.MULTILINE))
+"""The keys that the page lists, each with the key of today."""
+(ROW_OF_TASK,) = re.findall(r"^\| `Task\.create`.*$", PAGE.read_text(), re.MULTILINE)
+
 
 def test_it_loads_and_its_values_are_used() -> None:
     config = FairQueueConfig.from_yaml(FILE)
@@ -37,7 +47,7 @@ def test_it_loads_and_its_values_are_used() -> None:
     assert worker.shutdown_timeout == 30.0
     queue = config.queues["default"]
     assert (queue.max_retry_attempts, queue.default_max_retries, queue.default_task_timeout) == (3, 3, 300.0)
-    assert (queue.pipeline_batch_size, queue.sweep_interval) == (100, LONGEST_SWEEP_INTERVAL)
+    assert (queue.pipeline_batch_size, queue.sweep_interval) == (100, MAX_SWEEP_INTERVAL_SECONDS)
 
 
 def test_obsolete_keys_are_warnings_that_name_what_replaced_them(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,8 +131,31 @@ class TestPage:
             for name in options:
                 assert f"| `{section}.{name}` |" in text
 
-    def test_it_names_the_current_key(self) -> None:
-        rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `worker.")]
-        for earlier, current in WorkerConfig.renamed.items():
-            (row,) = (row for row in rows if row[0] == f"| `worker.{earlier}`")
-            assert f"`worker.{current}`" in row[1]
+    @pytest.mark.parametrize(("key", "today"), KEYS.items())
+    def test_each_key_that_it_lists_is_accepted_or_obsolete(self, key: str, today: str) -> None:
+        section, name = key.split(".")
+        kind = KINDS[section]
+        if today == "obsolete":
+            assert name in kind.obsolete
+        else:
+            assert today == f"`{section}.{kind.renamed.get(name, name)}`"
+            assert today.strip("`").partition(".")[2] in kind.option_names()
+
+    def test_it_has_every_renamed_key(self) -> None:
+        renamed = {f"{section}.{name}" for section, kind in KINDS.items() for name in kind.renamed}
+        assert renamed <= set(KEYS)
+
+    @pytest.mark.parametrize(
+        ("owner", "name"), re.findall(r"`(\w+Config)\.(\w+)", PAGE.read_text().partition("## Classes and methods")[2])
+    )
+    def test_each_attribute_of_the_configuration_exists(self, owner: str, name: str) -> None:
+        kind = getattr(conf, owner)
+        assert hasattr(kind, name) or name in kind.model_fields or name in kind.obsolete
+
+    @pytest.mark.parametrize("name", re.findall(r"`\.(\w+)", ROW_OF_TASK))
+    def test_each_method_of_a_task_exists(self, name: str) -> None:
+        assert callable(getattr(Task, name))
+
+    @pytest.mark.parametrize("name", re.findall(r"`(\w+Error)`", PAGE.read_text()))
+    def test_each_error_exists(self, name: str) -> None:
+        assert issubclass(getattr(errors, name), errors.FairQueueError)

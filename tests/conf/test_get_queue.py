@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import aclose_queues, aget_queue, close_queues, get_config, get_queue, reset_config
-from django_fairque.conf.queues import _state
+from django_fairque.conf.queues import _open_clients
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.task import Task
@@ -158,5 +158,5 @@ def test_a_loop_that_ended_unclosed_is_forgotten() -> None:
 
     first = asyncio.run(get())  # kept alive here, as an open connection would keep it
     second = asyncio.run(get())
-    assert first not in _state.on_loops
-    assert second in _state.on_loops
+    assert first not in _open_clients.on_loops
+    assert second in _open_clients.on_loops

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig
-from django_fairque.conf.environment import overlooked
+from django_fairque.conf.sources import find_misspelled_variables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_list_that_can_not_be_read_is_not_shown(configure: Configure) -> None:
 
 
 def test_a_variable_with_one_underscore_too_few_is_told() -> None:
-    found = list(overlooked({"FAIRQUE_MONITOR_TOKEN": ONE, "FAIRQUE_MONITOR__TOKEN": ONE}))
+    found = list(find_misspelled_variables({"FAIRQUE_MONITOR_TOKEN": ONE, "FAIRQUE_MONITOR__TOKEN": ONE}))
     assert found == [("FAIRQUE_MONITOR_TOKEN", "FAIRQUE_MONITOR__TOKEN")]
 
 

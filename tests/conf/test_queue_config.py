@@ -10,7 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.options import DEFAULT_SLA, LONGEST_SWEEP_INTERVAL, InvalidOptionsError, QueueConfig
+from django_fairque.engine.model.options import (
+    DEFAULT_SLA,
+    MAX_SWEEP_INTERVAL_SECONDS,
+    InvalidOptionsError,
+    QueueConfig,
+)
 from django_fairque.engine.model.priority import Priority
 
 if TYPE_CHECKING:
@@ -34,7 +39,6 @@ def test_the_defaults() -> None:
         "default_max_retries": 3,
         "max_retry_attempts": 100,
         "retry_base_seconds": 1,
-        "retry_cap_seconds": 3600,
         "max_payload_bytes": 262144,
         "max_deliveries": 5,
         "max_backlog": 0,
@@ -52,6 +56,7 @@ def test_the_defaults() -> None:
 
 CONSTANTS = {
     "lease_seconds": 30,
+    "retry_cap_seconds": 3600,
     "retry_jitter": 0.1,
     "user_ttl": 3600,
     "sla_at_risk_seconds": 300,
@@ -72,7 +77,7 @@ def test_only_code_changes_a_constant(name: str, configure: Configure, caplog: p
 
 
 def test_every_constant_is_an_obsolete_setting() -> None:
-    assert set(QueueConfig.model_fields) - set(QueueConfig.setting_names()) == set(CONSTANTS)
+    assert set(QueueConfig.model_fields) - set(QueueConfig.option_names()) == set(CONSTANTS)
     assert set(CONSTANTS) <= set(QueueConfig.obsolete)
 
 
@@ -149,11 +154,11 @@ class TestMistakes:
     def test_an_unknown_key_like_no_other_lists_them_all(self) -> None:
         message = error(zzz=5)
         assert message.startswith("QueueConfig.zzz: unknown key; expected one of prefix, shards, ")
-        assert all(name in message for name in QueueConfig.setting_names())
+        assert all(name in message for name in QueueConfig.option_names())
 
     def test_what_contradicts_itself(self) -> None:
-        message = error(retry_base_seconds=9, retry_cap_seconds=3, default_max_retries=7, max_retry_attempts=6)
-        assert "retry_cap_seconds: expected at least retry_base_seconds (9); got 3" in message
+        message = error(retry_base_seconds=3601, default_max_retries=7, max_retry_attempts=6)
+        assert "retry_base_seconds: expected at most 3600, the longest pause before a retry; got 3601" in message
         assert "default_max_retries: expected at most max_retry_attempts (6); got 7" in message
 
     def test_something_that_is_no_mapping(self) -> None:
@@ -213,9 +218,9 @@ class TestSweepInterval:
 
     @pytest.mark.parametrize("name", ["sweep_interval", "queue_cleanup_interval"])
     def test_a_larger_value_is_reduced_with_a_warning(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
-        assert QueueConfig.model_validate({name: 3600}).sweep_interval == LONGEST_SWEEP_INTERVAL
+        assert QueueConfig.model_validate({name: 3600}).sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
         assert "sweep_interval is reduced from 3600 to 5 seconds" in caplog.text
 
     def test_the_largest_value_is_accepted(self, caplog: pytest.LogCaptureFixture) -> None:
-        assert QueueConfig(sweep_interval=LONGEST_SWEEP_INTERVAL).sweep_interval == LONGEST_SWEEP_INTERVAL
+        assert QueueConfig(sweep_interval=MAX_SWEEP_INTERVAL_SECONDS).sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
         assert not caplog.text

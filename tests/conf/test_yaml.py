@@ -10,7 +10,7 @@ import yaml
 
 from django_fairque.conf import FairQueueConfig
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.options import LONGEST_SWEEP_INTERVAL
+from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,10 +168,10 @@ def test_the_sweep_interval_by_its_earlier_name(
     path = tmp_path / "fairque.yaml"
     path.write_text("queue: {queue_cleanup_interval: 3600}\nqueues: {mail: {queue_cleanup_interval: 2}, web: {}}\n")
     config = FairQueueConfig.from_yaml(path)
-    assert config.queue.sweep_interval == config.queues["web"].sweep_interval == LONGEST_SWEEP_INTERVAL
+    assert config.queue.sweep_interval == config.queues["web"].sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
     assert config.queues["mail"].sweep_interval == 2
     settings = {"CONFIG_FILE": path, "REDIS": {"HOST": "h"}, "QUEUE": {"SWEEP_INTERVAL": 4}}
-    assert configure(settings).queue.sweep_interval == LONGEST_SWEEP_INTERVAL
+    assert configure(settings).queue.sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
     assert configure(settings, FAIRQUE_QUEUE__SWEEP_INTERVAL="3").queue.sweep_interval == 3
     monkeypatch.delenv("FAIRQUE_QUEUE__SWEEP_INTERVAL")
     assert configure({"REDIS": {"HOST": "h"}}, FAIRQUE_QUEUE__QUEUE_CLEANUP_INTERVAL="2").queue.sweep_interval == 2

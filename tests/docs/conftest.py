@@ -21,7 +21,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks declared by an example are gone when its test ends."""
     monkeypatch.setattr(registry, "_tasks", {})
     monkeypatch.setattr(
-        sealing, "_sealer", sealing._sealer
+        sealing, "_signer", sealing._signer
     )  # one that shows `sign_with` must not sign for all that follow
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_fairque.engine.transport.retry_policy import REFUSALS
+from django_fairque.engine.transport.retry_policy import REFUSAL_REASONS
 from tests.docs.blocks import DOCS
 from tests.docs.messages import PAGE, Message, messages, page
 
@@ -30,7 +30,7 @@ def test_every_line_of_the_log_is_explained(text: str) -> None:
     assert longest_part(text) in TROUBLESHOOTING
 
 
-@pytest.mark.parametrize("text", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("text", REFUSAL_REASONS.values(), ids=REFUSAL_REASONS)
 def test_what_the_server_refuses_is_explained(text: str) -> None:
     assert text.partition(";")[0] in TROUBLESHOOTING
 

@@ -32,7 +32,7 @@ def install(place: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     site.mkdir()
     monkeypatch.setattr(sys, "path", [str(site)])
     monkeypatch.setenv("PATH", str(site))
-    monkeypatch.delenv(binary.VARIABLE, raising=False)
+    monkeypatch.delenv(binary.BINARY_VARIABLE, raising=False)
 
     def install(package: str, inside: str, mode: int = 0o755) -> Path:
         path = site / package / inside
@@ -62,7 +62,7 @@ def test_the_first_of_many_is_taken(install: Install, place: Path, monkeypatch: 
         assert find_binary() == path
     chosen = place / "chosen"
     shutil.copy(REAL, chosen)
-    monkeypatch.setenv(binary.VARIABLE, str(chosen))
+    monkeypatch.setenv(binary.BINARY_VARIABLE, str(chosen))
     assert find_binary() == chosen
 
 
@@ -77,8 +77,10 @@ def test_the_environments_must_be_executable(place: Path, monkeypatch: pytest.Mo
     if mode is not None:
         path.touch()
         path.chmod(mode)
-    monkeypatch.setenv(binary.VARIABLE, str(path))
-    with pytest.raises(ConfigurationError, match=f"{binary.VARIABLE} is '{path}', expected the path of an executable"):
+    monkeypatch.setenv(binary.BINARY_VARIABLE, str(path))
+    with pytest.raises(
+        ConfigurationError, match=f"{binary.BINARY_VARIABLE} is '{path}', expected the path of an executable"
+    ):
         find_binary()
 
 
@@ -94,7 +96,7 @@ def test_one_that_lost_its_executable_bit_is_copied(install: Install, make_embed
 
 
 def test_version_is_what_the_server_says() -> None:
-    version = binary.version_of(REAL)
+    version = binary.read_version(REAL)
     assert version.server in {"valkey", "redis"}
-    assert version.numbers >= binary.OLDEST
+    assert version.numbers >= binary.MIN_VERSION
     assert str(version) == f"{version.server} {version.text}"

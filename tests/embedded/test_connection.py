@@ -175,7 +175,7 @@ class TestWhileLoading:
         slow = make_embedded(binary=program(place / "slow", f"{slowly}os.execv(binary, [binary, *arguments])"))
         starter = threading.Thread(target=slow.ensure)
         starter.start()
-        wait_until(lambda: probe.ping(Path(slow.socket), 1) is probe.Answer.LOADING)
+        wait_until(lambda: probe.ping(Path(slow.socket), 1) is probe.PingResult.LOADING)
         yield embedded
         starter.join()
 

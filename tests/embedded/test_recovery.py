@@ -17,7 +17,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from django_fairque.embedded import EmbeddedServer, probe, processes, stopping
+from django_fairque.embedded import EmbeddedServer, lifecycle, locks, probe
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from tests.embedded.helpers import ROOT, kill, only_server_of, program, servers_of, starts_in_log, wait_until
 
@@ -103,7 +103,7 @@ class TestLoading:
         returned: list[bool] = []
         starter = threading.Thread(target=lambda: returned.append(slow.start()))
         starter.start()
-        wait_until(lambda: probe.ping(Path(slow.socket), 1) is probe.Answer.LOADING)
+        wait_until(lambda: probe.ping(Path(slow.socket), 1) is probe.PingResult.LOADING)
         yield returned
         starter.join()
 
@@ -163,12 +163,12 @@ class TestSuspended:
 
 class TestBusy:
     def test_stop_kills_what_does_not_listen(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(stopping, "_TERM_SECONDS", 0.2)
+        monkeypatch.setattr(lifecycle, "_TERM_SECONDS", 0.2)
         embedded.ensure()
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(embedded.socket)
             connection.sendall(b"EVAL 'while true do end' 0\r\n")
-            wait_until(lambda: probe.ping(Path(embedded.socket), 0.1) is probe.Answer.SILENT)
+            wait_until(lambda: probe.ping(Path(embedded.socket), 0.1) is probe.PingResult.SILENT)
             assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
 
@@ -204,7 +204,7 @@ class TestCarelessHands:
     def test_without_its_socket_file_and_without_proc_too(
         self, embedded: EmbeddedServer, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(processes, "_PROC", place / "no-proc")
+        monkeypatch.setattr(locks, "_PROC", place / "no-proc")
         embedded.ensure()
         Path(embedded.socket).unlink()
         assert embedded.stop() is True
@@ -255,8 +255,8 @@ class TestCarelessHands:
 def test_a_lock_held_by_no_server_is_not_fought_over(
     embedded: EmbeddedServer, make_embedded: MakeEmbedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "_TERM_SECONDS", 0.1)
-    monkeypatch.setattr(stopping, "_KILL_SECONDS", 0.1)
+    monkeypatch.setattr(lifecycle, "_TERM_SECONDS", 0.1)
+    monkeypatch.setattr(lifecycle, "_KILL_SECONDS", 0.1)
     embedded.ensure()
     embedded.stop()
     with (embedded.directory / "server.lock").open() as lock:

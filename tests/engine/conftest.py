@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.scripting.acl import Mode
+    from django_fairque.engine.scripting.acl import CallMode
     from tests.servers import Server
 
 NOW = 2_000_000_000.0
@@ -36,7 +36,7 @@ def client(server: Server, redis: Redis) -> Iterator[Redis]:
     if not mode:
         yield redis
         return
-    redis.execute_command("ACL", "SETUSER", "w", "reset", "on", ">w", *rules("worker", cast("Mode", mode)))
+    redis.execute_command("ACL", "SETUSER", "w", "reset", "on", ">w", *rules("worker", cast("CallMode", mode)))
     if mode == "functions":
         redis.function_load(scripts.functions(), replace=True)
     with server.client(username="w", password="w") as client:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig, get_queue
+from django_fairque.conf.sections import LIMIT_NAMES
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
@@ -204,3 +205,7 @@ def test_the_examples_of_the_page_work(queue: FairQueue, server: Server, setting
 )
 def test_figures_with_their_units(given: str, expected: str) -> None:
     assert given == expected
+
+
+def test_each_metric_can_have_a_configured_limit() -> None:
+    assert tuple(METRICS) == LIMIT_NAMES

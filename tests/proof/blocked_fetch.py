@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.outcome import Settled
@@ -17,9 +17,9 @@ def fetched_ahead(queue: FairQueue, worker: str, now: float, lease: float, *, ag
     """As `engine.wait` makes it; ``again``: as it is repeated."""
     steps = leasing.settle(queue._shards.home, [], Fetch(2, worker, lease=lease), now, has_waited=True)
     call = next(steps)
-    assert isinstance(call, Call)
+    assert isinstance(call, ScriptCall)
     try:
-        steps.send(queue._transport.send(leasing.again(call) if again else call))
+        steps.send(queue._transport.send(leasing.repeated_call(call) if again else call))
     except StopIteration as stop:
         settled: Settled = stop.value
         return settled

@@ -131,7 +131,7 @@ class Breaking:
         """What ``fairque_check --repair`` does, and the maintenance that goes on all the time."""
         repairs = self.queue.repair(now=now)
         self.settle_down(now)
-        assert [repair for repair in repairs if not repair.mended] == []
+        assert [repair for repair in repairs if not repair.is_fixed] == []
         assert self.queue.check_invariants() == []
 
     def as_if_nothing_had_failed(self, after: Records) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.scripting.operations import Request, Steps
+    from django_fairque.engine.scripting.operations import Operation, Request
 
 NOW = 2_000_000_000.0
 """After any real clock, so that it is the engine's time."""
@@ -35,7 +35,7 @@ EXPECTED = (StaleLeaseError, TaskNotFoundError, FairQueueError)
 
 
 @dataclass(frozen=True)
-class Operation:
+class RandomOperation:
     """One thing to do, with all that it needs; doing it again does the same."""
 
     name: str
@@ -55,13 +55,13 @@ class Walk:
             name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
         }
 
-    def draw(self, *kinds: str) -> Operation | None:
+    def draw(self, *kinds: str) -> RandomOperation | None:
         """An operation of one of these kinds (or any); None if it would have nothing to act on."""
         name = self.random.choice(kinds or sorted(self.kinds))
         act = self.kinds[name]()
-        return Operation(name, act) if act else None
+        return RandomOperation(name, act) if act else None
 
-    def perform(self, operation: Operation, queue: FairQueue) -> Any:
+    def perform(self, operation: RandomOperation, queue: FairQueue) -> Any:
         """Do it and remember its leases; a refusal is an answer too."""
         try:
             result = operation.act(queue)
@@ -71,7 +71,7 @@ class Walk:
         return result
 
     @staticmethod
-    def perform_again(operation: Operation, queue: FairQueue) -> Any:
+    def perform_again(operation: RandomOperation, queue: FairQueue) -> Any:
         """Do it on another queue, whose leases are the same ones."""
         try:
             return operation.act(queue)
@@ -203,7 +203,7 @@ class Walk:
 
     def _do_tell(self) -> Callable[[FairQueue], Any]:
         worker, now = self.random.choice(WORKERS), self.now
-        return lambda queue: queue.tell_worker(worker, "quiet", now=now)
+        return lambda queue: queue.set_worker_command(worker, "drain", now=now)
 
     def _do_release_worker(self) -> Callable[[FairQueue], Any]:
         draw, now = self.random, self.now
@@ -244,7 +244,7 @@ class Walk:
 
     def _do_run_regardless(self) -> Callable[[FairQueue], Any] | None:
         ids, now = self.some("deferred", most=1), self.now
-        return (lambda queue: queue.run_regardless(ids[0], now=now)) if ids else None
+        return (lambda queue: queue.ignore_dependencies(ids[0], now=now)) if ids else None
 
     def _do_progress(self) -> Callable[[FairQueue], Any] | None:
         lease, now = self.lease(), self.now
@@ -388,7 +388,7 @@ class Walk:
         return act
 
 
-def _answered(steps: Steps[Any], request: Request) -> Steps[Any]:
+def _answered(steps: Operation[Any], request: Request) -> Operation[Any]:
     """The rest of ``steps`` whose first request was taken already."""
     reply = yield request
     try:

@@ -180,7 +180,7 @@ def a_heartbeat_that_hears_of_canceled_tasks(scene: Scene) -> Act:
 
 def a_wish(scene: Scene) -> Act:
     scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
-    return lambda queue: queue.tell_worker("w1", "quiet", now=scene.now)
+    return lambda queue: queue.set_worker_command("w1", "drain", now=scene.now)
 
 
 def a_dead_worker(scene: Scene) -> Act:
@@ -264,7 +264,7 @@ def waiting_that_is_ended(scene: Scene) -> Act:
 
     def act(queue: Any) -> None:
         queue.run_now("later", now=scene.now)
-        queue.run_regardless("waits", now=scene.now)
+        queue.ignore_dependencies("waits", now=scene.now)
 
     return act
 

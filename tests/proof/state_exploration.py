@@ -17,7 +17,7 @@ from django_fairque.engine.model.errors import StaleLeaseError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing import push as pushing
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.scripting.scripts import load
 from tests.engine.oracle import ENDED, Known, Oracle
 from tests.proof.random_history import NOW, PREFIX
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 LEASE = 30.0
 DELIVERIES = 2
@@ -119,7 +119,7 @@ class Move:
     """One event: what is sent, and what the oracle makes of the answer (None: a refusal of a stale lease)."""
 
     name: str
-    steps: Callable[[], Steps[Any]]
+    steps: Callable[[], Operation[Any]]
     apply: Callable[[State, Any], None]
 
 
@@ -260,11 +260,11 @@ def _catch_up(after: State, result: Any) -> None:
 
 def command_of(request: Any) -> tuple[Any, ...]:
     """A script call as it is sent."""
-    assert isinstance(request, Call)
+    assert isinstance(request, ScriptCall)
     return ("FCALL", load(request.script).function, len(request.keys), *request.keys, *request.args)
 
 
-def answered(steps: Steps[Any], reply: Any) -> Any:
+def answered(steps: Operation[Any], reply: Any) -> Any:
     """What the steps make of the reply to their one call; None of a lease that is stale."""
     try:
         steps.send(reply)

@@ -263,5 +263,5 @@ def test_a_worker_outlives_thousands_of_damaged_tasks(queue: FairQueue, redis: R
     states = queue.get_stats().states
     assert sum(states.get(state, 0) for state in ("queued", "started")) == 0, states
     # The runs that some were made to be of; a damaged record is named, and left to a person.
-    assert all(repair.mended or repair.violation.invariant == "record" for repair in queue.repair())
+    assert all(repair.is_fixed or repair.violation.invariant == "record" for repair in queue.repair())
     assert {violation.invariant for violation in queue.check_invariants()} == {"record"}

@@ -53,7 +53,7 @@ def test_a_graph_pushed_again_after_an_error_is_whole(redis: Redis, config: Queu
         with pytest.raises(LuaScriptError, match="injected"):
             queue.push_graph([first, second], now=NOW)
         client.repeat()
-        assert all(repair.mended for repair in queue.repair(now=NOW))
+        assert all(repair.is_fixed for repair in queue.repair(now=NOW))
         assert [(task.state.value, task.payload) for task in map(queue.get_task, ["first", "second"])] == [
             ("queued", "first"),
             ("deferred", "second"),
@@ -157,7 +157,7 @@ def test_another_number_of_shards_asked_for_again_after_an_error_holds(redis: Re
             queue.reshard(2, now=NOW)
         assert client.fail_at == 0, "no error was injected"
         queue.reshard(2, now=NOW)
-        assert all(repair.mended for repair in queue.repair(now=NOW))
+        assert all(repair.is_fixed for repair in queue.repair(now=NOW))
         assert queue.push(Task.create("a", 3, "y"), now=NOW).accepted
         assert queue.user_stats(["a"], now=NOW)[0].weight == 2
         assert queue.check_invariants() == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.transport.transport import Transport
 from tests.proof.budget import SEED, times
 from tests.proof.random_history import Walk
@@ -32,13 +32,13 @@ class Watching(Transport):
     """Notes the state after each script call."""
 
     def __init__(self, redis: Redis, states: States) -> None:
-        super().__init__(redis, patience=10)
+        super().__init__(redis, retry_seconds=10)
         self.states = states
         self.moments = {states.digest(lasting=HOUR)}
 
     def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
         reply = super().send(request, seconds, in_doubt=in_doubt)
-        if isinstance(request, Call):
+        if isinstance(request, ScriptCall):
             self.moments.add(self.states.digest(lasting=HOUR))
         return reply
 

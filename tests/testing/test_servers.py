@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import task
-from django_fairque.embedded import processes
+from django_fairque.embedded import locks
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.tasks import registry
 from django_fairque.testing import assert_fair, private_server, run_tasks
@@ -70,7 +70,7 @@ def test_threads_that_still_use_it_start_no_other(fairque_server: FairQueue) -> 
             with pytest.raises(RedisConnectionError, match="has been ended for good"):
                 queue.get_stats()
             assert not directory.parent.exists()
-            assert processes.orphans(directory) == []
+            assert locks.find_orphans(directory) == []
     finally:
         over.set()
         for each in calls:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_fairque.engine.model.trace_context import (
-    MAX_MEMBERS,
-    MAX_STATE,
-    NONE,
+    MAX_TRACESTATE_CHARACTERS,
+    MAX_TRACESTATE_MEMBERS,
+    NO_TRACE,
     Trace,
     read,
     read_parent,
@@ -25,7 +25,7 @@ def test_its_parts() -> None:
     trace = read(PARENT, "a=1")
     assert trace == Trace(PARENT, "a=1")
     assert (trace.id, trace.span_id, trace.flags) == (TRACE_ID, SPAN_ID, 1)
-    assert (NONE.id, NONE.span_id, NONE.flags) == ("", "", 0)
+    assert (NO_TRACE.id, NO_TRACE.span_id, NO_TRACE.flags) == ("", "", 0)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_valid_parents(text: str, read_as: str) -> None:
 )
 def test_others_are_no_trace(text: str) -> None:
     assert read_parent(text) == ""
-    assert read(text, "a=1") == NONE
+    assert read(text, "a=1") == NO_TRACE
 
 
 def test_no_header_is_no_trace() -> None:
-    assert read(None, None) == NONE
+    assert read(None, None) == NO_TRACE
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_other_states_are_dropped(text: str) -> None:
 
 
 def test_too_many_members_are_dropped() -> None:
-    assert read_state(",".join(f"k{n}=1" for n in range(MAX_MEMBERS))) != ""
-    assert read_state(",".join(f"k{n}=1" for n in range(MAX_MEMBERS + 1))) == ""
+    assert read_state(",".join(f"k{n}=1" for n in range(MAX_TRACESTATE_MEMBERS))) != ""
+    assert read_state(",".join(f"k{n}=1" for n in range(MAX_TRACESTATE_MEMBERS + 1))) == ""
 
 
 def test_long_states_lose_long_members_then_the_oldest() -> None:
@@ -127,11 +127,11 @@ def test_long_states_lose_long_members_then_the_oldest() -> None:
 @given(st.text(), st.text())
 def test_whatever_comes_is_no_error(parent: str, state: str) -> None:
     trace = read(PARENT, state)
-    assert read(parent, state) == NONE or read_parent(parent)
-    assert len(trace.state) <= MAX_STATE
+    assert read(parent, state) == NO_TRACE or read_parent(parent)
+    assert len(trace.state) <= MAX_TRACESTATE_CHARACTERS
     assert restored(trace.stored().encode()) == trace
 
 
 @given(st.binary())
 def test_nor_is_a_damaged_record(record: bytes) -> None:
-    assert restored(record) == NONE or read_parent(restored(record).parent)
+    assert restored(record) == NO_TRACE or read_parent(restored(record).parent)

@@ -18,7 +18,7 @@ from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.fetching.async_fetcher import AsyncFetcher
+from django_fairque.worker.async_worker import AsyncFetcher
 from django_fairque.worker.fetching.fetch_planner import FetchCall
 from django_fairque.worker.fetching.fetch_thread import FetchThread
 
@@ -484,8 +484,8 @@ def test_a_failure_of_the_worker_itself_is_not_counted(
 
     task_id = push(name, 1, max_retries=0)
     for function in (
-        "execution.db_connections.clean_up_connections",
-        "fetching.async_fetcher.aexecute" if is_async else "execution.isolation.TaskContexts.new",
+        "execution.isolation.clean_up_connections",
+        "async_worker.aexecute" if is_async else "execution.isolation.TaskContexts.new",
     ):
         monkeypatch.setattr(f"django_fairque.worker.{function}", fail)
     if is_async:

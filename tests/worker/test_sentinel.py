@@ -12,8 +12,7 @@ import pytest
 import redis
 
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig
-from django_fairque.conf.clients import close_client
-from django_fairque.conf.redis import SentinelConfig
+from django_fairque.conf.redis import SentinelConfig, close_client
 from django_fairque.engine.model.errors import NotReplicatedError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue

@@ -19,7 +19,7 @@ from django_fairque.admin.pages.base import (
     posted_list,
 )
 from django_fairque.engine.dead_letters.letters import Filter, Filters
-from django_fairque.engine.dead_letters.operations import MAX_LETTERS_COUNTED
+from django_fairque.engine.dead_letters.operations import MAX_DEAD_LETTERS_COUNTED
 from django_fairque.engine.model.records import FailureType
 from django_fairque.monitoring.formatting import number, read_age
 from django_fairque.monitoring.redaction import redacted_text
@@ -275,13 +275,13 @@ class DeadLetters(ConfirmingPage):
         return self.request.GET.get("show") == "letters" or "fingerprint" in known.written
 
     def _groups(self, queue: FairQueue, known: Wanted) -> dict[str, Any]:
-        look_at = MAX_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LOOK_AT
+        look_at = MAX_DEAD_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LOOK_AT
         found = queue.dlq.groups(look_at, **known.filters)
         return {
             "groups": [self._group(group, known) for group in found.groups],
             "looked_at": found.looked_at,
             "is_whole": found.is_whole,
-            "more": "" if look_at == MAX_LETTERS_COUNTED else self.url(self.name, look="more", **known.written),
+            "more": "" if look_at == MAX_DEAD_LETTERS_COUNTED else self.url(self.name, look="more", **known.written),
         }
 
     def _group(self, group: DLQGroup, known: Wanted) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class Dependencies(ConfirmingPage):
                 count,
             )
             raise Question(text % {"task": task_id, "count": count}, _("Release it"), {})
-        if not queue.run_regardless(task_id):
+        if not queue.ignore_dependencies(task_id):
             raise ValueError(_("The task does not wait for others (any more)."))
         return _("The task was released.")
 

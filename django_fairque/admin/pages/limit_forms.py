@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.pages.base import InvalidForm
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.ids import MAX_BYTES, check_id
-from django_fairque.engine.users.users import LIMITS, parse_rate
+from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
+from django_fairque.engine.users.users import MAX_LIMIT_VALUES, parse_rate
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -27,7 +27,11 @@ def _weight(help_text: StrOrPromise) -> forms.FloatField:
 
 def _max_running(help_text: StrOrPromise = "") -> forms.IntegerField:
     return forms.IntegerField(
-        label=_("Running at once"), required=False, min_value=1, max_value=LIMITS["max_running"], help_text=help_text
+        label=_("Running at once"),
+        required=False,
+        min_value=1,
+        max_value=MAX_LIMIT_VALUES["max_running"],
+        help_text=help_text,
     )
 
 
@@ -52,7 +56,7 @@ class LimitsForm(SettingsForm):
     organization = forms.CharField(
         label=_("Organization"),
         required=False,
-        max_length=MAX_BYTES,
+        max_length=MAX_ID_BYTES,
         strip=False,
         help_text=_("its members share what one user would get; empty for none"),
     )
@@ -64,14 +68,14 @@ class LimitsForm(SettingsForm):
         label=_("Burst"),
         required=False,
         min_value=1,
-        max_value=LIMITS["burst"],
+        max_value=MAX_LIMIT_VALUES["burst"],
         help_text=_("with a rate: how many may start at once; 1 if empty"),
     )
     max_backlog = forms.IntegerField(
         label=_("Backlog"),
         required=False,
         min_value=1,
-        max_value=LIMITS["max_backlog"],
+        max_value=MAX_LIMIT_VALUES["max_backlog"],
         help_text=_("waiting tasks beyond which more are refused"),
     )
     sla = forms.FloatField(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.longest_waits import Waiting
+    from django_fairque.engine.statistics.longest_waits import WaitingTask
     from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.statistics.timeline import Activity, Span
 
@@ -142,7 +142,7 @@ def busiest(sizes: dict[str, Any], url: Callable[[str], str] = lambda user_id: "
     return Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready"))
 
 
-def longest(found: list[Waiting], latest: Span) -> list[Wait]:
+def longest(found: list[WaitingTask], latest: Span) -> list[Wait]:
     """Users by their longest wait, as long as it is by the server's clock, on which the latest span ends."""
     now, first = latest.begin + latest.seconds - 1, {each.user_id: each.since for each in reversed(found)}
     ranked = sorted(first.items(), key=itemgetter(1))[:TOLD]

@@ -315,7 +315,7 @@ class Schedules(FormPage):
         }
 
     def _row(self, schedule: Schedule) -> Row:
-        last = schedule.last.instant if schedule.last else None
+        last = schedule.last.run_time if schedule.last else None
         return Row(
             schedule,
             in_words(schedule),

@@ -20,7 +20,7 @@ from django_fairque.admin.pages.base import (
     moment,
     posted_list,
 )
-from django_fairque.engine.inspection.search import MOST_LOOKED_AT, Search
+from django_fairque.engine.inspection.search import MAX_RECORDS_READ, Search
 from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.translations import word
 from django_fairque.tasks import canceling
@@ -142,7 +142,7 @@ class Tasks(ConfirmingPage):
 
         No more than were counted then: nobody was asked about those that came later.
         """
-        found = queue.matching(replace(search, look_at=MOST_LOOKED_AT))
+        found = queue.matching(replace(search, look_at=MAX_RECORDS_READ))
         ids = found.task_ids
         if not is_confirmed(request):
             if not ids:
@@ -184,7 +184,7 @@ def _counted(request: HttpRequest, name: str) -> int:
 
 
 def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
-    words = {"count": number, "state": word(search.state.value), "looked": MOST_LOOKED_AT}
+    words = {"count": number, "state": word(search.state.value), "looked": MAX_RECORDS_READ}
     if is_whole:
         return ngettext("%(count)d %(state)s task matches.", "%(count)d %(state)s tasks match.", number) % words
     return (

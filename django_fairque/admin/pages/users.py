@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import Action, FormPage, NotHereError, Question, at_most, posted, purge
 from django_fairque.admin.pages.limit_forms import LimitsForm
-from django_fairque.engine.inspection.pages import Page
+from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.statistics.recent_usage import total_usage
 from django_fairque.monitoring.formatting import duration, number, share
@@ -234,7 +234,7 @@ SUSPECTS = 10
 """Users of other pages, at most, who are looked at because much of what waits is theirs."""
 
 
-def _members(organization: OrganizationQueue, cursor: str | None) -> Page[str]:
+def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[str]:
     """Members among the next users of the queue: about a page of them, or as many as there are among a thousand."""
     found: list[str] = []
     for _look in range(LOOKS):
@@ -243,7 +243,7 @@ def _members(organization: OrganizationQueue, cursor: str | None) -> Page[str]:
         cursor = page.cursor
         if cursor is None or len(found) >= PER_PAGE:
             break
-    return Page(found, cursor, page.missing_shards)
+    return ResultPage(found, cursor, page.missing_shards)
 
 
 def _purged(user_id: str, count: int) -> str:

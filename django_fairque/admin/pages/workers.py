@@ -1,4 +1,4 @@
-"""Workers: where they run, how they are, whom they serve; and asking them to be quiet, to work again, to stop."""
+"""Workers: where they run, how they are, whom they serve; and the commands to drain, to work again, and to stop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Row:
     def status(self) -> str:
         if self.is_silent:
             return _("silent")
-        words = {"working": _("working"), "quiet": _("quiet"), "stopping": _("stopping")}
+        words = {"working": _("working"), "draining": _("draining"), "stopping": _("stopping")}
         told = self.record.info.get("status", "")
         return words.get(told, told or "–")
 
@@ -66,14 +66,14 @@ class Row:
     def asked(self) -> str:
         """What it was asked for and has not done yet."""
         status = self.record.info.get("status", "")
-        words = {"quiet": _("asked to be quiet"), "work": _("asked to work"), "stop": _("asked to stop")}
-        done = {"quiet": ("quiet", "stopping"), "work": ("working", "stopping"), "stop": ("stopping",)}
-        wish = self.record.wish
-        return "" if status in done.get(wish, ()) else words.get(wish, "")
+        words = {"drain": _("asked to drain"), "work": _("asked to work"), "stop": _("asked to stop")}
+        done = {"drain": ("draining", "stopping"), "work": ("working", "stopping"), "stop": ("stopping",)}
+        command = self.record.command
+        return "" if status in done.get(command, ()) else words.get(command, "")
 
     @property
-    def is_quiet(self) -> bool:
-        return self.record.info.get("status") == "quiet"
+    def is_draining(self) -> bool:
+        return self.record.info.get("status") == "draining"
 
     @property
     def memory(self) -> str:
@@ -91,7 +91,7 @@ def _worker_of(page: Workers, request: HttpRequest) -> str:
 
 
 class Workers(FormPage):
-    """One row for each process; a wish told to one is for the whole worker that it belongs to."""
+    """One row for each process; a command to one is for the whole worker that it belongs to."""
 
     name = "workers"
     path = "workers/"
@@ -110,14 +110,14 @@ class Workers(FormPage):
             "first": self.url(self.name) if after else "",
         }
 
-    def quiet(self, queue: FairQueue, request: HttpRequest) -> str:
-        worker = _tell(queue, request, "quiet")
+    def drain(self, queue: FairQueue, request: HttpRequest) -> str:
+        worker = _send_command(queue, request, "drain")
         return _(
-            "Worker %(worker)s is asked to be quiet: from its next heartbeat on it ends what runs and begins nothing."
+            "Worker %(worker)s is asked to drain: from its next heartbeat on it ends what runs and begins nothing."
         ) % {"worker": worker}
 
     def work(self, queue: FairQueue, request: HttpRequest) -> str:
-        worker = _tell(queue, request, "work")
+        worker = _send_command(queue, request, "work")
         return _("Worker %(worker)s is asked to work again from its next heartbeat on.") % {"worker": worker}
 
     def stop(self, queue: FairQueue, request: HttpRequest) -> str:
@@ -127,18 +127,18 @@ class Workers(FormPage):
         )
         ask_first(request, sentence % {"worker": posted(request, "worker")}, _("Stop it"))
         return _("Worker %(worker)s is asked to stop at its next heartbeat.") % {
-            "worker": _tell(queue, request, "stop")
+            "worker": _send_command(queue, request, "stop")
         }
 
     actions: ClassVar[dict[str, Action]] = {
-        "quiet": Action("change_worker", quiet, _worker_of),
+        "drain": Action("change_worker", drain, _worker_of),
         "work": Action("change_worker", work, _worker_of),
         "stop": Action("change_worker", stop, _worker_of),
     }
 
 
-def _tell(queue: FairQueue, request: HttpRequest, wish: str) -> str:
+def _send_command(queue: FairQueue, request: HttpRequest, command: str) -> str:
     worker = posted(request, "worker")
-    if not queue.tell_worker(worker, wish):
+    if not queue.set_worker_command(worker, command):
         raise ValueError(_("Worker %(worker)s is gone; nothing was done.") % {"worker": worker})
     return worker

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
         Filters,
         Letter,
     )
-    from django_fairque.engine.inspection.pages import Page
-    from django_fairque.engine.queue.executor import AsyncSurvey, Survey
+    from django_fairque.engine.inspection.pages import ResultPage
+    from django_fairque.engine.queue.executor import AllShardsReader, AsyncAllShardsReader
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import AsyncRun, Run, Steps
+    from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
-class DeadLetters:
+class DeadLetterQueue:
     """The dead letters of one queue (``queue.dlq``).
 
     The filters of `list`, `letters`, `groups`, `matching`, `requeue_all` and `discard_all` (see `Filters`):
@@ -37,14 +37,21 @@ class DeadLetters:
     ``newer_than`` (seconds), ``moved_until`` (a moment).
     """
 
-    def __init__(self, shards: Shards, run: Run, survey: Survey, reach: Survey) -> None:
-        self._shards, self._run, self._survey, self._reach = shards, run, survey, reach
+    def __init__(
+        self, shards: Shards, run: Driver, read_all_shards: AllShardsReader, write_all_shards: AllShardsReader
+    ) -> None:
+        self._shards, self._run, self._read_all_shards, self._write_all_shards = (
+            shards,
+            run,
+            read_all_shards,
+            write_all_shards,
+        )
 
     def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[DLQEntry]:
+    ) -> ResultPage[DLQEntry]:
         """A page of entries, the oldest first; the filters leave out what does not match."""
-        return self._survey(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
+        return self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
     def get(self, entry_id: str) -> DLQEntry:
         """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
@@ -56,25 +63,25 @@ class DeadLetters:
 
     def count(self) -> int:
         """How many lie there; `ShardsAwayError` when that can't be told of all shards."""
-        return self._survey(count)
+        return self._read_all_shards(count)
 
     def counts(self) -> DLQCounts:
         """How many lie there, by failure type."""
-        return self._survey(counts)
+        return self._read_all_shards(counts)
 
     def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """What they died of: letters of one fingerprint together, among the ``look_at`` oldest (at most 10,000)."""
-        return self._survey(lambda shards: groups(shards, look_at, Filter.create(filters), now))
+        return self._read_all_shards(lambda shards: groups(shards, look_at, Filter.create(filters), now))
 
     def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[Letter]:
+    ) -> ResultPage[Letter]:
         """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
-        return self._survey(lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now))
+        return self._read_all_shards(lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now))
 
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """How many match, before something is done to all of them; looks at the 4,000 oldest."""
-        return self._survey(lambda shards: matching(shards, Filter.create(filters), now))
+        return self._read_all_shards(lambda shards: matching(shards, Filter.create(filters), now))
 
     def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
         """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id.
@@ -86,7 +93,7 @@ class DeadLetters:
 
     def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
         """Requeue those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
-        return self._reach(lambda shards: requeue_some(shards, entry_ids, payload, now))
+        return self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, now))
 
     def requeue_all(
         self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -96,7 +103,7 @@ class DeadLetters:
         Here, in `discard_all` and in `cleanup`, `ShardsAwayError` says that some shards can't be reached; on the others it
         is done, and the text says to how many.
         """
-        return self._reach(lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now))
+        return self._write_all_shards(lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now))
 
     def discard(self, entry_id: str, *, now: float | None = None) -> None:
         """Give an entry up: its task becomes CANCELED, and so does what waits for it."""
@@ -104,27 +111,38 @@ class DeadLetters:
 
     def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
         """Give up those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
-        return self._reach(lambda shards: discard_some(shards, entry_ids, now))
+        return self._write_all_shards(lambda shards: discard_some(shards, entry_ids, now))
 
     def discard_all(self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]) -> int:
         """Give up every entry that matches (at most ``limit``), in bounded slices; returns how many."""
-        return self._reach(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
+        return self._write_all_shards(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
 
     def cleanup(self, older_than: float, *, now: float | None = None) -> int:
         """Forget entries that were moved more than ``older_than`` seconds ago; returns how many."""
-        return self._reach(lambda shards: cleanup(shards, older_than, now))
+        return self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
 
 
-class AsyncDeadLetters:
-    """`DeadLetters`, awaited."""
+class AsyncDeadLetterQueue:
+    """`DeadLetterQueue`, awaited."""
 
-    def __init__(self, shards: Shards, run: AsyncRun, survey: AsyncSurvey, reach: AsyncSurvey) -> None:
-        self._shards, self._run, self._survey, self._reach = shards, run, survey, reach
+    def __init__(
+        self,
+        shards: Shards,
+        run: AsyncDriver,
+        read_all_shards: AsyncAllShardsReader,
+        write_all_shards: AsyncAllShardsReader,
+    ) -> None:
+        self._shards, self._run, self._read_all_shards, self._write_all_shards = (
+            shards,
+            run,
+            read_all_shards,
+            write_all_shards,
+        )
 
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[DLQEntry]:
-        return await self._survey(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
+    ) -> ResultPage[DLQEntry]:
+        return await self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
     async def get(self, entry_id: str) -> DLQEntry:
         return await self._run(get(self._shards, entry_id))
@@ -133,50 +151,56 @@ class AsyncDeadLetters:
         return await self._run(of_task(self._shards, task_id))
 
     async def count(self) -> int:
-        return await self._survey(count)
+        return await self._read_all_shards(count)
 
     async def counts(self) -> DLQCounts:
-        return await self._survey(counts)
+        return await self._read_all_shards(counts)
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
-        return await self._survey(lambda shards: groups(shards, look_at, Filter.create(filters), now))
+        return await self._read_all_shards(lambda shards: groups(shards, look_at, Filter.create(filters), now))
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
-    ) -> Page[Letter]:
-        return await self._survey(lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now))
+    ) -> ResultPage[Letter]:
+        return await self._read_all_shards(
+            lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now)
+        )
 
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
-        return await self._survey(lambda shards: matching(shards, Filter.create(filters), now))
+        return await self._read_all_shards(lambda shards: matching(shards, Filter.create(filters), now))
 
     async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
         return await self._run(requeue(self._shards, entry_id, payload, now))
 
     async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
-        return await self._reach(lambda shards: requeue_some(shards, entry_ids, payload, now))
+        return await self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, now))
 
     async def requeue_all(
         self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        return await self._reach(lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now))
+        return await self._write_all_shards(
+            lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now)
+        )
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
         await self._run(discard(self._shards, entry_id, now))
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        return await self._reach(lambda shards: discard_some(shards, entry_ids, now))
+        return await self._write_all_shards(lambda shards: discard_some(shards, entry_ids, now))
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        return await self._reach(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
+        return await self._write_all_shards(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
-        return await self._reach(lambda shards: cleanup(shards, older_than, now))
+        return await self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
 
 
-def page(shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None) -> Steps[Page[DLQEntry]]:
-    def read(shard: Commands, size: int, at: str | None) -> Steps[tuple[list[DLQEntry], str | None, bool]]:
+def page(
+    shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
+) -> Operation[ResultPage[DLQEntry]]:
+    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[DLQEntry], str | None, bool]]:
         found = yield from dlq.page(shard, size, at, only, now)
         return found.items, found.cursor, True
 
@@ -186,8 +210,8 @@ def page(shards: Shards, limit: int, cursor: str | None, only: Filter, now: floa
 
 def letters_page(
     shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
-) -> Steps[Page[Letter]]:
-    def read(shard: Commands, size: int, at: str | None) -> Steps[tuple[list[Letter], str | None, bool]]:
+) -> Operation[ResultPage[Letter]]:
+    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[Letter], str | None, bool]]:
         found = yield from dlq.letters_page(shard, size, at, only, now)
         return found.items, found.cursor, True
 
@@ -195,43 +219,43 @@ def letters_page(
     return (yield from read_page(shards, limit, cursor, read))
 
 
-def get(shards: Shards, entry_id: str) -> Steps[DLQEntry]:
+def get(shards: Shards, entry_id: str) -> Operation[DLQEntry]:
     return (yield from dlq.get((yield from _holder(shards, entry_id)), entry_id))
 
 
-def of_task(shards: Shards, task_id: str) -> Steps[DLQEntry | None]:
+def of_task(shards: Shards, task_id: str) -> Operation[DLQEntry | None]:
     return (yield from dlq.of_task((yield from shards.of_task(task_id)), task_id))
 
 
-def requeue(shards: Shards, entry_id: str, payload: Any, now: float | None) -> Steps[str]:
+def requeue(shards: Shards, entry_id: str, payload: Any, now: float | None) -> Operation[str]:
     return (yield from dlq.requeue((yield from _holder(shards, entry_id)), entry_id, payload, now))
 
 
-def discard(shards: Shards, entry_id: str, now: float | None) -> Steps[None]:
+def discard(shards: Shards, entry_id: str, now: float | None) -> Operation[None]:
     yield from dlq.discard((yield from _holder(shards, entry_id)), entry_id, now)
 
 
-def _holder(shards: Shards, entry_id: str) -> Steps[Commands]:
+def _holder(shards: Shards, entry_id: str) -> Operation[Commands]:
     return (yield from shards.of_task(dlq.task_of(entry_id)))
 
 
-def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: float | None) -> Steps[int]:
-    def act(shard: Commands, some: Sequence[str]) -> Steps[int]:
+def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
+    def act(shard: Commands, some: Sequence[str]) -> Operation[int]:
         return (yield from dlq.requeue_some(shard, some, payload, now))
 
     return (yield from _on_each(shards, entry_ids, act, "dead letters were requeued"))
 
 
-def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
-    def act(shard: Commands, some: Sequence[str]) -> Steps[int]:
+def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
+    def act(shard: Commands, some: Sequence[str]) -> Operation[int]:
         return (yield from dlq.discard_some(shard, some, now))
 
     return (yield from _on_each(shards, entry_ids, act, "dead letters were given up"))
 
 
 def _on_each(
-    shards: Shards, entry_ids: Sequence[str], act: Callable[[Commands, Sequence[str]], Steps[int]], done: str
-) -> Steps[int]:
+    shards: Shards, entry_ids: Sequence[str], act: Callable[[Commands, Sequence[str]], Operation[int]], done: str
+) -> Operation[int]:
     if len(shards) == 1 or isinstance(entry_ids, str):
         return (yield from act(shards.home, entry_ids))
     places = yield from shards.locate(dict.fromkeys(dlq.task_of(entry_id) for entry_id in entry_ids))
@@ -241,21 +265,21 @@ def _on_each(
     return (yield from sum_over_shards(shards, lambda shard, _: act(shard, some[shard]), done, wanted=some))
 
 
-def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, now: float | None) -> Steps[int]:
-    def act(shard: Commands, most: int | None) -> Steps[int]:
+def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, now: float | None) -> Operation[int]:
+    def act(shard: Commands, most: int | None) -> Operation[int]:
         return (yield from dlq.requeue_all(shard, only, payload, most, now))
 
     return (yield from sum_over_shards(shards, act, "dead letters were requeued", limit))
 
 
-def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | None) -> Steps[int]:
-    def act(shard: Commands, most: int | None) -> Steps[int]:
+def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
+    def act(shard: Commands, most: int | None) -> Operation[int]:
         return (yield from dlq.discard_all(shard, only, most, now))
 
     return (yield from sum_over_shards(shards, act, "dead letters were given up", limit))
 
 
-def cleanup(shards: Shards, older_than: float, now: float | None) -> Steps[int]:
+def cleanup(shards: Shards, older_than: float, now: float | None) -> Operation[int]:
     return (
         yield from sum_over_shards(
             shards, lambda shard, _: dlq.cleanup(shard, older_than, now), "dead letters were forgotten"
@@ -263,7 +287,7 @@ def cleanup(shards: Shards, older_than: float, now: float | None) -> Steps[int]:
     )
 
 
-def count(shards: Shards) -> Steps[int]:
+def count(shards: Shards) -> Operation[int]:
     total = 0
     shards.check_present("how many dead letters there are can't be told")
     for shard in shards:
@@ -271,14 +295,14 @@ def count(shards: Shards) -> Steps[int]:
     return total
 
 
-def counts(shards: Shards) -> Steps[DLQCounts]:
+def counts(shards: Shards) -> Operation[DLQCounts]:
     total: Counter[str] = Counter()
     for shard in shards:
         total.update((yield from dlq.counts(shard)))
     return DLQCounts(total, shards.missing)
 
 
-def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Steps[DLQGroups]:
+def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
     """Each shard's ``look_at`` / n oldest."""
     found: dict[str, DLQGroup] = {}
     looked_at, is_whole = 0, True
@@ -299,7 +323,7 @@ def _joined(left: DLQGroup | None, right: DLQGroup) -> DLQGroup:
     return replace(newest, count=left.count + right.count, oldest=min(left.oldest, right.oldest))
 
 
-def matching(shards: Shards, only: Filter, now: float | None) -> Steps[DLQMatching]:
+def matching(shards: Shards, only: Filter, now: float | None) -> Operation[DLQMatching]:
     parts = []
     for shard in shards:
         parts.append((yield from dlq.matching(shard, only, now)))

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task
 
-MOST_READ = 2000
-"""Characters of an error that are looked at: as many as are kept of one (`outcomes.MAX_ERROR`)."""
+FINGERPRINTED_CHARACTERS = 2000
+"""Characters of an error that are looked at: as many as are kept of one (`outcome.MAX_ERROR_CHARACTERS`)."""
 
 # An apostrophe within a word (can't, O'Brien) neither begins nor ends a quotation.
 _QUOTED = r"(?<!\w)[bruf]{0,2}'(?:[^'\\\n]|\\.|'(?=\w))*'(?!\w)|(?:(?<!\w)[bruf]{1,2})?\"(?:[^\"\\\n]|\\.)*\""
-_PARTICULARS = tuple(
+_VARIABLE_PARTS = tuple(
     (re.compile(pattern, re.IGNORECASE), word)
     for pattern, word in (
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
@@ -42,17 +42,17 @@ _PARTICULARS = tuple(
 _CUT_OFF = re.compile(r"(?<!\w)[bruf]{0,2}(?:'[^']*|\"[^\"]*)\Z", re.IGNORECASE)
 
 
-def normalised(error: str) -> str:
+def normalize_error(error: str) -> str:
     """The first line of an error with ids, numbers, addresses and quoted text replaced by what they are."""
-    text = error[:MOST_READ].strip().partition("\n")[0]
-    for pattern, word in _PARTICULARS:
+    text = error[:FINGERPRINTED_CHARACTERS].strip().partition("\n")[0]
+    for pattern, word in _VARIABLE_PARTS:
         text = pattern.sub(word, text)
-    return _CUT_OFF.sub("<text>", text) if len(error) >= MOST_READ else text
+    return _CUT_OFF.sub("<text>", text) if len(error) >= FINGERPRINTED_CHARACTERS else text
 
 
 def fingerprint(name: str, failure_type: str, error: str) -> str:
     """Twelve hexadecimal digits, the same for errors that differ in their particulars only."""
-    text = "\0".join((name, failure_type, normalised(error)))
+    text = "\0".join((name, failure_type, normalize_error(error)))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
@@ -107,12 +107,12 @@ class Filter:
     @classmethod
     def create(cls, filters: Filters) -> Filter:
         for key in filters:
-            if key not in CHECKS:
-                raise TypeError(f"there is no filter {key!r}; expected one of {', '.join(CHECKS)}")
-        return cls(**{key: CHECKS[key](value, key) for key, value in filters.items() if value is not None})
+            if key not in FILTER_CHECKS:
+                raise TypeError(f"there is no filter {key!r}; expected one of {', '.join(FILTER_CHECKS)}")
+        return cls(**{key: FILTER_CHECKS[key](value, key) for key, value in filters.items() if value is not None})
 
     @property
-    def asks_age(self) -> bool:
+    def has_age_bounds(self) -> bool:
         return self.older_than is not None or self.newer_than is not None
 
     def matches(self, letter: Letter, now: float) -> bool:
@@ -148,7 +148,7 @@ def _fingerprint(value: Any, key: str) -> str:
     return value.lower()
 
 
-CHECKS: dict[str, Callable[[Any, str], Any]] = {
+FILTER_CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "failure_type": _failure_type,
     "user_id": check_id,
     "name": _text,

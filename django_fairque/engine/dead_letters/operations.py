@@ -19,32 +19,32 @@ from django_fairque.engine.dead_letters.letters import (
     DLQMatching,
     Filter,
     Letter,
-    normalised,
+    normalize_error,
 )
-from django_fairque.engine.inspection.pages import Page, check_limit, parse_cursor, wrong_cursor
+from django_fairque.engine.inspection.pages import ResultPage, check_limit, cursor_error, parse_cursor
 from django_fairque.engine.inspection.task_lookup import attempt, get_tasks, server_time
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, seconds
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.records import FailureType
-from django_fairque.engine.model.signature import Envelope, seal
-from django_fairque.engine.scripting.operations import Read, Steps, read_sound, scored
+from django_fairque.engine.model.signature import SignedFields, sign_payload
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
 
-SLICE = 100
-SLICE_BYTES = 4 * 1024 * 1024
+DEAD_LETTERS_PER_CALL = 100
+MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
 """A slice that carries payloads is this large at most: the server reads a call before it does anything else."""
-MOST_LOOKED_AT = 10_000
+MAX_DEAD_LETTERS_READ = 10_000
 
 Key = tuple[str, int]
 """A task's id and how often it had died."""
-Act = Callable[[Sequence[Key]], Steps[int]]
+Act = Callable[[Sequence[Key]], Operation[int]]
 
 
-def letters(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Letter]]:
+def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:
     """The dead letters among these tasks."""
     if not task_ids:
         return []
@@ -63,7 +63,7 @@ def letters(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Letter]]:
     return found
 
 
-def entries(commands: Commands, chosen: Sequence[Letter]) -> Steps[list[DLQEntry]]:
+def entries(commands: Commands, chosen: Sequence[Letter]) -> Operation[list[DLQEntry]]:
     """These letters with their tasks and histories, but for those that have gone since."""
     if not chosen:
         return []
@@ -83,17 +83,19 @@ def entries(commands: Commands, chosen: Sequence[Letter]) -> Steps[list[DLQEntry
     ]
 
 
-def page(commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None) -> Steps[Page[DLQEntry]]:
+def page(
+    commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
+) -> Operation[ResultPage[DLQEntry]]:
     check_limit(limit)
     _, index = parse_cursor(cursor, 1)
     moment = yield from _moment(only, now)
     (ids,) = yield Read([("ZRANGE", commands.keys.state("failed"), index, index + limit - 1)])
     found = yield from letters(commands, [task_id.decode() for task_id in ids])
     items = yield from entries(commands, [letter for letter in found if only.matches(letter, moment)])
-    return Page(items, f"0:{index + limit}" if len(ids) == limit else None)
+    return ResultPage(items, f"0:{index + limit}" if len(ids) == limit else None)
 
 
-def get(commands: Commands, entry_id: str) -> Steps[DLQEntry]:
+def get(commands: Commands, entry_id: str) -> Operation[DLQEntry]:
     task_id, number = _key(entry_id)
     found = yield from letters(commands, [task_id])
     for entry in (yield from entries(commands, [letter for letter in found if letter.died == number])):
@@ -101,44 +103,44 @@ def get(commands: Commands, entry_id: str) -> Steps[DLQEntry]:
     raise _gone(commands, entry_id)
 
 
-def of_task(commands: Commands, task_id: str) -> Steps[DLQEntry | None]:
+def of_task(commands: Commands, task_id: str) -> Operation[DLQEntry | None]:
     found = yield from letters(commands, [check_id(task_id, "task_id")])
     return next(iter((yield from entries(commands, found))), None)
 
 
-def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Steps[str]:
+def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Operation[str]:
     if not (yield from requeue_some(commands, [entry_id], payload, now)):
         raise _gone(commands, entry_id)
     return _key(entry_id)[0]
 
 
-def discard(commands: Commands, entry_id: str, now: float | None) -> Steps[None]:
+def discard(commands: Commands, entry_id: str, now: float | None) -> Operation[None]:
     if not (yield from discard_some(commands, [entry_id], now)):
         raise _gone(commands, entry_id)
 
 
-def requeue_some(commands: Commands, entry_ids: Sequence[str], payload: Any, now: float | None) -> Steps[int]:
+def requeue_some(commands: Commands, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
     """Requeue those of these entries that are (still) there, in slices; returns how many."""
     return (yield from _requeuing(commands, payload, now)(_keys(entry_ids)))
 
 
-def discard_some(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Steps[int]:
+def discard_some(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
     """Give up those of these entries that are (still) there, in slices; returns how many."""
     return (yield from _discarding(commands, now)(_keys(entry_ids)))
 
 
-def requeue_all(commands: Commands, only: Filter, payload: Any, limit: int | None, now: float | None) -> Steps[int]:
+def requeue_all(commands: Commands, only: Filter, payload: Any, limit: int | None, now: float | None) -> Operation[int]:
     return (yield from _all_matching(commands, only, _requeuing(commands, payload, now), limit, now))
 
 
-def discard_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Steps[int]:
+def discard_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
     return (yield from _all_matching(commands, only, _discarding(commands, now), limit, now))
 
 
-def cleanup(commands: Commands, older_than: float, now: float | None) -> Steps[int]:
+def cleanup(commands: Commands, older_than: float, now: float | None) -> Operation[int]:
     duration(older_than, "older_than")  # None would be no filter: for all of them
 
-    def forget(keys: Sequence[Key]) -> Steps[int]:
+    def forget(keys: Sequence[Key]) -> Operation[int]:
         return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
 
     # By when they were moved, not by their place in the registry: that is when they are forgotten by themselves,
@@ -146,38 +148,38 @@ def cleanup(commands: Commands, older_than: float, now: float | None) -> Steps[i
     return (yield from _all_matching(commands, Filter.create({"older_than": older_than}), forget, None, now))
 
 
-def count(commands: Commands) -> Steps[int]:
+def count(commands: Commands) -> Operation[int]:
     (size,) = yield Read([("ZCARD", commands.keys.state("failed"))])
     return int(size)
 
 
-def counts(commands: Commands) -> Steps[dict[str, int]]:
+def counts(commands: Commands) -> Operation[dict[str, int]]:
     """How many lie there now, by type: kept by the scripts, so this costs one read."""
     kinds = [kind.value for kind in FailureType]
     (found,) = yield Read([("HMGET", commands.keys("stats"), *(f"lying:{kind}" for kind in kinds))])
     return {kind: int(float(number or 0)) for kind, number in zip(kinds, found, strict=True)}
 
 
-def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Steps[DLQGroups]:
-    if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MOST_LOOKED_AT:
-        raise TaskValidationError(f"look_at must be an integer from 1 to {MOST_LOOKED_AT}, got {short(look_at)}")
+def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
+    if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MAX_DEAD_LETTERS_READ:
+        raise TaskValidationError(f"look_at must be an integer from 1 to {MAX_DEAD_LETTERS_READ}, got {short(look_at)}")
     moment = yield from _moment(only, now)
     size = yield from count(commands)
     found: dict[str, list[Letter]] = {}
-    walk = Walk(commands, min(look_at, size))
+    walk = DeadLetterScan(commands, min(look_at, size))
     while ids := (yield from walk.following()):
         for letter in (yield from letters(commands, ids)):
             if only.matches(letter, moment):
                 found.setdefault(letter.fingerprint, []).append(letter)
     made = [_group(key, members) for key, members in found.items()]
     made.sort(key=lambda group: (-group.count, -group.newest, group.fingerprint))
-    return DLQGroups(tuple(made), walk.met, size <= look_at)
+    return DLQGroups(tuple(made), walk.read_count, size <= look_at)
 
 
 def _group(key: str, members: Sequence[Letter]) -> DLQGroup:
     newest = max(members, key=lambda letter: letter.moved_at)
     return DLQGroup(
-        *(key, newest.name, newest.failure_type, normalised(newest.reason), len(members)),
+        *(key, newest.name, newest.failure_type, normalize_error(newest.reason), len(members)),
         oldest=min(letter.moved_at for letter in members),
         newest=newest.moved_at,
         example=newest.entry_id,
@@ -189,7 +191,7 @@ def in_us(score: float) -> str:
     return f"{score:.0f}"
 
 
-class Walk:
+class DeadLetterScan:
     """The ids of the oldest ``most`` letters, a slice at a time.
 
     The place is kept by score, not by rank: others may take letters out meanwhile, and ranks would then skip some.
@@ -198,30 +200,30 @@ class Walk:
     def __init__(self, commands: Commands, most: int) -> None:
         self._key, self._most = commands.keys.state("failed"), most
         self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and whom of that score was met
-        self.met = 0
+        self.read_count = 0
 
-    def following(self) -> Steps[list[str]]:
-        size = min(SLICE, self._most - self.met)
+    def following(self) -> Operation[list[str]]:
+        size = min(DEAD_LETTERS_PER_CALL, self._most - self.read_count)
         if size <= 0:
             return []
         # Of one score are those that died in one call, a thousand at most; whom of them was met is read again.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
         (reply,) = yield Read([("ZRANGE", self._key, self._score, "+inf", "BYSCORE", *limit)])
-        new = [(name, in_us(score)) for name, score in scored(reply) if name not in self._seen][:size]
+        new = [(name, in_us(score)) for name, score in parse_scores(reply) if name not in self._seen][:size]
         if new:
             last = new[-1][1]
             earlier = self._seen if last == self._score else frozenset[bytes]()
             self._score, self._seen = last, earlier | {name for name, score in new if score == last}
-        self.met += len(new)
+        self.read_count += len(new)
         return [name.decode() for name, _ in new]
 
 
-def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Steps[int]:
+def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Operation[int]:
     """In slices, oldest first, of as many as lay there at the start: what dies again meanwhile has a later place."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
     moment = yield from _moment(only, now)
-    walk = Walk(commands, (yield from count(commands)))
+    walk = DeadLetterScan(commands, (yield from count(commands)))
     total = 0
     while (limit is None or total < limit) and (ids := (yield from walk.following())):
         found = yield from letters(commands, ids)
@@ -236,16 +238,16 @@ def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None,
 def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     """Checks the payload before anything is sent."""
     if payload is None:
-        return _in_slices(commands, "requeue", (0, b""), SLICE, now)
+        return _in_slices(commands, "requeue", (0, b""), DEAD_LETTERS_PER_CALL, now)
     value = json_payload.loads(payload, what="the payload") if isinstance(payload, bytes) else payload
     body = json_payload.dumps(value, limit=commands.config.max_payload_bytes)
-    size = max(1, min(SLICE, SLICE_BYTES // (len(body) or 1)))
+    size = max(1, min(DEAD_LETTERS_PER_CALL, MAX_CALL_PAYLOAD_BYTES // (len(body) or 1)))
 
-    def act(keys: Sequence[Key]) -> Steps[int]:
+    def act(keys: Sequence[Key]) -> Operation[int]:
         total = 0
         for first in range(0, len(keys), size):
             some = keys[first : first + size]
-            bodies = yield from _sealed(commands, body, [task_id for task_id, _ in some])
+            bodies = yield from _signed_payloads(commands, body, [task_id for task_id, _ in some])
             total += yield from _call(
                 commands, "requeue", [(*key, 1, each) for key, each in zip(some, bodies, strict=True)], now
             )
@@ -254,22 +256,24 @@ def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
     return act
 
 
-def _sealed(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Steps[list[bytes]]:
+def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
     """The payload for each of these tasks: a new payload takes a new seal."""
     found = yield Read([("HMGET", commands.keys.task(task_id), "name", "user", "run") for task_id in task_ids])
     bodies = []
     for task_id, fields in zip(task_ids, found, strict=True):
         name, user, run = ((field or b"").decode("utf-8", "replace") for field in fields)
-        bodies.append(body + seal(Envelope(commands.config.prefix, commands.name, name, user, body, task_id, run)))
+        bodies.append(
+            body + sign_payload(SignedFields(commands.config.prefix, commands.name, name, user, body, task_id, run))
+        )
     return bodies
 
 
 def _discarding(commands: Commands, now: float | None) -> Act:
-    return _in_slices(commands, "discard", (), SLICE, now)
+    return _in_slices(commands, "discard", (), DEAD_LETTERS_PER_CALL, now)
 
 
 def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int, now: float | None) -> Act:
-    def act(keys: Sequence[Key]) -> Steps[int]:
+    def act(keys: Sequence[Key]) -> Operation[int]:
         total = 0
         for first in range(0, len(keys), size):
             total += yield from _call(commands, script, [(*key, *more) for key in keys[first : first + size]], now)
@@ -278,7 +282,7 @@ def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int
     return act
 
 
-def _call(commands: Commands, script: str, rows: Sequence[tuple[Any, ...]], now: float | None) -> Steps[int]:
+def _call(commands: Commands, script: str, rows: Sequence[tuple[Any, ...]], now: float | None) -> Operation[int]:
     args = [len(rows), *(value for row in rows for value in row)]
     codes = yield commands.call(script, args, now, reply=new_nonce())
     return int(codes.count(b"1"))
@@ -306,9 +310,9 @@ def _keys(entry_ids: Sequence[str]) -> list[Key]:
     return list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
 
 
-def _moment(only: Filter, now: float | None) -> Steps[float]:
+def _moment(only: Filter, now: float | None) -> Operation[float]:
     """The engine's moment, if the filter asks for ages."""
-    return (yield from server_time(now)) if only.asks_age else 0.0
+    return (yield from server_time(now)) if only.has_age_bounds else 0.0
 
 
 def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:
@@ -317,24 +321,24 @@ def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:
     )
 
 
-LETTERS_READ_PER_PAGE = 1000
+DEAD_LETTERS_READ_PER_PAGE = 1000
 """Letters that one page looks at, if the filters leave most of them out."""
-MAX_LETTERS_COUNTED = 4000
+MAX_DEAD_LETTERS_COUNTED = 4000
 """Letters of which those that match are counted while somebody waits: with a fingerprint to make of each, 0.2 s."""
 
 
 def letters_page(
     commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
-) -> Steps[Page[Letter]]:
-    """At most ``limit`` letters, of at most `LOOKED_AT`, and where to go on: behind the last one that was looked at."""
+) -> Operation[ResultPage[Letter]]:
+    """At most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor behind the last one that was read."""
     check_limit(limit)
-    moment = (yield from server_time(now)) if only.asks_age else 0.0
+    moment = (yield from server_time(now)) if only.has_age_bounds else 0.0
     place = yield from _cursor_rank(commands, cursor)
     found: list[Letter] = []
-    for _ in range(LETTERS_READ_PER_PAGE // SLICE):
+    for _ in range(DEAD_LETTERS_READ_PER_PAGE // DEAD_LETTERS_PER_CALL):
         key = commands.keys.state("failed")
-        (reply,) = yield Read([("ZRANGE", key, place, place + SLICE - 1, "WITHSCORES")])
-        pairs = scored(reply)
+        (reply,) = yield Read([("ZRANGE", key, place, place + DEAD_LETTERS_PER_CALL - 1, "WITHSCORES")])
+        pairs = parse_scores(reply)
         found_letters = {
             letter.task_id: letter for letter in (yield from letters(commands, [n.decode() for n, _ in pairs]))
         }
@@ -344,14 +348,14 @@ def letters_page(
             if letter is not None and only.matches(letter, moment):
                 found.append(letter)
                 if len(found) == limit:
-                    return Page(found, cursor)
-        if len(pairs) < SLICE:
-            return Page(found, None)
-        place += SLICE
-    return Page(found, cursor)
+                    return ResultPage(found, cursor)
+        if len(pairs) < DEAD_LETTERS_PER_CALL:
+            return ResultPage(found, None)
+        place += DEAD_LETTERS_PER_CALL
+    return ResultPage(found, cursor)
 
 
-def _cursor_rank(commands: Commands, cursor: str | None) -> Steps[int]:
+def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
     """How many letters lie before the one to go on with.
 
     The cursor names the last one that was looked at. If it has gone since, it goes on with those that died when it
@@ -361,13 +365,13 @@ def _cursor_rank(commands: Commands, cursor: str | None) -> Steps[int]:
         return 0
     score, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not (separator and task_id and score.isascii() and score.isdecimal() and len(score) < 20):
-        raise wrong_cursor(cursor)
+        raise cursor_error(cursor)
     key = commands.keys.state("failed")
     rank, before = yield Read([("ZRANK", key, task_id), ("ZCOUNT", key, "-inf", f"({score}")])
     return int(before) if rank is None else int(rank) + 1
 
 
-def matching(commands: Commands, only: Filter, now: float | None) -> Steps[DLQMatching]:
+def matching(commands: Commands, only: Filter, now: float | None) -> Operation[DLQMatching]:
     """How many match now. What dies later is not meant: `DLQMatching.until` is for the ``moved_until`` of what follows."""
     moment = yield from server_time(now)
     if only == Filter(failure_type=only.failure_type):
@@ -377,8 +381,8 @@ def matching(commands: Commands, only: Filter, now: float | None) -> Steps[DLQMa
     # Ages are counted from now on, not from whenever somebody has made up their mind.
     until = min(moment - (only.older_than or 0.0), moment if only.moved_until is None else only.moved_until)
     meant = replace(only, older_than=None, moved_until=until)
-    walk = Walk(commands, MAX_LETTERS_COUNTED)
+    walk = DeadLetterScan(commands, MAX_DEAD_LETTERS_COUNTED)
     matched = 0
     while ids := (yield from walk.following()):
         matched += sum(meant.matches(letter, moment) for letter in (yield from letters(commands, ids)))
-    return DLQMatching(matched, until, walk.met, is_whole=walk.met >= (yield from count(commands)))
+    return DLQMatching(matched, until, walk.read_count, is_whole=walk.read_count >= (yield from count(commands)))

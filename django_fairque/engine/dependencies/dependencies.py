@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model import payload as json_payload
-from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.operations import Read, Steps, read_each
+from django_fairque.engine.scripting.operations import Operation, Read, read_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.scripting.commands import Commands
 
-MOST_SHOWN = 1000
+MAX_LISTED_DEPENDENCIES = 1000
 """Ids in one list of a view."""
-MOST_NODES = 200
-SLICE = 200
+MAX_GRAPH_NODES = 200
+RESULTS_PER_READ = 200
 """Results read in one round trip."""
 
 
@@ -77,9 +77,9 @@ class Blockers:
     orphans: tuple[str, ...]
 
 
-def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[DependencyView]:
+def view(commands: Commands, task_id: str, nodes: int = MAX_GRAPH_NODES) -> Operation[DependencyView]:
     check_id(task_id, "task_id")
-    check_whole(nodes, "nodes", 1)
+    check_integer(nodes, "nodes", 1)
     keys = commands.keys
     sets = [each.waiting(task_id) for each in keys.everywhere()]
     (facts, blocked_count, blocked), counts, members = yield from read_each(
@@ -87,16 +87,16 @@ def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[Dep
             [
                 ("HMGET", keys.task(task_id), "state", "parents"),
                 ("SCARD", keys.blocked(task_id)),
-                ("SRANDMEMBER", keys.blocked(task_id), MOST_SHOWN),
+                ("SRANDMEMBER", keys.blocked(task_id), MAX_LISTED_DEPENDENCIES),
             ],
             [("SCARD", key) for key in sets],
-            [("SRANDMEMBER", key, MOST_SHOWN) for key in sets],
+            [("SRANDMEMBER", key, MAX_LISTED_DEPENDENCIES) for key in sets],
         ]
     )
     state, parents = facts
     if state is None:
         raise commands.unknown(task_id)
-    waiting = [member for some in members for member in some][:MOST_SHOWN]
+    waiting = [member for some in members for member in some][:MAX_LISTED_DEPENDENCIES]
     waiting_count = sum(map(int, counts))
     graph = yield from _graph(commands, task_id, nodes)
     return DependencyView(
@@ -110,7 +110,7 @@ def view(commands: Commands, task_id: str, nodes: int = MOST_NODES) -> Steps[Dep
     )
 
 
-def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
+def _graph(commands: Commands, start: str, most: int) -> Operation[DependencyGraph]:
     """Breadth first from ``start`` along parents and waiting tasks, in one round trip per layer."""
     keys = commands.keys
     nodes: dict[str, Node] = {}
@@ -143,9 +143,9 @@ def _graph(commands: Commands, start: str, most: int) -> Steps[DependencyGraph]:
     return DependencyGraph(nodes, tuple(edges), is_whole)
 
 
-def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
+def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Operation[dict[str, Blockers]]:
     """In three round trips, at most ``most`` + 2 commands for each task and two for each of those that are over."""
-    check_whole(most, "most", 1)
+    check_integer(most, "most", 1)
     if not task_ids:
         return {}
     keys = [commands.keys.blocked(check_id(task_id, "task_id")) for task_id in task_ids]
@@ -153,10 +153,10 @@ def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Steps[di
     counts, members = reply[: len(keys)], [sorted(each.decode() for each in some) for some in reply[len(keys) :]]
     nodes = yield from _nodes(commands, list(dict.fromkeys(each for some in members for each in some)))
     over = [each for each, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
-    told: list[float | None] = []
+    scores: list[float | None] = []
     if over:
-        told = yield Read([("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over])
-    lost = {each for each, score in zip(over, told, strict=True) if score is None}
+        scores = yield Read([("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over])
+    lost = {each for each, score in zip(over, scores, strict=True) if score is None}
     return {
         task_id: Blockers(int(count), tuple(nodes[each] for each in some), _orphans(commands, task_id, some, lost))
         for task_id, count, some in zip(task_ids, counts, members, strict=True)
@@ -169,7 +169,7 @@ def _orphans(commands: Commands, task_id: str, blockers: Sequence[str], lost: se
     return tuple(each for each in blockers if each in lost and commands.keys.of(each) is here)
 
 
-def _nodes(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Node]]:
+def _nodes(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Node]]:
     if not task_ids:
         return {}
     reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user") for each in task_ids])
@@ -181,18 +181,18 @@ def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | N
     return Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
 
 
-def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGraph]:
+def run_graph(commands: Commands, run_id: str, most: int) -> Operation[DependencyGraph]:
     """The members of a run with the edges among them; their payloads are not read."""
     check_id(run_id, "run_id")
-    check_whole(most, "nodes", 1)
+    check_integer(most, "nodes", 1)
     found = yield Read([("SRANDMEMBER", keys.run(run_id), most + 1) for keys in commands.keys.everywhere()])
     members = [member for some in found for member in some]
     if not members:
         raise TaskNotFoundError(f"queue {commands.name!r} knows no run {run_id!r}; one is forgotten with its last task")
     ids = sorted(member.decode() for member in members)[:most]
     nodes, edges = {}, []
-    for first in range(0, len(ids), SLICE):
-        some = ids[first : first + SLICE]
+    for first in range(0, len(ids), RESULTS_PER_READ):
+        some = ids[first : first + RESULTS_PER_READ]
         reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user", "parents") for each in some])
         for task_id, (*values, parents) in zip(some, reply, strict=True):
             nodes[task_id] = _node(task_id, *values)
@@ -201,11 +201,11 @@ def run_graph(commands: Commands, run_id: str, most: int) -> Steps[DependencyGra
     return DependencyGraph(nodes, inside, len(members) <= most)
 
 
-def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]]:
+def results(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Any]]:
     """What these tasks returned, by id; without those that have not finished, or are forgotten."""
     values: dict[str, Any] = {}
-    for first in range(0, len(task_ids), SLICE):
-        some = task_ids[first : first + SLICE]
+    for first in range(0, len(task_ids), RESULTS_PER_READ):
+        some = task_ids[first : first + RESULTS_PER_READ]
         found = yield Read([("HMGET", commands.keys.task(each), "state", "result") for each in some])
         values.update(
             (task_id, json_payload.loads(result, what="result") if result else None)
@@ -215,7 +215,7 @@ def results(commands: Commands, task_ids: Sequence[str]) -> Steps[dict[str, Any]
     return values
 
 
-def parents(commands: Commands, task_id: str) -> Steps[list[str]]:
+def parents(commands: Commands, task_id: str) -> Operation[list[str]]:
     """The tasks that one depends on, in the order of its declaration."""
     (found,) = yield Read([("HMGET", commands.keys.task(check_id(task_id, "task_id")), "state", "parents")])
     if found[0] is None:

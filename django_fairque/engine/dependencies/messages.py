@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.payload import unpack
-from django_fairque.engine.scripting.commands import MAX_BATCH
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import Read
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
-UNKNOWN_FOR = 600.0
+UNKNOWN_TASK_SECONDS = 600.0
 """Seconds after which a task that its shard does not know counts as given up: whatever would bring it has arrived."""
-OVER = ("finished", "failed", "canceled")
+ENDED_STATES = ("finished", "failed", "canceled")
 
 
-def carry(shards: Shards, limit: int, now: float | None) -> Steps[int]:
+def deliver_messages(shards: Shards, limit: int, now: float | None) -> Operation[int]:
     """Carry at most ``limit`` messages of each shard; returns how many arrived."""
     if len(shards) == 1:
         return 0
     arrived = 0
     for shard in shards:
-        arrived += yield from _carry_from(shards, shard, min(limit, MAX_BATCH), now)
+        arrived += yield from _deliver_from(shards, shard, min(limit, MAX_CALL_ITEMS), now)
     return arrived
 
 
-def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None) -> Steps[int]:
+def _deliver_from(shards: Shards, source: Commands, limit: int, now: float | None) -> Operation[int]:
     (reply,) = yield Read([("HRANDFIELD", source.keys("outbox"), limit, "WITHVALUES")])
     messages = _pairs(reply)
     if not messages:
@@ -52,11 +52,11 @@ def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None)
             done.append((field, body))
         else:
             (questions if kind == "watch" else answers).setdefault(target, []).append((field, body, name))
-    for target, told in answers.items():
-        yield from _tell(target, [(name, body.decode()) for _, body, name in told], now)
-        done += [(field, body) for field, body, _ in told]
-    for target, asked in questions.items():
-        done += yield from _ask(target, source, asked, now)
+    for target, ended in answers.items():
+        yield from _report_ended(target, [(name, body.decode()) for _, body, name in ended], now)
+        done += [(field, body) for field, body, _ in ended]
+    for target, watched in questions.items():
+        done += yield from _watch_tasks(target, source, watched, now)
     if not done:
         return 0
     forgotten: list[Any] = [part for message in done for part in message]
@@ -64,27 +64,27 @@ def _carry_from(shards: Shards, source: Commands, limit: int, now: float | None)
     return len(done)
 
 
-def _tell(target: Commands, states: list[tuple[str, str]], now: float | None) -> Steps[None]:
+def _report_ended(target: Commands, states: list[tuple[str, str]], now: float | None) -> Operation[None]:
     yield target.call("dependency_ended", [len(states), *(part for each in states for part in each)], now)
 
 
-def _ask(
-    target: Commands, source: Commands, asked: list[tuple[bytes, bytes, str]], now: float | None
-) -> Steps[list[tuple[bytes, bytes]]]:
+def _watch_tasks(
+    target: Commands, source: Commands, watched: list[tuple[bytes, bytes, str]], now: float | None
+) -> Operation[list[tuple[bytes, bytes]]]:
     """What is over already is told at once. A task that is not known yet may still be on its way: ask again."""
-    states = yield target.call("watch", [source.keys.shard, len(asked), *(name for _, _, name in asked)], now)
+    states = yield target.call("watch", [source.keys.shard, len(watched), *(name for _, _, name in watched)], now)
     moment = yield from server_time(now)
-    done, told = [], []
-    for (field, body, name), state in zip(asked, states, strict=True):
+    done, ended = [], []
+    for (field, body, name), state in zip(watched, states, strict=True):
         word = state.decode()
-        if not word and moment - int(body) / 1_000_000 > UNKNOWN_FOR:
+        if not word and moment - int(body) / 1_000_000 > UNKNOWN_TASK_SECONDS:
             word = "canceled"
-        if word in OVER:
-            told.append((name, word))
+        if word in ENDED_STATES:
+            ended.append((name, word))
         if word:
             done.append((field, body))
-    if told:
-        yield from _tell(source, told, now)
+    if ended:
+        yield from _report_ended(source, ended, now)
     return done
 
 

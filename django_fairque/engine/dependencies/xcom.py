@@ -8,28 +8,28 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import positive_us, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.scripting.operations import AsyncRun, Read, Run, Steps
+from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation, Read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from django_fairque.engine.scripting.commands import Commands
 
-MAX_KEYS = 1000
+MAX_XCOM_KEYS = 1000
 """In one namespace, so that listing one is bounded."""
-MAX_PUSHED = 1000
-ABSENT = object()
+MAX_XCOM_VALUES_PER_PUSH = 1000
+XCOM_VALUE_MISSING = object()
 
 
 def push(
     commands: Commands, namespace: str, values: Mapping[str, Any], ttl: float | None, now: float | None
-) -> Steps[None]:
+) -> Operation[None]:
     if not values:
         return
-    if len(values) > MAX_PUSHED:
-        raise TaskValidationError(f"at most {MAX_PUSHED} values are kept in one call, got {len(values)}")
+    if len(values) > MAX_XCOM_VALUES_PER_PUSH:
+        raise TaskValidationError(f"at most {MAX_XCOM_VALUES_PER_PUSH} values are kept in one call, got {len(values)}")
     length = to_us(commands.config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
-    args: list[Any] = [length, MAX_KEYS, len(values)]
+    args: list[Any] = [length, MAX_XCOM_KEYS, len(values)]
     for key, value in values.items():
         what = f"value {short(key)}"
         args += [
@@ -39,26 +39,26 @@ def push(
     kept = yield commands.call("xcom", args, now, xcom=check_id(namespace, "namespace"))
     if not kept:
         raise TaskValidationError(
-            f"namespace {namespace!r} holds at most {MAX_KEYS} keys and these would be more; nothing was kept"
+            f"namespace {namespace!r} holds at most {MAX_XCOM_KEYS} keys and these would be more; nothing was kept"
         )
 
 
-def pull(commands: Commands, namespace: str, key: str, default: Any) -> Steps[Any]:
+def pull(commands: Commands, namespace: str, key: str, default: Any) -> Operation[Any]:
     name = commands.keys.xcom(check_id(namespace, "namespace"))
     (value,) = yield Read([("HGET", name, check_id(key, "an xcom key"))])
     if value is not None:
         return json_payload.loads(value, what=f"value {short(key)}")
-    if default is ABSENT:
+    if default is XCOM_VALUE_MISSING:
         raise KeyError(key)
     return default
 
 
-def items(commands: Commands, namespace: str) -> Steps[dict[str, Any]]:
+def items(commands: Commands, namespace: str) -> Operation[dict[str, Any]]:
     (found,) = yield Read([("HGETALL", commands.keys.xcom(check_id(namespace, "namespace")))])
     return {key.decode(): json_payload.loads(value, what="value") for key, value in sorted(found.items())}
 
 
-def keys(commands: Commands, namespace: str) -> Steps[list[str]]:
+def keys(commands: Commands, namespace: str) -> Operation[list[str]]:
     (found,) = yield Read([("HKEYS", commands.keys.xcom(check_id(namespace, "namespace")))])
     return sorted(key.decode() for key in found)
 
@@ -66,7 +66,7 @@ def keys(commands: Commands, namespace: str) -> Steps[list[str]]:
 class XCom:
     """One namespace of values (``queue.xcom(namespace)``). Values are any JSON, each at most ``max_payload_bytes``."""
 
-    def __init__(self, commands: Commands, run: Run, namespace: str) -> None:
+    def __init__(self, commands: Commands, run: Driver, namespace: str) -> None:
         self._commands, self._run = commands, run
         self.namespace = check_id(namespace, "namespace")
 
@@ -79,7 +79,7 @@ class XCom:
         """Keep several values in one call: all of them or none."""
         self._run(push(self._commands, self.namespace, values, ttl, now))
 
-    def pull(self, key: str, default: Any = ABSENT) -> Any:
+    def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
         """The value of that key; ``default`` when there is none, `KeyError` without a default."""
         return self._run(pull(self._commands, self.namespace, key, default))
 
@@ -95,7 +95,7 @@ class XCom:
 class AsyncXCom:
     """`XCom`, awaited."""
 
-    def __init__(self, commands: Commands, run: AsyncRun, namespace: str) -> None:
+    def __init__(self, commands: Commands, run: AsyncDriver, namespace: str) -> None:
         self._commands, self._run = commands, run
         self.namespace = check_id(namespace, "namespace")
 
@@ -105,7 +105,7 @@ class AsyncXCom:
     async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
         await self._run(push(self._commands, self.namespace, values, ttl, now))
 
-    async def pull(self, key: str, default: Any = ABSENT) -> Any:
+    async def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
         return await self._run(pull(self._commands, self.namespace, key, default))
 
     async def items(self) -> dict[str, Any]:

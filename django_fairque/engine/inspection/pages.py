@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 from django_fairque.engine.inspection.task_lookup import get_tasks
-from django_fairque.engine.model.durations import check_whole, number
+from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.commands import NEVER
-from django_fairque.engine.scripting.operations import Read, Steps, read_sound
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 T = TypeVar("T")
-MAX_PAGE = 1000
+MAX_PAGE_SIZE = 1000
 
 
 @dataclass(frozen=True)
-class Page(Generic[T]):
+class ResultPage(Generic[T]):
     """Some ``items``, over which it can be iterated and indexed, and the ``cursor`` to go on with: None at the end.
 
     A page may hold fewer items than asked for, or none, although more follow (a filter left some out): the cursor says so, not
@@ -56,7 +56,7 @@ class Page(Generic[T]):
         return self.items[index]
 
 
-class Listed(list[T]):
+class PartialList(list[T]):
     """A list of what the shards know, without what lies on the ``missing_shards``, which can't be reached now."""
 
     def __init__(self, items: Iterable[T] = (), missing_shards: tuple[int, ...] = ()) -> None:
@@ -85,7 +85,7 @@ class Sizes:
         return self.ready + self.scheduled + self.deferred + self.running
 
 
-UNKNOWN_TASKS = "unknown_tasks"
+UNKNOWN_TASKS_FIELD = "unknown_tasks"
 """The field of a worker's record with a JSON list of names; absent when there are none."""
 
 
@@ -93,20 +93,20 @@ UNKNOWN_TASKS = "unknown_tasks"
 class WorkerRecord:
     """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time.
 
-    ``wish`` is what was wished of it last: quiet, work or stop.
+    ``command`` is the last command sent to it: drain, work or stop.
     """
 
     worker: str
     seen_at: float
     leases: int
     info: dict[str, str]
-    wish: str = ""
+    command: str = ""
 
     @property
     def unknown_tasks(self) -> list[str]:
         """Names of which it was handed tasks lately that it can't run, as no function is registered for them there."""
         try:
-            names = json.loads(self.info.get(UNKNOWN_TASKS, "[]"))
+            names = json.loads(self.info.get(UNKNOWN_TASKS_FIELD, "[]"))
         except ValueError:
             return []
         return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
@@ -114,7 +114,7 @@ class WorkerRecord:
 
 def tasks(
     commands: Commands, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
-) -> Steps[Page[Task]]:
+) -> Operation[ResultPage[Task]]:
     check_limit(limit)
     states = [TaskState.named(state)] if state is not None else list(TaskState)
     at, index = parse_cursor(cursor, len(states))
@@ -124,28 +124,28 @@ def tasks(
         found = yield from get_tasks(commands, [task_id.decode() for task_id in ids])
         items = [task for task in found if task and task.state is states[at] and user_id in (None, task.user_id)]
         if len(ids) == limit:
-            return Page(items, f"{at}:{index + limit}")
+            return ResultPage(items, f"{at}:{index + limit}")
         at, index = at + 1, 0
         if items or at == len(states):
-            return Page(items, f"{at}:0" if at < len(states) else None)
-    return Page([], None)
+            return ResultPage(items, f"{at}:0" if at < len(states) else None)
+    return ResultPage([], None)
 
 
-def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
+def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
     check_limit(limit)
     if busy_first:
         return (yield from _busy_users_first(commands, cursor, limit))
     _, index = parse_cursor(cursor, 1)
     (names,) = yield Read([("ZRANGE", commands.keys("users"), index, index + limit - 1)])
     following = f"0:{index + limit}" if len(names) == limit else None
-    return Page([name.decode() for name in names], following)
+    return ResultPage([name.decode() for name in names], following)
 
 
-def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Steps[Page[str]]:
+def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
     """Those that are kept in the records, by name; then the idle ones, beginning with the one that was busy last."""
     _, index = parse_cursor(cursor, 1)
     key = commands.keys("users")
-    idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER}"), ("ZCARD", key)])))
+    idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
     end = min(index + limit, total)
     busy = max(0, min(end, total - idle) - index)  # of this page
     left = total - max(index + busy, total - idle)  # idle ones that no page before had
@@ -155,12 +155,12 @@ def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Ste
     if (some := end - index - busy) > 0:
         reads.append(("ZREVRANGE", key, total - left, total - left + some - 1))
     if not reads:
-        return Page([], None)
+        return ResultPage([], None)
     names = [name for reply in (yield Read(reads)) for name in reply]
-    return Page([name.decode() for name in names], f"0:{end}" if end < total else None)
+    return ResultPage([name.decode() for name in names], f"0:{end}" if end < total else None)
 
 
-def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
+def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
     if not user_ids:
         return {}
     reply = yield from read_sound([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
@@ -184,8 +184,8 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
     )
 
 
-def workers(commands: Commands) -> Steps[list[WorkerRecord]]:
-    (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE - 1)])
+def workers(commands: Commands) -> Operation[list[WorkerRecord]]:
+    (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1)])
     if not ids:
         return []
     names = [worker.decode() for worker in ids]
@@ -195,14 +195,14 @@ def workers(commands: Commands) -> Steps[list[WorkerRecord]]:
 
 def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
     info: dict[str, Any] = {key.decode(): value.decode() for key, value in record.items()}
-    for field in ("id", "wished"):
+    for field in ("id", "commanded"):
         info.pop(field, None)
-    seen, leases, wish = int(info.pop("seen", 0)), int(info.pop("leases", 0)), info.pop("wish", "")
-    return WorkerRecord(name, seen / 1_000_000, leases, info, wish)
+    seen, leases, command = int(info.pop("seen", 0)), int(info.pop("leases", 0)), info.pop("command", "")
+    return WorkerRecord(name, seen / 1_000_000, leases, info, command)
 
 
 def check_limit(limit: int) -> None:
-    check_whole(limit, "limit", 1, MAX_PAGE)
+    check_integer(limit, "limit", 1, MAX_PAGE_SIZE)
 
 
 def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
@@ -211,11 +211,11 @@ def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
     at, separator, index = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     is_whole = bool(separator) and all(part.isdecimal() and len(part) < 16 for part in (at, index))
     if not (is_whole and int(at) < states):
-        raise wrong_cursor(cursor)
+        raise cursor_error(cursor)
     return int(at), int(index)
 
 
-def wrong_cursor(cursor: object) -> TaskValidationError:
+def cursor_error(cursor: object) -> TaskValidationError:
     """What is said of a cursor that no page returned."""
     return TaskValidationError(f"cursor must be one that an earlier page returned, got {short(cursor, 300)}")
 
@@ -224,8 +224,8 @@ def read_page(
     shards: Shards,
     limit: int,
     cursor: str | None,
-    read: Callable[[Commands, int, str | None], Steps[tuple[list[T], str | None, bool]]],
-) -> Steps[Page[T]]:
+    read: Callable[[Commands, int, str | None], Operation[tuple[list[T], str | None, bool]]],
+) -> Operation[ResultPage[T]]:
     """A page: as much of it as the shards have from the cursor on.
 
     ``read`` returns items, its own cursor to go on, and whether it looked at as much as one page may.
@@ -239,11 +239,11 @@ def read_page(
         found, inner, is_enough = yield from read(shards.all[index], limit - len(items), inner)
         items += found
         if inner is not None and (is_enough or len(items) >= limit):
-            return Page(items, shard_cursor(shards, index, inner), shards.missing)
+            return ResultPage(items, shard_cursor(shards, index, inner), shards.missing)
         if len(items) >= limit:
-            return Page(items, shard_cursor(shards, index + 1, None), shards.missing)
+            return ResultPage(items, shard_cursor(shards, index + 1, None), shards.missing)
         inner = None
-    return Page(items, None, shards.missing)
+    return ResultPage(items, None, shards.missing)
 
 
 def parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | None]:
@@ -252,7 +252,7 @@ def parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | N
         return 0, cursor
     number, separator, inner = cursor.partition("!") if isinstance(cursor, str) else ("", "", "")
     if not (separator and number.isascii() and number.isdecimal() and len(number) < 5 and int(number) < len(shards)):
-        raise wrong_cursor(cursor)
+        raise cursor_error(cursor)
     return int(number), inner or None
 
 

@@ -10,8 +10,8 @@ from django_fairque.engine.inspection.task_lookup import cancel_noting, get_task
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.commands import MAX_BATCH
-from django_fairque.engine.scripting.operations import Read, Steps
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
+from django_fairque.engine.scripting.operations import Operation, Read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
 
-SLICE = 200
+RUN_TASKS_PER_CALL = 200
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class RunView:
         return "canceled" if states.get(TaskState.CANCELED) else "finished"
 
 
-def view(commands: Commands, run_id: str) -> Steps[RunView]:
+def view(commands: Commands, run_id: str) -> Operation[RunView]:
     tasks = yield from _tasks(commands, run_id)
     return RunView(run_id, tuple(tasks))
 
 
-def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Steps[int]:
+def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:
     """The last of the graph first, so that nothing of it is released meanwhile; returns how many were canceled."""
     tasks = yield from _tasks(commands, run_id)
     ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
     done: set[str] = set()
-    for first in range(0, len(ids), MAX_BATCH):
-        some, why = ids[first : first + MAX_BATCH], reason or f"run {run_id} was canceled"
+    for first in range(0, len(ids), MAX_CALL_ITEMS):
+        some, why = ids[first : first + MAX_CALL_ITEMS], reason or f"run {run_id} was canceled"
         done.update((yield from cancel_noting(commands, some, why, note, now)))
     after = zip(ids, (yield from get_tasks(commands, ids)), strict=True)
     # What depends on those of the slice before went with them.
@@ -71,7 +71,7 @@ def cancel(commands: Commands, run_id: str, reason: str, note: Note, now: float 
     return len(done) + len(more)
 
 
-def members(commands: Commands, run_id: str) -> Steps[list[str]]:
+def members(commands: Commands, run_id: str) -> Operation[list[str]]:
     """The ids of a run's tasks, sorted; `TaskNotFoundError` when there are none (any more)."""
     check_id(run_id, "run_id")
     found = yield Read([("SMEMBERS", keys.run(run_id)) for keys in commands.keys.everywhere()])
@@ -81,10 +81,10 @@ def members(commands: Commands, run_id: str) -> Steps[list[str]]:
     return ids
 
 
-def _tasks(commands: Commands, run_id: str) -> Steps[list[Task]]:
+def _tasks(commands: Commands, run_id: str) -> Operation[list[Task]]:
     ids = yield from members(commands, run_id)
     tasks: list[Task] = []
-    for first in range(0, len(ids), SLICE):
-        found = yield from get_tasks(commands, ids[first : first + SLICE])
+    for first in range(0, len(ids), RUN_TASKS_PER_CALL):
+        found = yield from get_tasks(commands, ids[first : first + RUN_TASKS_PER_CALL])
         tasks += [task for task in found if task is not None]
     return sorted(tasks, key=lambda task: (task.created_at, task.task_id))

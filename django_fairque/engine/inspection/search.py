@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.inspection.pages import check_limit, wrong_cursor
-from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.inspection.pages import check_limit, cursor_error
+from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.scripting.operations import Read, Steps, read_sound
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.records import TaskState
     from django_fairque.engine.scripting.commands import Commands
 
-SLICE = 500
-MOST_LOOKED_AT = 10_000
-FIELDS = (
+RECORDS_PER_READ = 500
+MAX_RECORDS_READ = 10_000
+LISTED_TASK_FIELDS = (
     *("state", "user", "name", "priority", "created", "due", "expires", "ready", "started", "ended", "worker"),
     *("retries", "max_retries", "deliveries", "run"),
 )
 """What is read of a task: neither payload nor result, which may be large."""
-ASKED = ("state", "user", "name", "worker")
-"""What is read to tell whether a task is meant: a fifth of the work of reading `FIELDS` and making a task of them."""
+MATCHED_TASK_FIELDS = ("state", "user", "name", "worker")
+"""What is read to tell whether a task is meant: a fifth of the work of reading `LISTED_TASK_FIELDS` and making a task of them."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class Search:
     worker: str | None = None
 
     def __post_init__(self) -> None:
-        check_whole(self.look_at, "look_at", 1, MOST_LOOKED_AT)
+        check_integer(self.look_at, "look_at", 1, MAX_RECORDS_READ)
 
     @property
     def is_filtered(self) -> bool:
         return (self.user_id, self.name, self.worker) != (None, None, None)
 
     def matches(self, state: bytes | None, user: bytes | None, name: bytes | None, worker: bytes | None) -> bool:
-        """Whether a task's fields of `ASKED` are those of one that is meant."""
+        """Whether a task's fields of `MATCHED_TASK_FIELDS` are those of one that is meant."""
         wanted = ((self.user_id, user), (self.name, name), (self.worker, worker))
         is_meant = all(asked is None or (found or b"") == asked.encode() for asked, found in wanted)
         return state == self.state.value.encode() and is_meant
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What matches among the ``looked_at`` records after the cursor; ``cursor`` to go on, None at the end."""
 
     tasks: tuple[Task, ...]
@@ -63,7 +63,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Matching:
+class MatchingTasks:
     """The ids of all that match; unless ``is_whole`` only of the first ``look_at`` records."""
 
     task_ids: list[str]
@@ -77,17 +77,17 @@ def check_search(search: Search) -> None:
         raise TaskValidationError(f"expected a Search, got {short(search)}")
 
 
-def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
+def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
     check_limit(limit)
     key = commands.keys.state(search.state.value)
     index = yield from _start(key, cursor)
     found: list[Task] = []
     looked_at = 0
     while looked_at < search.look_at:
-        size = min(SLICE if search.is_filtered else limit - len(found), search.look_at - looked_at)
+        size = min(RECORDS_PER_READ if search.is_filtered else limit - len(found), search.look_at - looked_at)
         (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
         names = [task_id.decode() for task_id in ids]
-        meant = (yield from _meant(commands, search, names)) if search.is_filtered else names
+        meant = (yield from _matching_ids(commands, search, names)) if search.is_filtered else names
         records = dict(zip(meant, (yield from _records(commands, meant)), strict=True))
         for task_id in names:
             looked_at, index = looked_at + 1, index + 1
@@ -95,54 +95,56 @@ def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> 
             if task is not None and task.state is search.state:
                 found.append(task)
                 if len(found) == limit:
-                    return Found(tuple(found), looked_at, f"{index}:{task_id}")
+                    return SearchResult(tuple(found), looked_at, f"{index}:{task_id}")
         if len(ids) < size:
-            return Found(tuple(found), looked_at, None)
-    return Found(tuple(found), looked_at, f"{index}:{names[-1]}")
+            return SearchResult(tuple(found), looked_at, None)
+    return SearchResult(tuple(found), looked_at, f"{index}:{names[-1]}")
 
 
-def matching(commands: Commands, search: Search) -> Steps[Matching]:
+def matching(commands: Commands, search: Search) -> Operation[MatchingTasks]:
     """Of the tasks nothing is read but what is asked about: nothing at all when every task of the state is meant."""
     key, index = commands.keys.state(search.state.value), 0
     found: list[str] = []
     while index < search.look_at:
-        size = min(SLICE, search.look_at - index)
+        size = min(RECORDS_PER_READ, search.look_at - index)
         (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
         names = [task_id.decode() for task_id in ids]
-        found += (yield from _meant(commands, search, names)) if search.is_filtered else names
+        found += (yield from _matching_ids(commands, search, names)) if search.is_filtered else names
         if len(names) < size:
-            return Matching(found, is_whole=True)
+            return MatchingTasks(found, is_whole=True)
         index += size
-    return Matching(found, is_whole=False)
+    return MatchingTasks(found, is_whole=False)
 
 
-def _meant(commands: Commands, search: Search, task_ids: list[str]) -> Steps[list[str]]:
+def _matching_ids(commands: Commands, search: Search, task_ids: list[str]) -> Operation[list[str]]:
     if not task_ids:
         return []
-    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *ASKED) for task_id in task_ids])
+    reply = yield from read_sound(
+        [("HMGET", commands.keys.task(task_id), *MATCHED_TASK_FIELDS) for task_id in task_ids]
+    )
     return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
 
 
-def _start(key: str, cursor: str | None) -> Steps[int]:
+def _start(key: str, cursor: str | None) -> Operation[int]:
     """The place after the cursor's task; where it was, less its own place, if it has left the registry since."""
     if cursor is None:
         return 0
     index, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not (separator and index.isdecimal() and len(index) < 16):
-        raise wrong_cursor(cursor)
+        raise cursor_error(cursor)
     (rank,) = yield Read([("ZRANK", key, task_id)])
     return max(0, int(index) - 1) if rank is None else int(rank) + 1
 
 
-def _records(commands: Commands, task_ids: list[str]) -> Steps[list[Task | None]]:
+def _records(commands: Commands, task_ids: list[str]) -> Operation[list[Task | None]]:
     if not task_ids:
         return []
-    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *FIELDS) for task_id in task_ids])
+    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *LISTED_TASK_FIELDS) for task_id in task_ids])
     return [_task(task_id, values) for task_id, values in zip(task_ids, reply, strict=True)]
 
 
 def _task(task_id: str, values: list[bytes | None]) -> Task | None:
-    record = {field: value for field, value in zip(FIELDS, values, strict=True) if value is not None}
+    record = {field: value for field, value in zip(LISTED_TASK_FIELDS, values, strict=True) if value is not None}
     try:
         return Task.from_redis_dict({**record, "id": task_id, "payload": b"null"}) if record else None
     except TaskSerializationError:  # the page goes on without it; the checker names it

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
-SLICE = 200
+TASKS_CHANGED_PER_CALL = 200
 """Tasks changed in one call: the server does nothing else meanwhile."""
 
 Note = Callable[[Sequence[str]], object] | None
@@ -39,14 +39,14 @@ class Progress:
     message: str = ""
 
 
-def cancel(commands: Commands, task_id: str, reason: str, now: float | None) -> Steps[bool]:
+def cancel(commands: Commands, task_id: str, reason: str, now: float | None) -> Operation[bool]:
     (code,) = yield from cancel_many(commands, [check_id(task_id, "task_id")], reason, now)
     if code == 0:
         raise commands.unknown(task_id)
     return bool(code == 1)
 
 
-def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Steps[list[int]]:
+def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Operation[list[int]]:
     """0 unknown, 1 canceled, 2 ended before: one for each of at most 1000 ids."""
     check_text(reason, "reason")
     reply = yield commands.call("cancel", [reason, len(task_ids), *task_ids], now, reply=new_nonce())
@@ -55,7 +55,7 @@ def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: f
 
 def cancel_noting(
     commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None
-) -> Steps[list[str]]:
+) -> Operation[list[str]]:
     """As `cancel_many`; returns the ids of those that it has canceled, and notes them."""
     codes = yield from cancel_many(commands, task_ids, reason, now)
     done = [task_id for task_id, code in zip(task_ids, codes, strict=True) if code == 1]
@@ -64,29 +64,37 @@ def cancel_noting(
     return done
 
 
-def cancel_some(commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Steps[int]:
+def cancel_some(
+    commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None
+) -> Operation[int]:
     """Cancel those of these that have not ended, in slices; returns how many."""
     total, ids = 0, checked_ids(task_ids)
-    for first in range(0, len(ids), SLICE):
-        total += len((yield from cancel_noting(commands, ids[first : first + SLICE], reason, note, now)))
+    for first in range(0, len(ids), TASKS_CHANGED_PER_CALL):
+        total += len(
+            (yield from cancel_noting(commands, ids[first : first + TASKS_CHANGED_PER_CALL], reason, note, now))
+        )
     return total
 
 
-def run_regardless(commands: Commands, task_id: str, now: float | None) -> Steps[bool]:
-    (code,) = yield from _hasten(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
+def ignore_dependencies(commands: Commands, task_id: str, now: float | None) -> Operation[bool]:
+    (code,) = yield from _run_now_slice(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
     if code == 0:
         raise commands.unknown(task_id)
     return bool(code == 1)
 
 
-def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> Steps[int]:
+def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> Operation[int]:
     total, ids = 0, checked_ids(task_ids)
-    for first in range(0, len(ids), SLICE):
-        total += (yield from _hasten(commands, ids[first : first + SLICE], TaskState.SCHEDULED, now)).count(1)
+    for first in range(0, len(ids), TASKS_CHANGED_PER_CALL):
+        total += (
+            yield from _run_now_slice(commands, ids[first : first + TASKS_CHANGED_PER_CALL], TaskState.SCHEDULED, now)
+        ).count(1)
     return total
 
 
-def _hasten(commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None) -> Steps[list[int]]:
+def _run_now_slice(
+    commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None
+) -> Operation[list[int]]:
     reply = yield commands.call("run_now", [state.value, len(task_ids), *task_ids], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
 
@@ -96,14 +104,14 @@ def checked_ids(task_ids: Sequence[str]) -> list[str]:
     return check_ids(task_ids, "task ids")
 
 
-def get_task(commands: Commands, task_id: str) -> Steps[Task]:
+def get_task(commands: Commands, task_id: str) -> Operation[Task]:
     record, payload = yield Read(_reads_of(commands, [check_id(task_id, "task_id")]))
     if not record:
         raise commands.unknown(task_id)
     return _task(commands, task_id, record, payload)
 
 
-def get_tasks(commands: Commands, task_ids: Sequence[str]) -> Steps[list[Task | None]]:
+def get_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task | None]]:
     """The tasks of these ids, None for each that is not known, or whose record can't be read."""
     if not task_ids:
         return []
@@ -137,7 +145,7 @@ def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], paylo
     return task.model_copy(update={"sla_deadline": ready + sla, "ready_at": ready})
 
 
-def server_time(now: float | None) -> Steps[float]:
+def server_time(now: float | None) -> Operation[float]:
     """The engine's moment in seconds since the epoch: the server's clock, unless the caller says otherwise."""
     if now is not None:
         return now_us(now) / 1_000_000
@@ -145,14 +153,14 @@ def server_time(now: float | None) -> Steps[float]:
     return int(clock[0]) + int(clock[1]) / 1_000_000
 
 
-def history(commands: Commands, task_id: str) -> Steps[list[Attempt]]:
+def history(commands: Commands, task_id: str) -> Operation[list[Attempt]]:
     (lines,) = yield Read([("LRANGE", commands.keys.history(task_id), 0, -1)])
     return [attempt(line) for line in lines]
 
 
 def set_progress(
     commands: Commands, lease: Lease, current: float, total: float, message: str, now: float | None
-) -> Steps[None]:
+) -> Operation[None]:
     for value, what in ((current, "current"), (total, "total")):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TaskValidationError(f"{what} of a task's progress must be a number, got {short(value)}")
@@ -164,12 +172,12 @@ def set_progress(
         raise StaleLeaseError(f"the lease of task {lease.task_id!r} is not its current one; progress was not kept")
 
 
-def get_progress(commands: Commands, task_id: str) -> Steps[Progress | None]:
+def get_progress(commands: Commands, task_id: str) -> Operation[Progress | None]:
     (body,) = yield Read([("HGET", commands.keys.task(task_id), "progress")])
     return None if body is None else Progress(*json_payload.loads(body, what="progress"))
 
 
-def position(commands: Commands, task_id: str) -> Steps[int | None]:
+def position(commands: Commands, task_id: str) -> Operation[int | None]:
     (found,) = yield Read([("HMGET", commands.keys.task(task_id), "state", "user", "priority")])
     state, user, priority = found
     if state is None:

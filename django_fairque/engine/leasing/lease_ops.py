@@ -6,32 +6,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.model.durations import MAX_DURATION, check_whole, duration, positive_us, to_us
+from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, duration, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
-from django_fairque.engine.model.ids import MAX_USERS, Users, check_id, check_text, new_nonce
+from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, backoff
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.commands import MAX_BATCH, NEVER, Commands
-from django_fairque.engine.scripting.operations import Block, Call, Steps
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
+from django_fairque.engine.scripting.operations import BlockingCommand, Operation, ScriptCall
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-WOKEN = 6
+WOKEN_ARGUMENT_INDEX = 6
 """Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
-STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
+SETTLE_STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
-WISHES = ("quiet", "work", "stop")
-"""What may be wished of a worker: take no more tasks, take tasks again, end gracefully."""
+WORKER_COMMANDS = ("drain", "work", "stop")
+"""Commands to a worker: take no more tasks, take tasks again, stop gracefully."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """One of `WISHES`, and when it was told (seconds since the epoch, server time): a later one is another wish."""
+class WorkerCommand:
+    """One of `WORKER_COMMANDS`, and when it was sent (seconds since the epoch, server time). A later one is another command."""
 
     kind: str
     at: float
@@ -41,14 +41,14 @@ class Wish:
 class Heartbeat:
     """``renewed`` leases were lengthened; the tasks of those in ``revoked`` were canceled, and should be stopped.
 
-    ``wish`` is the last one, told again with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
+    ``command`` is the last one, which comes with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
     handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a failover. ``at`` and
     ``epoch`` in seconds since the epoch.
     """
 
     renewed: int
     revoked: list[LeaseKey]
-    wish: Wish | None = None
+    command: WorkerCommand | None = None
     epoch: float = 0.0
     token: int = 0
     at: float = 0.0
@@ -81,7 +81,7 @@ class Fetch:
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
         return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists, *sizes]
 
-    def standings(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
+    def shard_heads(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
         """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
         if self.users == "*":
             return (ShardHead(float(text) if text else None, count),)
@@ -91,7 +91,7 @@ class Fetch:
         return tuple(ShardHead(float(place) if place else None, float(given)) for place, _, given in parts)
 
 
-def for_whom(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
+def with_worker(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
     """Who names no worker fetches for the one whose leases are reported."""
     if fetch.worker or not fetch.limit:
         return fetch
@@ -114,12 +114,14 @@ def _user_list(users: Users, what: str) -> list[Any]:
         raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
     # Once each: whoever stood in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
-    if len(names) > MAX_USERS:
-        raise TaskValidationError(f"{what} may list at most {MAX_USERS} ids, got {len(names)}; use '*' for everyone")
+    if len(names) > MAX_LISTED_USERS:
+        raise TaskValidationError(
+            f"{what} may list at most {MAX_LISTED_USERS} ids, got {len(names)}; use '*' for everyone"
+        )
     return [len(names), *names]
 
 
-def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list[Lease]]:
+def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Operation[list[Lease]]:
     args = fetch.to_lua_args(commands.config.lease_seconds)
     reply = yield commands.call("pop", args, now, reply=new_nonce(), leases=fetch.worker)
     return _leases(commands, reply, 5, fetch.worker)
@@ -127,7 +129,7 @@ def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Steps[list
 
 def settle(
     commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None, *, has_waited: bool = False
-) -> Steps[Settled]:
+) -> Operation[Settled]:
     """``has_waited``: the call was sent before there was anything for it, and its worker may have left since (`wait`)."""
     args: list[Any] = [len(outcomes)]
     for outcome in outcomes:
@@ -137,20 +139,20 @@ def settle(
     moment, look_at, virtual_time, place, news, codes = reply[:6]
     look = int(look_at)
     return Settled(
-        [STATUSES[code - 0x30] for code in codes],
+        [SETTLE_STATUSES[code - 0x30] for code in codes],
         _leases(commands, reply, 6, fetch.worker),
         int(moment) / 1_000_000,
-        None if look >= NEVER else look / 1_000_000,
+        None if look >= NEVER_MICROSECONDS else look / 1_000_000,
         float(virtual_time),
-        fetch.standings(place, len(reply[6:]) // len(LEASE_FIELDS)),
+        fetch.shard_heads(place, len(reply[6:]) // len(LEASE_FIELDS)),
         news == b"1",
     )
 
 
-def again(call: Call) -> Call:
+def repeated_call(call: ScriptCall) -> ScriptCall:
     """A fetch that has waited, to be sent once more: it then does nothing if it is carried out later where it was sent first."""
     args = list(call.args)
-    args[WOKEN] = 3
+    args[WOKEN_ARGUMENT_INDEX] = 3
     return replace(call, args=args)
 
 
@@ -159,7 +161,7 @@ def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -
     return [Lease(reply[i : i + size], worker, started, shard) for i in range(first, len(reply), size)]
 
 
-def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Steps[str]:
+def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Operation[str]:
     """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
     settled = yield from settle(commands, [outcome], Fetch(), now)
     status = settled.statuses[0]
@@ -172,7 +174,7 @@ def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Steps
     return status
 
 
-def finish(commands: Commands, lease: Lease, result: Any, took: float | None, now: float | None) -> Steps[None]:
+def finish(commands: Commands, lease: Lease, result: Any, took: float | None, now: float | None) -> Operation[None]:
     yield from settle_one(
         commands, Outcome.finish(lease, result, took=took, limit=commands.config.max_payload_bytes), now
     )
@@ -185,7 +187,7 @@ def fail(
     delay: float | None,
     took: float | None,
     now: float | None,
-) -> Steps[TaskState]:
+) -> Operation[TaskState]:
     status = yield from settle_one(commands, Outcome.fail(lease, error, delay=delay, took=took), now)
     return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
@@ -200,11 +202,11 @@ def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float
     return backoff(commands.config, lease)
 
 
-def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Steps[list[bool]]:
+def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     renewed: list[bool] = []
-    for first in range(0, len(leases), MAX_BATCH):
-        some = leases[first : first + MAX_BATCH]
+    for first in range(0, len(leases), MAX_CALL_ITEMS):
+        some = leases[first : first + MAX_CALL_ITEMS]
         pairs = [value for item in map(check_lease, some) for value in (item.task_id, item.token)]
         reply = yield commands.call("renew", [length, len(some), *pairs], now)
         renewed += [code == 0x31 for code in reply]
@@ -213,17 +215,17 @@ def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now:
 
 def heartbeat(
     commands: Commands, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
-) -> Steps[Heartbeat]:
+) -> Operation[Heartbeat]:
     check_id(worker, "worker")
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     pairs = [text for pair in info.items() for text in pair]
     args = [worker, length, positive_us(ttl, "ttl"), len(info), *pairs]
     reply = yield commands.call("heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker)
-    renewed, kind, told, epoch, token, at, server, *revoked = reply
-    wish = Wish(kind.decode(), int(told) / 1_000_000) if kind else None
+    renewed, kind, sent_at, epoch, token, at, server, *revoked = reply
+    command = WorkerCommand(kind.decode(), int(sent_at) / 1_000_000) if kind else None
     keys = _lease_keys(revoked)
     moments = int(epoch) / 1_000_000, int(at) / 1_000_000
-    return Heartbeat(int(renewed), keys, wish, moments[0], int(token), moments[1], server.decode())
+    return Heartbeat(int(renewed), keys, command, moments[0], int(token), moments[1], server.decode())
 
 
 def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
@@ -232,11 +234,11 @@ def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
     return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
 
 
-def tell_worker(commands: Commands, worker: str, wish: str, now: float | None) -> Steps[bool]:
-    if wish not in WISHES:
-        raise TaskValidationError(f"a wish is one of {', '.join(WISHES)}, got {short(wish)}")
-    told = yield commands.call("set_worker_command", [wish], now, worker=check_id(worker, "worker"))
-    return bool(told)
+def set_worker_command(commands: Commands, worker: str, command: str, now: float | None) -> Operation[bool]:
+    if command not in WORKER_COMMANDS:
+        raise TaskValidationError(f"a command is one of {', '.join(WORKER_COMMANDS)}, got {short(command)}")
+    is_known = yield commands.call("set_worker_command", [command], now, worker=check_id(worker, "worker"))
+    return bool(is_known)
 
 
 def release_worker(
@@ -247,10 +249,10 @@ def release_worker(
     forget: bool,
     now: float | None,
     begun: Iterable[int] = (),
-) -> Steps[int]:
+) -> Operation[int]:
     check_id(worker, "worker")
-    tokens = [check_whole(token, "crashed: a token", 1) for token in crashed]
-    others = [check_whole(token, "begun: a token", 1) for token in begun]
+    tokens = [check_integer(token, "crashed: a token", 1) for token in crashed]
+    others = [check_integer(token, "begun: a token", 1) for token in begun]
     total = 0
     while True:
         args = [
@@ -270,18 +272,18 @@ def release_worker(
 
 def take_over(
     commands: Commands, key: LeaseKey, worker: str, lease: float | None, now: float | None
-) -> Steps[Lease | None]:
+) -> Operation[Lease | None]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
-    task_id, token = check_id(key.task_id, "task_id"), check_whole(key.token, "a token", 1)
+    task_id, token = check_id(key.task_id, "task_id"), check_integer(key.token, "a token", 1)
     reply = yield commands.call("take_over", [task_id, token, check_id(worker, "worker"), length], now, leases=worker)
     return next(iter(_leases(commands, reply, 1, worker)), None)
 
 
 def reconcile_worker(
     commands: Commands, worker: str, held: Iterable[int], reason: str, now: float | None
-) -> Steps[int]:
+) -> Operation[int]:
     check_id(worker, "worker")
-    tokens = [check_whole(token, "held: a token", 1) for token in held]
+    tokens = [check_integer(token, "held: a token", 1) for token in held]
     total = 0
     while True:
         args = [worker, reason, commands.config.sweep_batch_size, len(tokens), *tokens]
@@ -291,17 +293,17 @@ def reconcile_worker(
             return total
 
 
-def wait_for_work(commands: Commands, timeout: float) -> Steps[bool]:
+def wait_for_work(commands: Commands, timeout: float) -> Operation[bool]:
     reply = yield wake(commands, timeout)
     return reply is not None
 
 
-def wake(commands: Commands, timeout: float) -> Block:
+def wake(commands: Commands, timeout: float) -> BlockingCommand:
     """The wait for the marker that there is work."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not (is_number and 0 < timeout <= MAX_DURATION):
+    if not (is_number and 0 < timeout <= MAX_DURATION_SECONDS):
         raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
-    return Block(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
+    return BlockingCommand(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
 
 
 T = TypeVar("T")
@@ -309,8 +311,8 @@ T = TypeVar("T")
 
 def check_batch(size: int) -> int:
     """How many tasks are asked for; `TaskValidationError` for more than one call hands out, and for no number."""
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_BATCH:
-        raise TaskValidationError(f"a batch has 1 to {MAX_BATCH} tasks, got {short(size)}")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_CALL_ITEMS:
+        raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(size)}")
     return size
 
 
@@ -322,8 +324,8 @@ def check_leases(leases: Iterable[Lease]) -> list[Lease]:
 def check_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """As many outcomes as one call settles; `TaskValidationError` for more, for a single one, and for anything else."""
     found = _checked(outcomes, Outcome, "outcomes", _check_outcome)
-    if len(found) > MAX_BATCH:
-        raise TaskValidationError(f"at most {MAX_BATCH} outcomes are settled in one call, got {len(found)}")
+    if len(found) > MAX_CALL_ITEMS:
+        raise TaskValidationError(f"at most {MAX_CALL_ITEMS} outcomes are settled in one call, got {len(found)}")
     return found
 
 

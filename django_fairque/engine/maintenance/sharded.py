@@ -10,7 +10,7 @@ from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance import operations as repairing
-from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.sharding.shards import change_each, sum_over_shards
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from django_fairque.engine.leasing.lease_ops import Heartbeat
     from django_fairque.engine.maintenance.operations import Repair, Sweep
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.alerts import Alert
 
 
 def heartbeat(
     shards: Shards, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
-) -> Steps[Heartbeat]:
+) -> Operation[Heartbeat]:
     beats = []
     for shard in shards:
         beats.append((yield from leasing.heartbeat(shard, worker, info, lease, ttl, now)))
     revoked = [key for beat in beats for key in beat.revoked]
-    wishes = [beat.wish for beat in beats if beat.wish is not None]
-    wish = max(wishes, key=lambda each: each.at, default=None)
+    worker_commands = [beat.command for beat in beats if beat.command is not None]
+    command = max(worker_commands, key=lambda each: each.at, default=None)
     return leasing.Heartbeat(
         sum(beat.renewed for beat in beats),
         revoked,
-        wish,
+        command,
         max(beat.epoch for beat in beats),
         sum(beat.token for beat in beats),
         max(beat.at for beat in beats),
@@ -49,11 +49,11 @@ def heartbeat(
     )
 
 
-def tell_worker(shards: Shards, worker: str, wish: str, now: float | None) -> Steps[bool]:
-    told = False
+def set_worker_command(shards: Shards, worker: str, command: str, now: float | None) -> Operation[bool]:
+    is_known = False
     for shard in shards:
-        told = (yield from leasing.tell_worker(shard, worker, wish, now)) or told
-    return told
+        is_known = (yield from leasing.set_worker_command(shard, worker, command, now)) or is_known
+    return is_known
 
 
 def release_worker(
@@ -64,7 +64,7 @@ def release_worker(
     forget: bool,
     now: float | None,
     begun: Iterable[int] = (),
-) -> Steps[int]:
+) -> Operation[int]:
     tokens, others, total = list(crashed), list(begun), 0
     if (tokens or others) and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
         raise TaskValidationError(
@@ -76,7 +76,9 @@ def release_worker(
     return total
 
 
-def reconcile_worker(shards: Shards, worker: str, held: Iterable[int], reason: str, now: float | None) -> Steps[int]:
+def reconcile_worker(
+    shards: Shards, worker: str, held: Iterable[int], reason: str, now: float | None
+) -> Operation[int]:
     tokens, total = list(held), 0
     if tokens and len(shards) > 1:
         raise TaskValidationError(
@@ -88,7 +90,7 @@ def reconcile_worker(shards: Shards, worker: str, held: Iterable[int], reason: s
     return total
 
 
-def sweep(shards: Shards, now: float | None) -> Steps[Sweep]:
+def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
     whole: Sweep | None = None
     for shard in shards:
         one = yield from maintenance.sweep(shard, now)
@@ -125,40 +127,40 @@ def _earlier(left: float | None, right: float | None) -> float | None:
     return min((each for each in (left, right) if each is not None), default=None)
 
 
-def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Steps[None]:
+def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Operation[None]:
     """The shards that can be reached, then `ShardsAwayError` for the others."""
     for shard in shards:
         yield from maintenance.set_paused(shard, now, paused=paused)
     shards.check_present(f"{'paused' if paused else 'resumed'} without some")
 
 
-def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Steps[bool]:
+def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Operation[bool]:
     return (yield from lookup.cancel((yield from shards.of_task(task_id)), task_id, reason, now))
 
 
-def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Steps[int]:
+def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Operation[int]:
     parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
 
-    def cancel(shard: Commands, _: object) -> Steps[int]:
+    def cancel(shard: Commands, _: object) -> Operation[int]:
         return (yield from lookup.cancel_some(shard, parts[shard], reason, note, now))
 
     return (yield from sum_over_shards(shards, cancel, "tasks were canceled", wanted=parts))
 
 
-def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Steps[int]:
+def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Operation[int]:
     parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
 
-    def hasten(shard: Commands, _: object) -> Steps[int]:
+    def hasten(shard: Commands, _: object) -> Operation[int]:
         return (yield from lookup.run_now(shard, parts[shard], now))
 
     return (yield from sum_over_shards(shards, hasten, "tasks were queued", wanted=parts))
 
 
-def run_regardless(shards: Shards, task_id: str, now: float | None) -> Steps[bool]:
-    return (yield from lookup.run_regardless((yield from shards.of_task(task_id)), task_id, now))
+def ignore_dependencies(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:
+    return (yield from lookup.ignore_dependencies((yield from shards.of_task(task_id)), task_id, now))
 
 
-def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[Commands, list[str]]]:
+def by_shard(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[Commands, list[str]]]:
     """The ids that lie on each shard, in their order."""
     places = yield from shards.locate(task_ids)
     found: dict[Commands, list[str]] = {}
@@ -167,11 +169,11 @@ def by_shard(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[Commands, li
     return found
 
 
-def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float | None) -> Steps[int]:
+def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:
     check_id(run_id, "run_id")
     unknown = list[TaskNotFoundError]()
 
-    def cancel(shard: Commands, _: object) -> Steps[int]:
+    def cancel(shard: Commands, _: object) -> Operation[int]:
         try:
             return (yield from runs.cancel(shard, run_id, reason, note, now))
         except TaskNotFoundError as error:  # it has no members there
@@ -184,12 +186,12 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
     return total
 
 
-def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Alert]]:
+def take_alerts(shards: Shards, limit: int, now: float | None) -> Operation[list[Alert]]:
     """What was taken is handed out, whatever can't be reached: the others' are there the next time."""
-    check_whole(limit, "limit", 1, alerting.MOST_ALERTS)
+    check_integer(limit, "limit", 1, alerting.MAX_ALERTS)
     found: list[Alert] = []
 
-    def take(shard: Commands) -> Steps[None]:
+    def take(shard: Commands) -> Operation[None]:
         if len(found) < limit:
             found.extend((yield from alerting.take_alerts(shard, limit - len(found), now)))
 
@@ -199,20 +201,20 @@ def take_alerts(shards: Shards, limit: int, now: float | None) -> Steps[list[Ale
     return sorted(found, key=lambda alert: alert.at)
 
 
-def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Steps[int]:
-    def cancel(shard: Commands, left: int | None) -> Steps[int]:
+def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Operation[int]:
+    def cancel(shard: Commands, left: int | None) -> Operation[int]:
         return (yield from purging.purge(shard, left if left is not None else limit, note, now))
 
     return (yield from sum_over_shards(shards, cancel, "tasks were canceled", limit))
 
 
-def repair(shards: Shards, now: float | None) -> Steps[list[Repair]]:
+def repair(shards: Shards, now: float | None) -> Operation[list[Repair]]:
     done: list[Repair] = []
 
-    def mend(shard: Commands, _: object) -> Steps[int]:
+    def fix(shard: Commands, _: object) -> Operation[int]:
         some = yield from repairing.repair(shard, now)
         done.extend(some)
         return len(some)
 
-    yield from sum_over_shards(shards, mend, "repairs were made")
+    yield from sum_over_shards(shards, fix, "repairs were made")
     return done

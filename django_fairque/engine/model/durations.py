@@ -8,20 +8,24 @@ from datetime import datetime, timedelta, timezone
 
 from django_fairque.engine.model.errors import TaskValidationError, short
 
-MAX_DURATION = 10 * 365 * 86_400.0
+MAX_DURATION_SECONDS = 10 * 365 * 86_400.0
 """Ten years: a longer delay, window or timeout is a mistake in units (seconds)."""
-LAST = 2**43 / 1000
+LATEST_TIME = 2**43 / 1000
 """No moment is later (in the year 2248): scores of sorted sets hold whole microseconds until then."""
-LAST_TEXT = f"{datetime.fromtimestamp(LAST, timezone.utc):%Y-%m-%d}"
+LATEST_DATE_TEXT = f"{datetime.fromtimestamp(LATEST_TIME, timezone.utc):%Y-%m-%d}"
 
 
-LARGEST = 2**53
+MAX_EXACT_INTEGER = 2**53
 """Scripts and scores hold whole numbers exactly up to this one."""
 
 
-def check_whole(value: object, what: str, least: int, most: int | None = None) -> int:
+def check_integer(value: object, what: str, least: int, most: int | None = None) -> int:
     """A number of things, as a caller gave it; raises `TaskValidationError` for any other."""
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= (LARGEST if most is None else most):
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and least <= value <= (MAX_EXACT_INTEGER if most is None else most)
+    ):
         return value
     to = "" if most is None else f" to {most}"
     raise TaskValidationError(f"{what} must be a whole number from {least}{to}, got {short(value)}")
@@ -62,9 +66,9 @@ def duration(value: float | timedelta, what: str) -> float:
 def duration_us(value: float | timedelta, what: str) -> int:
     """The same in the scripts' unit."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= MAX_DURATION:
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= MAX_DURATION_SECONDS:
         raise TaskValidationError(
-            f"{what} must be a number of seconds from 0 to {MAX_DURATION:.0f}, got {short(value)}"
+            f"{what} must be a number of seconds from 0 to {MAX_DURATION_SECONDS:.0f}, got {short(value)}"
         )
     return to_us(number)
 
@@ -79,7 +83,7 @@ def positive_us(value: float | timedelta, what: str) -> int:
 
 def now_us(value: float) -> int:
     """The moment that a caller passes in as now, in the scripts' unit: the engine's time goes by the largest it was told."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LAST:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LATEST_TIME:
         raise TaskValidationError(f"now must be seconds since the epoch, got {short(value)}")
     return to_us(value)
 
@@ -101,9 +105,9 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
         raise TaskValidationError(
             f"{what} must be seconds since the epoch, an aware datetime or a timedelta, got {short(value)}"
         )
-    if not 0 <= number < LAST:
+    if not 0 <= number < LATEST_TIME:
         raise TaskValidationError(
-            f"{what} must be a moment from 1970-01-01 to {LAST_TEXT} (seconds since the epoch, an aware datetime or a "
+            f"{what} must be a moment from 1970-01-01 to {LATEST_DATE_TEXT} (seconds since the epoch, an aware datetime or a "
             f"timedelta), got {short(value)}"
         )
     return rounded(number)

@@ -158,7 +158,7 @@ class LuaScriptError(FairQueueError):
         return type(self), (self.script_name, self.error_details)
 
 
-MAX_SHOWN_CHARACTERS = 80
+MAX_QUOTED_CHARACTERS = 80
 """Characters of a value in a message."""
 
 
@@ -171,7 +171,7 @@ class _Repr(reprlib.Repr):
         self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = self.maxdeque = (
             self.maxarray
         ) = 20
-        self.maxstring = self.maxother = self.maxlong = 4 * MAX_SHOWN_CHARACTERS
+        self.maxstring = self.maxother = self.maxlong = 4 * MAX_QUOTED_CHARACTERS
 
     def repr_str(self, value: str, level: int) -> str:  # noqa: ARG002 - as the base class calls it
         return repr(value[: self.maxstring])
@@ -187,7 +187,7 @@ class _Repr(reprlib.Repr):
 _repr = _Repr().repr
 
 
-def short(value: object, longest: int = MAX_SHOWN_CHARACTERS) -> str:
+def short(value: object, longest: int = MAX_QUOTED_CHARACTERS) -> str:
     """Return ``repr(value)``, shortened to ``longest`` characters. It never fails, and costs no more for large values."""
     try:
         text = _repr(value)
@@ -199,6 +199,6 @@ def short(value: object, longest: int = MAX_SHOWN_CHARACTERS) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}...{size}"
 
 
-def short_text(text: str, longest: int = 4 * MAX_SHOWN_CHARACTERS) -> str:
+def short_text(text: str, longest: int = 4 * MAX_QUOTED_CHARACTERS) -> str:
     """Return a text that may hold a caller's value, such as a name or another error's message, cut to ``longest`` characters."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

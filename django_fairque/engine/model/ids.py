@@ -18,16 +18,16 @@ from zlib import crc32
 
 from django_fairque.engine.model.errors import TaskValidationError, short
 
-MAX_BYTES = 256
+MAX_ID_BYTES = 256
 """The longest user id or task id, in bytes of UTF-8."""
 
-MAX_USERS = 3000
+MAX_LISTED_USERS = 3000
 """User ids in one list of a worker's: each call of the worker names them all."""
 
 Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
 """Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
 
-BUCKETS = 4096
+USER_BUCKETS = 4096
 """Users are spread over so many buckets, and these over the shards of a queue."""
 
 _GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_source.renew)  # a forked child must not rep
 
 def bucket_of(name: str) -> int:
     """The bucket of a user, a run or a namespace: stable for all times, processes and versions."""
-    return crc32(name.encode()) % BUCKETS
+    return crc32(name.encode()) % USER_BUCKETS
 
 
 def new_task_id(user_id: str | None = None) -> str:
@@ -97,9 +97,11 @@ def check_id(value: object, what: str) -> str:
     """Return ``value`` if it can name a user or a task, else raise `TaskValidationError`."""
     if not isinstance(value, str):
         raise TaskValidationError(
-            f"{what} must be a non-empty string of at most {MAX_BYTES} bytes, got {type(value).__name__} {short(value)}"
+            f"{what} must be a non-empty string of at most {MAX_ID_BYTES} bytes, got {type(value).__name__} {short(value)}"
         )
     size = check_encodable(value, what)
-    if not 0 < size <= MAX_BYTES:
-        raise TaskValidationError(f"{what} must be a non-empty string of at most {MAX_BYTES} bytes, got {size} bytes")
+    if not 0 < size <= MAX_ID_BYTES:
+        raise TaskValidationError(
+            f"{what} must be a non-empty string of at most {MAX_ID_BYTES} bytes, got {size} bytes"
+        )
     return value

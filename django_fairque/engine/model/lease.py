@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.signature import opened
+from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
-from django_fairque.engine.model.trace_context import NONE, Trace, restored
+from django_fairque.engine.model.trace_context import NO_TRACE, Trace, restored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Lease:
 
     @cached_property
     def _opened(self) -> tuple[bytes, bytes]:
-        return opened(self._values[4])
+        return split_signature(self._values[4])
 
     @property
     def payload_bytes(self) -> bytes:
@@ -66,7 +66,7 @@ class Lease:
         return self._opened[0]
 
     @property
-    def seal(self) -> bytes:
+    def signature(self) -> bytes:
         """What the pusher put behind the payload so that workers know it (`sealing`), or nothing."""
         return self._opened[1]
 
@@ -93,7 +93,7 @@ class Lease:
     @cached_property
     def trace(self) -> Trace:
         """The trace that it belongs to."""
-        return restored(self._values[17]) if self._values[17] else NONE
+        return restored(self._values[17]) if self._values[17] else NO_TRACE
 
     @property
     def is_suspect(self) -> bool:

@@ -27,9 +27,9 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from django_fairque.engine.model.durations import MAX_DURATION
+from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
 from django_fairque.engine.model.errors import ConfigurationError, short, short_text
-from django_fairque.engine.model.payload import HARD_LIMIT
+from django_fairque.engine.model.payload import MAX_PAYLOAD_BYTES
 from django_fairque.engine.model.priority import Priority
 
 if TYPE_CHECKING:
@@ -49,27 +49,27 @@ DEFAULT_SLA = {
 
 DEFAULT_STARVATION = {"VERY_LOW": 86400.0, "LOW": 86400.0, "NORMAL": 14400.0}
 """Seconds of waiting after which a task of the class moves up: VERY_LOW and LOW to NORMAL, NORMAL to HIGH."""
-STARVING = tuple(DEFAULT_STARVATION)
+STARVABLE_PRIORITIES = tuple(DEFAULT_STARVATION)
 
-LONGEST_SWEEP_INTERVAL = 5.0
+MAX_SWEEP_INTERVAL_SECONDS = 5.0
 """Seconds. Only sweeps notice alerts, new schedules and messages between shards."""
 
-LONGEST_SHOWN = 80
+MAX_SHOWN_OPTION_CHARACTERS = 80
 
-REPLIES_RECORDED = 120
+REPLY_RECORD_SECONDS = 120
 """Seconds for which the server records replies at most, so that a repeated call gets the first one."""
-LONGEST_REPEATING = 60
-"""The most seconds for which a call may be repeated. The rest of `REPLIES_RECORDED` is for a repetition that is on its way."""
+MAX_RETRY_TIMEOUT_SECONDS = 60
+"""The most seconds for which a call may be repeated. The rest of `REPLY_RECORD_SECONDS` is for a repeated call on its way."""
 
 logger = logging.getLogger("django_fairque.conf")
 
-PROBLEM = "fairque_problem"
+PROBLEM_ERROR_TYPE = "fairque_problem"
 """The error type of a validator whose message is the whole explanation, with what was expected and what came."""
 
 
 def problem(text: str) -> PydanticCustomError:
     """What a field's validator raises when its own words say more than the field's description."""
-    return PydanticCustomError(PROBLEM, "{text}", {"text": text})
+    return PydanticCustomError(PROBLEM_ERROR_TYPE, "{text}", {"text": text})
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class InvalidOptionsError(ConfigurationError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or an empty string."""
-    if len(word) > LONGEST_SHOWN:
+    if len(word) > MAX_SHOWN_OPTION_CHARACTERS:
         return ""  # a comparison would take seconds
     spelled, word = {name.lower(): name for name in known}, word.lower()
     alike = difflib.get_close_matches(word, spelled, n=1) or [
@@ -128,7 +128,7 @@ def shown(value: object) -> str:
     """A value for an error message: short, without the credentials of a URL; of a container only its type."""
     if isinstance(value, str):
         text = re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", value))
-        return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")
+        return repr(text if len(text) <= MAX_SHOWN_OPTION_CHARACTERS else f"{text[:MAX_SHOWN_OPTION_CHARACTERS]}...")
     if value is None or isinstance(value, (bool, int, float)):
         return short(value)
     kind = "mapping" if isinstance(value, Mapping) else type(value).__name__
@@ -144,11 +144,18 @@ class Options(BaseModel):
     """Former settings, which are ignored with a warning, each with what replaced it."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Earlier names of options, which are still accepted, each with the current name."""
+    rarely_needed: ClassVar[Collection[str]] = ()
+    """Options that the interface promises and that hardly any project sets. They take effect, and are not called settings."""
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """The fields that can be set in the configuration. The others are for code, and constants in a project."""
+        return [name for name, field in cls.model_fields.items() if not field.exclude]
 
     @classmethod
     def setting_names(cls) -> list[str]:
-        """The fields that can be set in the configuration. The others are for code, and constants in a project."""
-        return [name for name, field in cls.model_fields.items() if not field.exclude]
+        """The options that projects set, in their order."""
+        return [name for name in cls.option_names() if name not in cls.rarely_needed]
 
     @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,10 +226,10 @@ def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
     path = tuple(str(part) for part in details["loc"])
     section, field, depth = _at(model, path)
     if details["type"] == "extra_forbidden":
-        return unknown(path, section.setting_names() if issubclass(section, Options) else section.model_fields)
+        return unknown(path, section.option_names() if issubclass(section, Options) else section.model_fields)
     if path[-1:] == ("[key]",):
         return unknown(path[:-1], list(Priority.__members__), "priority")
-    if details["type"] == PROBLEM:
+    if details["type"] == PROBLEM_ERROR_TYPE:
         return Mistake("value", path, details["msg"])
     if field is None:
         return Mistake("value", path, f"expected a mapping of options; got {shown(details['input'])}")
@@ -277,10 +284,12 @@ def seconds(default: float | None, *, least: float | None = None, is_setting: bo
     Only code can set it unless ``is_setting``.
     """
     start = "greater than 0 and" if least is None else f"from {least:g} and"
-    words = f"a number of seconds {start} at most {MAX_DURATION:.0f} (ten years)"
+    words = f"a number of seconds {start} at most {MAX_DURATION_SECONDS:.0f} (ten years)"
     above = 0 if least is None else None
     number = None if default is None else float(default)
-    return Field(default=number, gt=above, ge=least, le=MAX_DURATION, description=words, exclude=not is_setting or None)
+    return Field(
+        default=number, gt=above, ge=least, le=MAX_DURATION_SECONDS, description=words, exclude=not is_setting or None
+    )
 
 
 def earlier_name(current: str) -> property:
@@ -288,7 +297,7 @@ def earlier_name(current: str) -> property:
     return property(lambda section: getattr(section, current), doc=f"The earlier name of `{current}`.")
 
 
-MOST_SHARDS = 256
+MAX_SHARDS = 256
 
 
 class QueueConfig(Options):
@@ -304,6 +313,7 @@ class QueueConfig(Options):
             "push_batch always sends many tasks in one call; set pipeline_batch_size to their number"
         ),
         "lease_seconds": "set lease_seconds of WORKER; code that pops tasks itself passes lease",
+        "retry_cap_seconds": 'pauses before retries grow to an hour; @task(backoff={"cap": ...}) changes it for a task',
         "retry_jitter": 'delays before retries vary by 10 %; @task(backoff={"jitter": 0}) changes it for a task',
         "user_ttl": "the record of an idle user is kept for an hour",
         "sla_at_risk_seconds": "a deadline is at risk 300 seconds before its end, or in the last half of a short one",
@@ -316,18 +326,25 @@ class QueueConfig(Options):
         "queue_cleanup_interval": "sweep_interval",
     }
 
+    rarely_needed: ClassVar[Collection[str]] = (
+        "head_start_seconds",
+        "max_retry_attempts",
+        "max_deliveries",
+        "pipeline_batch_size",
+        "sweep_interval",
+    )
+
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
     )
-    shards: Whole = whole(1, least=1, most=MOST_SHARDS)
+    shards: Whole = whole(1, least=1, most=MAX_SHARDS)
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
     head_start_seconds: Number = seconds(21600, least=0)
     default_task_timeout: Number | None = seconds(None)
     default_max_retries: Whole = whole(3, least=0, most=1000)
     max_retry_attempts: Whole = whole(100, least=0, most=1000)
     retry_base_seconds: Number = seconds(1, least=0)
-    retry_cap_seconds: Number = seconds(3600, least=0)
-    max_payload_bytes: Whole = whole(262144, least=1, most=HARD_LIMIT)
+    max_payload_bytes: Whole = whole(262144, least=1, most=MAX_PAYLOAD_BYTES)
     max_deliveries: Whole = whole(5, least=1, most=1000)
     max_backlog: Whole = Field(
         default=0, ge=0, le=10**12, description="a whole number of tasks per user, at least 0 (0: no limit)"
@@ -337,12 +354,12 @@ class QueueConfig(Options):
     )
     result_ttl: Number = seconds(86400, least=60)
     failed_ttl: Number = seconds(604800, least=60)
-    sla: dict[PriorityName, Annotated[Number, Field(gt=0, le=MAX_DURATION)]] = Field(
+    sla: dict[PriorityName, Annotated[Number, Field(gt=0, le=MAX_DURATION_SECONDS)]] = Field(
         default_factory=DEFAULT_SLA.copy,
         description="a mapping of priority names to numbers of seconds",
         title="a number of seconds greater than 0",
     )
-    starvation: dict[PriorityName, Annotated[Number, Field(ge=0, le=MAX_DURATION)]] = Field(
+    starvation: dict[PriorityName, Annotated[Number, Field(ge=0, le=MAX_DURATION_SECONDS)]] = Field(
         default_factory=DEFAULT_STARVATION.copy,
         description="a mapping of VERY_LOW, LOW and NORMAL to numbers of seconds (0: never)",
         title="a number of seconds, at least 0",
@@ -354,6 +371,7 @@ class QueueConfig(Options):
 
     # Constants of a project, which code and tests can change.
     lease_seconds: Number = seconds(30, is_setting=False)
+    retry_cap_seconds: Number = seconds(3600, least=0, is_setting=False)
     retry_jitter: Number = Field(default=0.1, ge=0, le=1, description="a fraction from 0 to 1", exclude=True)
     user_ttl: Number = seconds(3600, least=1, is_setting=False)
     sla_at_risk_seconds: Number = seconds(300, least=0, is_setting=False)
@@ -367,13 +385,13 @@ class QueueConfig(Options):
     @field_validator("sweep_interval")
     @classmethod
     def _bound_sweep_interval(cls, value: float) -> float:
-        if value > LONGEST_SWEEP_INTERVAL:
+        if value > MAX_SWEEP_INTERVAL_SECONDS:
             logger.warning(
                 "sweep_interval is reduced from %g to %g seconds, the largest value: alerts and new schedules are noticed "
                 "by sweeps",
-                *(value, LONGEST_SWEEP_INTERVAL),
+                *(value, MAX_SWEEP_INTERVAL_SECONDS),
             )
-        return min(value, LONGEST_SWEEP_INTERVAL)
+        return min(value, MAX_SWEEP_INTERVAL_SECONDS)
 
     @field_validator("sla", mode="before")
     @classmethod
@@ -390,12 +408,12 @@ class QueueConfig(Options):
         return {**DEFAULT_STARVATION, **{str(name).upper(): duration for name, duration in value.items()}}
 
     def contradictions(self) -> Iterator[Mistake]:
-        if self.request_timeout > LONGEST_REPEATING:
+        if self.request_timeout > MAX_RETRY_TIMEOUT_SECONDS:
             yield Mistake(
                 "value",
                 ("request_timeout",),
-                f"expected at most {LONGEST_REPEATING} seconds; got {self.request_timeout:g}: replies are recorded for "
-                f"{REPLIES_RECORDED} seconds, and a call that is repeated later than that would be carried out twice",
+                f"expected at most {MAX_RETRY_TIMEOUT_SECONDS} seconds; got {self.request_timeout:g}: replies are recorded for "
+                f"{REPLY_RECORD_SECONDS} seconds, and a call that is repeated later than that would be carried out twice",
             )
         for name in self.starvation.keys() - DEFAULT_STARVATION.keys():
             yield Mistake(
@@ -404,8 +422,9 @@ class QueueConfig(Options):
         if self.retry_cap_seconds < self.retry_base_seconds:
             yield Mistake(
                 "conflict",
-                ("retry_cap_seconds",),
-                f"expected at least retry_base_seconds ({self.retry_base_seconds:g}); got {self.retry_cap_seconds:g}",
+                ("retry_base_seconds",),
+                f"expected at most {self.retry_cap_seconds:g}, the longest pause before a retry; "
+                f"got {self.retry_base_seconds:g}",
             )
         if self.default_max_retries > self.max_retry_attempts:
             yield Mistake(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.options import QueueConfig
 
-MAX_ERROR = 2_000
-MAX_TRACEBACK = 8_000
+MAX_ERROR_CHARACTERS = 2_000
+MAX_TRACEBACK_CHARACTERS = 8_000
 """Characters kept of an error's text and of its traceback (the end of it, where the cause is)."""
 
 
@@ -56,7 +56,7 @@ class Outcome:
         """Done. ``result`` is any JSON value of at most ``limit`` bytes (`TaskSerializationError` otherwise)."""
         body = b""
         if result is not None:
-            body = json_payload.dumps(result, limit=limit or json_payload.HARD_LIMIT, what="result")
+            body = json_payload.dumps(result, limit=limit or json_payload.MAX_PAYLOAD_BYTES, what="result")
         return cls(lease, "finish", body, took=took)
 
     @classmethod
@@ -167,13 +167,13 @@ class Settled:
     now: float
     look_at: float | None
     virtual_time: float = 0.0
-    standings: tuple[ShardHead, ...] = ()
+    shard_heads: tuple[ShardHead, ...] = ()
     has_messages: bool = False
 
     @property
     def has_more(self) -> bool:
         """Whether somebody is left whom the request was for. Of a queue of one shard nothing is known of it."""
-        return any(standing.place is not None for standing in self.standings)
+        return any(standing.place is not None for standing in self.shard_heads)
 
 
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:
@@ -181,7 +181,7 @@ def describe(error: BaseException | str) -> tuple[bytes, bytes]:
     if not isinstance(error, (str, BaseException)):
         raise TaskValidationError(f"an error must be an exception or a string, got {short(error)}")
     if isinstance(error, str):
-        return _clip(error, MAX_ERROR), b""
+        return _clip(error, MAX_ERROR_CHARACTERS), b""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
@@ -189,7 +189,9 @@ def describe(error: BaseException | str) -> tuple[bytes, bytes]:
     except Exception as broken:  # noqa: BLE001 - an exception whose own __str__ raises must still be reported
         text = f"<its message can't be shown: {broken!r}>"
     lines: Sequence[str] = traceback.format_exception(kind, error, error.__traceback__) if error.__traceback__ else ()
-    return _clip(f"{name}: {text}" if text else name, MAX_ERROR), _clip("".join(lines)[-MAX_TRACEBACK:], MAX_TRACEBACK)
+    return _clip(f"{name}: {text}" if text else name, MAX_ERROR_CHARACTERS), _clip(
+        "".join(lines)[-MAX_TRACEBACK_CHARACTERS:], MAX_TRACEBACK_CHARACTERS
+    )
 
 
 def _clip(text: str, limit: int) -> bytes:

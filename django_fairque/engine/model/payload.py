@@ -14,7 +14,7 @@ from django_fairque.engine.model.errors import TaskSerializationError, short
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-HARD_LIMIT = 8 * 1024 * 1024
+MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 """No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
 
 # What contains itself is found by `_refuse_other_keys`, which goes through everything before.
@@ -52,14 +52,14 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys).decode
 
 
-MAX_DEPTH = 200
+MAX_PAYLOAD_DEPTH = 200
 """Levels of a value. Python's limit counts the frames of the code that encodes or decodes it, so that a value might be pushed
 and then not be read."""
 
 
 def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
     """Python would turn ``{1: …}`` into ``{"1": …}`` silently: another payload than the one pushed."""
-    if depth > MAX_DEPTH:
+    if depth > MAX_PAYLOAD_DEPTH:
         raise RecursionError
     if isinstance(value, dict):
         for key, item in value.items():
@@ -75,7 +75,7 @@ def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
                 _refuse_other_keys(item, f"{where}[{index}]", depth + 1)
 
 
-def dumps(value: Any, *, limit: int = HARD_LIMIT, what: str = "payload") -> bytes:
+def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") -> bytes:
     """Encode ``value`` as compact UTF-8 JSON of at most ``limit`` bytes.
 
     Tuples become lists, as JSON knows no tuple. Anything that JSON can't hold exactly raises
@@ -91,7 +91,7 @@ def dumps(value: Any, *, limit: int = HARD_LIMIT, what: str = "payload") -> byte
         ) from error
     except RecursionError as error:
         raise TaskSerializationError(
-            f"{what} is nested too deeply for JSON (at most {MAX_DEPTH} levels); flatten it"
+            f"{what} is nested too deeply for JSON (at most {MAX_PAYLOAD_DEPTH} levels); flatten it"
         ) from error
     if len(data) > limit:
         raise TaskSerializationError(

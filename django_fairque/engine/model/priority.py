@@ -46,14 +46,14 @@ class Priority(IntEnum):
 _MEMBERS = tuple(Priority)
 
 
-class Scored(Protocol):
+class ScorableTask(Protocol):
     @property
     def created_at(self) -> float: ...
     @property
     def priority(self) -> Priority: ...
 
 
-def calculate_score(task: Scored, now: float | None = None) -> float:
+def calculate_score(task: ScorableTask, now: float | None = None) -> float:
     """``created_at + weight × (now − created_at)``, in seconds since the epoch; higher is more urgent.
 
     Minus ``created_at`` it is what the task has earned by waiting; the order of service adds a head start to

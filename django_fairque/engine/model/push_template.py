@@ -9,7 +9,7 @@ from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.payload import pack, unpack
 
 
-class Form(NamedTuple):
+class PushTemplate(NamedTuple):
     """Everything of a task that is no different for many others, as a rule. Seconds, since the epoch for moments."""
 
     name: str
@@ -32,7 +32,7 @@ class Form(NamedTuple):
         return self.is_chosen or bool(self.unique_key)
 
     @classmethod
-    def unpacked(cls, packed: bytes) -> Form:
+    def unpacked(cls, packed: bytes) -> PushTemplate:
         """The form that was packed; `ValueError`, `TypeError` or `LookupError` if this is none."""
         name, priority, chosen, due, expires, retries, timeout, sla, key, unique_for, debounce, max_wait = (
             value.decode() for value in unpack(packed)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SEPARATOR = b"\x1e"
-LONGEST = 64
+SIGNATURE_SEPARATOR = b"\x1e"
+MAX_SIGNATURE_BYTES = 64
 """Bytes of a seal with its separator, at most."""
 
 
-class Envelope(NamedTuple):
+class SignedFields(NamedTuple):
     """What decides which code runs, with what and for whom.
 
     ``task_id`` and ``run_id`` are empty where they are not known yet: a schedule's tasks get their ids when it fires, and
@@ -33,28 +33,28 @@ class Envelope(NamedTuple):
     run_id: str = ""
 
 
-_sealer: Callable[[Envelope], bytes] | None = None
+_signer: Callable[[SignedFields], bytes] | None = None
 
 
-def use(sealer: Callable[[Envelope], bytes] | None) -> Callable[[Envelope], bytes] | None:
+def set_signer(signer: Callable[[SignedFields], bytes] | None) -> Callable[[SignedFields], bytes] | None:
     """From now on seal what this process pushes; None for nothing. Returns what was used before."""
-    global _sealer
-    before, _sealer = _sealer, sealer
+    global _signer
+    before, _signer = _signer, signer
     return before
 
 
-def is_used() -> bool:
+def is_signing() -> bool:
     """Whether anything is sealed here: who seals many needs no envelopes otherwise."""
-    return _sealer is not None
+    return _signer is not None
 
 
-def seal(envelope: Envelope) -> bytes:
+def sign_payload(fields: SignedFields) -> bytes:
     """What is to stand behind the payload: a separator and a seal, or nothing."""
-    made = b"" if _sealer is None else _sealer(envelope)
-    return SEPARATOR + made if made else b""
+    made = b"" if _signer is None else _signer(fields)
+    return SIGNATURE_SEPARATOR + made if made else b""
 
 
-def opened(raw: bytes) -> tuple[bytes, bytes]:
+def split_signature(raw: bytes) -> tuple[bytes, bytes]:
     """The payload, and its seal or nothing."""
-    at = raw.rfind(SEPARATOR, -LONGEST)
+    at = raw.rfind(SIGNATURE_SEPARATOR, -MAX_SIGNATURE_BYTES)
     return (raw, b"") if at < 0 else (raw[:at], raw[at + 1 :])

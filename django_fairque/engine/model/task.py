@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model import trace_context as traces
 from django_fairque.engine.model.durations import (
-    LAST,
-    MAX_DURATION,
+    LATEST_TIME,
+    MAX_DURATION_SECONDS,
     duration,
     moment,
     positive_us,
@@ -30,9 +30,9 @@ from django_fairque.engine.model.errors import TaskSerializationError, TaskValid
 from django_fairque.engine.model.ids import check_encodable, check_id, new_task_id
 from django_fairque.engine.model.payload import pack, unpack
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.push_template import Form
+from django_fairque.engine.model.push_template import PushTemplate
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.model.signature import opened
+from django_fairque.engine.model.signature import split_signature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.trace_context import Trace
 
-MAX_NAME = 200
+MAX_TASK_NAME_CHARACTERS = 200
 MAX_DEPENDENCIES = 5000
 
-Policy = Literal["wait", "cancel", "run"]
+DependencyFailurePolicy = Literal["wait", "cancel", "run"]
 """What a task does when a dependency fails: wait until it is requeued and finishes, be canceled, or run anyhow."""
-POLICIES: tuple[Policy, ...] = ("wait", "cancel", "run")
+DEPENDENCY_FAILURE_POLICIES: tuple[DependencyFailurePolicy, ...] = ("wait", "cancel", "run")
 
 LEASE_FIELDS = (
     *("id", "token", "deliveries", "lease", "payload", "user", "name", "priority", "created", "ready"),
@@ -99,7 +99,7 @@ class Task(BaseModel):
     delivery: int = 0
     given_back: int = 0
     depends_on: tuple[str, ...] = ()
-    on_dependency_failure: Policy = "wait"
+    on_dependency_failure: DependencyFailurePolicy = "wait"
     run_id: str = ""
     promoted_from: Priority | None = None
     traceparent: str = ""
@@ -107,7 +107,7 @@ class Task(BaseModel):
 
     _raw: bytes = PrivateAttr(default=b"")
     _chosen: bool = PrivateAttr(default=False)
-    _seal: bytes | None = PrivateAttr(default=None)
+    _signature: bytes | None = PrivateAttr(default=None)
 
     @classmethod
     def create(
@@ -128,11 +128,11 @@ class Task(BaseModel):
         debounce: float | timedelta | None = None,
         debounce_max_wait: float | timedelta | None = None,
         depends_on: Iterable[str] = (),
-        on_dependency_failure: Policy = "wait",
+        on_dependency_failure: DependencyFailurePolicy = "wait",
         run_id: str = "",
         traceparent: str = "",
         tracestate: str = "",
-        max_payload_bytes: int = json_payload.HARD_LIMIT,
+        max_payload_bytes: int = json_payload.MAX_PAYLOAD_BYTES,
     ) -> Task:
         """Check everything that can be checked here and make the task.
 
@@ -165,8 +165,10 @@ class Task(BaseModel):
         level = Priority.from_int(priority)
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
             raise TaskValidationError(f"max_retries must be an integer from 0 to 1000, got {short(max_retries)}")
-        if not isinstance(name, str) or len(name) > MAX_NAME:
-            raise TaskValidationError(f"name must be a string of at most {MAX_NAME} characters, got {short(name)}")
+        if not isinstance(name, str) or len(name) > MAX_TASK_NAME_CHARACTERS:
+            raise TaskValidationError(
+                f"name must be a string of at most {MAX_TASK_NAME_CHARACTERS} characters, got {short(name)}"
+            )
         if not name.isascii():
             check_encodable(name, "name")
         if (unique_for is not None or debounce is not None) and not unique_key:
@@ -179,10 +181,11 @@ class Task(BaseModel):
             raise TaskValidationError("debounce_max_wait needs debounce: it says for how long that may go on")
         if unique_key:
             check_id(unique_key, "unique_key")
-        trace = _trace(traceparent, tracestate) if traceparent or tracestate else traces.NONE
-        if not isinstance(on_dependency_failure, str) or on_dependency_failure not in POLICIES:
+        trace = _trace(traceparent, tracestate) if traceparent or tracestate else traces.NO_TRACE
+        if not isinstance(on_dependency_failure, str) or on_dependency_failure not in DEPENDENCY_FAILURE_POLICIES:
             raise TaskValidationError(
-                f"on_dependency_failure must be one of {', '.join(POLICIES)}, got {short(on_dependency_failure)}"
+                f"on_dependency_failure must be one of {', '.join(DEPENDENCY_FAILURE_POLICIES)}, "
+                f"got {short(on_dependency_failure)}"
             )
         check_id(user_id, "user_id")
         fields = _DEFAULTS.copy()  # and one by one what is given: a display of all of them takes twice as long
@@ -213,7 +216,7 @@ class Task(BaseModel):
         fields["tracestate"] = trace.state
         return cls._made(
             fields,
-            json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.HARD_LIMIT)),
+            json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.MAX_PAYLOAD_BYTES)),
             is_chosen=task_id is not None,
         )
 
@@ -225,7 +228,7 @@ class Task(BaseModel):
         put(task, "__dict__", fields)
         put(task, "__pydantic_fields_set__", _ALL)
         put(task, "__pydantic_extra__", None)
-        put(task, "__pydantic_private__", {"_raw": raw, "_chosen": is_chosen, "_seal": None})
+        put(task, "__pydantic_private__", {"_raw": raw, "_chosen": is_chosen, "_signature": None})
         return task
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
@@ -242,16 +245,16 @@ class Task(BaseModel):
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
 
-    def sealed(self, seal: bytes) -> Task:
+    def with_signature(self, signature: bytes) -> Task:
         """This very task, with a seal that was made before (for the engine): pushing it makes no other."""
-        self._seal = seal
+        self._signature = signature
         return self
 
     @property
-    def seal(self) -> bytes | None:
+    def signature(self) -> bytes | None:
         """What was put behind the payload so that workers know the task, or None."""
-        seal: bytes | None = _private(self)["_seal"]
-        return seal
+        signature: bytes | None = _private(self)["_signature"]
+        return signature
 
     @property
     def trace(self) -> Trace:
@@ -288,16 +291,16 @@ class Task(BaseModel):
         return self.model_copy(update={"retry_count": self.retry_count + 1})
 
     @property
-    def form(self) -> Form:
+    def push_template(self) -> PushTemplate:
         """What it has in common with many others."""
-        return Form._make((*_in_form(self.__dict__), _private(self)["_chosen"]))
+        return PushTemplate._make((*_template_values(self.__dict__), _private(self)["_chosen"]))
 
     def to_lua_args(self) -> list[Any]:
         """What ``push.lua`` takes of a task that is pushed alone, in its order: the task (without a seal), then its form.
 
         `from_lua_result` makes an equal task of it.
         """
-        return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.form.packed()], self)
+        return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.push_template.packed()], self)
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
         """The fields as the task's hash holds them, with the payload and whatever else a push says beside.
@@ -314,7 +317,7 @@ class Task(BaseModel):
         raises `TaskSerializationError`.
         """
         data = {_text(key): _bytes(value) for key, value in fields.items()}
-        raw, _ = opened(data.get("payload", b""))
+        raw, _ = split_signature(data.get("payload", b""))
         try:
             payload: Any = json_payload.loads(raw)
         except TaskSerializationError as error:
@@ -344,7 +347,7 @@ class Task(BaseModel):
     @classmethod
     def _from_push_arguments(cls, values: Sequence[Any]) -> Task:
         task_id, user_id, raw, _count, packed = values
-        form = Form.unpacked(packed)
+        form = PushTemplate.unpacked(packed)
         fields = {**_DEFAULTS, "task_id": task_id, "user_id": user_id, "created_at": rounded(time.time())}
         fields.update({name: value for name, value in form._asdict().items() if name in cls.model_fields})
         fields["priority"] = Priority(form.priority)
@@ -361,14 +364,14 @@ class PushArguments(list[Any]):
 
     def __init__(self, values: Iterable[Any], task: Task) -> None:
         super().__init__(values)
-        held = {"task_id", "user_id", "payload", *Form._fields}
+        held = {"task_id", "user_id", "payload", *PushTemplate._fields}
         self.others = {name: value for name, value in task.__dict__.items() if name not in held}
 
 
 _ALL = set(Task.model_fields)
 """One set for all tasks: of its own it would take more than a task's fields do (and pydantic copies it for a copy)."""
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
-_in_form = itemgetter(*Form._fields[:-1])
+_template_values = itemgetter(*PushTemplate._fields[:-1])
 
 
 def _private(task: Task) -> dict[str, Any]:
@@ -398,7 +401,7 @@ def check_tasks(tasks: Iterable[Task]) -> list[Task]:
 
 
 def _trace(parent: object, state: object) -> Trace:
-    found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NONE
+    found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NO_TRACE
     if not found.parent:
         raise TaskValidationError(
             f"traceparent must be 00-<32 hexadecimal digits>-<16>-<2> as W3C Trace Context says, got {short(parent)}; "
@@ -485,7 +488,7 @@ def _optional_fields(task: Task) -> dict[str, str | bytes]:
 
 def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
     """A task's values but for its payload; `TaskSerializationError` when something is missing or damaged."""
-    trace = traces.restored(data["trace"]) if data.get("trace") else traces.NONE
+    trace = traces.restored(data["trace"]) if data.get("trace") else traces.NO_TRACE
     try:
         return {
             **{name: _checked_seconds(data.get(field)) for name, field in TIME_FIELDS.items()},
@@ -512,6 +515,6 @@ def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _checked_seconds(us: bytes | None) -> float | None:
     found = seconds(us)
-    if found is not None and not 0 <= found <= LAST + MAX_DURATION:
+    if found is not None and not 0 <= found <= LATEST_TIME + MAX_DURATION_SECONDS:
         raise ValueError(f"{us!r:.40} is no moment")
     return found

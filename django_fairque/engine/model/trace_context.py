@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MAX_STATE = 512
+MAX_TRACESTATE_CHARACTERS = 512
 """Characters of a ``tracestate`` that are kept, as many as everybody must keep."""
-LONG_MEMBER = 128
-MAX_MEMBERS = 32
+LONG_TRACESTATE_MEMBER_CHARACTERS = 128
+MAX_TRACESTATE_MEMBERS = 32
 
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _KNOWN_FLAGS = 0b11  # sampled, and that the trace id is random
@@ -46,13 +46,13 @@ class Trace(NamedTuple):
         return f"{self.parent} {self.state}" if self.state else self.parent
 
 
-NONE = Trace()
+NO_TRACE = Trace()
 
 
 def read(parent: str | None, state: str | None = "") -> Trace:
     """The trace that two headers name; `NONE` when ``parent`` is not valid. A ``state`` that is not valid is dropped."""
     known = read_parent(parent or "")
-    return Trace(known, read_state(state or "")) if known else NONE
+    return Trace(known, read_state(state or "")) if known else NO_TRACE
 
 
 def restored(text: bytes) -> Trace:
@@ -80,10 +80,10 @@ def read_state(text: str) -> str:
     members = [member for each in text.split(",") if (member := each.strip(" \t"))]
     matches = [_MEMBER.fullmatch(member) for member in members]
     keys = {match[1] for match in matches if match is not None}
-    if len(members) > MAX_MEMBERS or len(keys) < len(members):  # a member is not valid, or a key comes twice
+    if len(members) > MAX_TRACESTATE_MEMBERS or len(keys) < len(members):  # a member is not valid, or a key comes twice
         return ""
-    if len(",".join(members)) > MAX_STATE:
-        members = [member for member in members if len(member) <= LONG_MEMBER]
-    while len(",".join(members)) > MAX_STATE:
+    if len(",".join(members)) > MAX_TRACESTATE_CHARACTERS:
+        members = [member for member in members if len(member) <= LONG_TRACESTATE_MEMBER_CHARACTERS]
+    while len(",".join(members)) > MAX_TRACESTATE_CHARACTERS:
         members.pop()  # the newest stand first
     return ",".join(members)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 MAX_GRAPH_TASKS = 2000
 """Tasks in one graph: pushing it is one script call, which keeps the server from all others (25 ms for as many)."""
@@ -193,9 +193,9 @@ def _leaders(tasks: Sequence[Task]) -> dict[int, int]:
 
 def push_apart(
     tasks: Sequence[Task],
-    push_singles: Callable[[Sequence[Task]], Steps[list[PushResult]]],
-    push_graph: Callable[[Sequence[Task], str], Steps[list[PushResult]]],
-) -> Steps[list[PushResult]]:
+    push_singles: Callable[[Sequence[Task]], Operation[list[PushResult]]],
+    push_graph: Callable[[Sequence[Task], str], Operation[list[PushResult]]],
+) -> Operation[list[PushResult]]:
     """Push the parts one after the other; the results name those that are refused, which keep no other back."""
     results: dict[int, PushResult] = {}
     for part in parts_of(tasks):
@@ -213,7 +213,9 @@ def push_apart(
     return [results[index] for index in range(len(tasks))]
 
 
-def _alone(task: Task, push_graph: Callable[[Sequence[Task], str], Steps[list[PushResult]]]) -> Steps[list[PushResult]]:
+def _alone(
+    task: Task, push_graph: Callable[[Sequence[Task], str], Operation[list[PushResult]]]
+) -> Operation[list[PushResult]]:
     try:
         return (yield from push_graph([task], ""))
     except PushRefusedError as error:

@@ -9,24 +9,24 @@ from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
-from django_fairque.engine.model.signature import Envelope, is_used, seal
+from django_fairque.engine.model.signature import SignedFields, is_signing, sign_payload
 from django_fairque.engine.model.task import check_tasks
 from django_fairque.engine.pushing.batching import check_graph, dependency_args, push_apart, raise_graph_refusal
-from django_fairque.engine.scripting.commands import MAX_BATCH
-from django_fairque.engine.scripting.operations import Read, Steps, Stream
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
+from django_fairque.engine.scripting.operations import Operation, Read, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.model.push_template import Form
+    from django_fairque.engine.model.push_template import PushTemplate
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class OtherShards:
     """What of a graph lies on other shards: where its tasks depend on, and ``parts``, messages that carry the rest there.
 
     ``is_part``: these tasks are such a part, which was accepted with the whole.
@@ -37,20 +37,20 @@ class Elsewhere:
     is_part: bool = False
 
 
-NOWHERE = Elsewhere()
+NO_OTHER_SHARDS = OtherShards()
 
-TOGETHER = 2000
+TASKS_SORTED_BY_USER = 2000
 """Tasks among which those of a user are sent together: some 50 ms of pushing."""
 
 
-def push(commands: Commands, task: Task, now: float | None = None) -> Steps[PushResult]:
+def push(commands: Commands, task: Task, now: float | None = None) -> Operation[PushResult]:
     if task.depends_on or task.run_id:
         return (yield from push_graph(commands, [task], "", now))[0]
     results = yield from _push_slice(commands, [task], now)
     return all_accepted(commands, results)[0]
 
 
-def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Steps[list[PushResult]]:
+def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = None) -> Operation[list[PushResult]]:
     waiting = check_tasks(tasks)
     if any(task.depends_on or task.run_id for task in waiting):
         results = yield from push_apart(
@@ -69,26 +69,26 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
     calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)
     unheard = iter(parts)
 
-    def heard(reply: Sequence[Any]) -> None:
+    def on_reply(reply: Sequence[Any]) -> None:
         part = next(unheard)
         found.update(zip(part, push_results([waiting[index] for index in part], reply), strict=True))
 
-    yield Stream(calls, heard)
+    yield Stream(calls, on_reply)
     return all_accepted(commands, [found[index] for index in range(len(waiting))])
 
 
 def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
     """The tasks' indexes, those of one user beside each other: a call reads and writes each of its users once, which takes
-    as long as a task. Among `TOGETHER` tasks at a time, and users with few before those with many: nobody waits until all
-    of another's are there. Where tasks may be the same as others, the first or the last of them counts, so they stay as they
-    came.
+    as long as a task. Among `TASKS_SORTED_BY_USER` tasks at a time, and users with few before those with many: nobody waits
+    until all of another's are there. Where tasks may be the same as others, the first or the last of them counts, so they
+    stay as they came.
     """
     if any(task.has_chosen_id or task.unique_key for task in tasks):
         return range(len(tasks))
     order: list[int] = []
-    for first in range(0, len(tasks), TOGETHER):
+    for first in range(0, len(tasks), TASKS_SORTED_BY_USER):
         users: dict[str, list[int]] = {}
-        for index, task in enumerate(tasks[first : first + TOGETHER], first):
+        for index, task in enumerate(tasks[first : first + TASKS_SORTED_BY_USER], first):
             users.setdefault(task.user_id, []).append(index)
         for indexes in sorted(users.values(), key=len):
             order += indexes
@@ -100,8 +100,8 @@ def push_graph(
     tasks: Sequence[Task],
     run_id: str,
     now: float | None = None,
-    elsewhere: Elsewhere = NOWHERE,
-) -> Steps[list[PushResult]]:
+    elsewhere: OtherShards = NO_OTHER_SHARDS,
+) -> Operation[list[PushResult]]:
     """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
     check_graph(tasks)
     run = run_id or (tasks[0].run_id if tasks else "")
@@ -115,8 +115,8 @@ def _push_slice(
     run_id: str = "",
     *,
     is_graph: bool = False,
-    elsewhere: Elsewhere = NOWHERE,
-) -> Steps[list[PushResult]]:
+    elsewhere: OtherShards = NO_OTHER_SHARDS,
+) -> Operation[list[PushResult]]:
     if not tasks:
         return []
     args = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
@@ -161,7 +161,7 @@ def push_args(
     run_id: str = "",
     *,
     is_graph: bool = False,
-    elsewhere: Elsewhere = NOWHERE,
+    elsewhere: OtherShards = NO_OTHER_SHARDS,
 ) -> list[Any]:
     """The arguments of ``push.lua`` behind the options.
 
@@ -169,11 +169,11 @@ def push_args(
         TaskValidationError: a task is beyond what this queue is configured to take.
     """
     check_limits(commands.config, tasks)
-    forms: dict[Form, int] = {}
+    forms: dict[PushTemplate, int] = {}
     args: list[Any] = []
     for task in tasks:
-        form = forms.setdefault(task.form, len(forms) + 1)
-        args += (task.task_id, task.user_id, task.payload_bytes + _seal_of(commands, task, run_id), form)
+        form = forms.setdefault(task.push_template, len(forms) + 1)
+        args += (task.task_id, task.user_id, task.payload_bytes + _signature_of(commands, task, run_id), form)
     parts = elsewhere.parts
     is_kept = bool(parts) or any(form.is_idempotent for form in forms)
     tail = [*(dependency_args(tasks, elsewhere.shards) if is_graph else []), *_trace_args(tasks)]
@@ -184,14 +184,14 @@ def push_args(
     return [int(is_kept), run_id, mode, len(tasks), len(forms), *args, *(form.packed() for form in forms), *tail]
 
 
-def _seal_of(commands: Commands, task: Task, run_id: str) -> bytes:
-    if task.seal is not None:
-        return task.seal
-    if not is_used():
+def _signature_of(commands: Commands, task: Task, run_id: str) -> bytes:
+    if task.signature is not None:
+        return task.signature
+    if not is_signing():
         return b""
     known = ("", "") if task.debounce is not None else (task.task_id, run_id)
-    return seal(
-        Envelope(commands.config.prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known),
+    return sign_payload(
+        SignedFields(commands.config.prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known),
     )
 
 
@@ -224,13 +224,13 @@ def deliver(
     is_graph: bool = False,
     from_outbox: bool = False,
     now: float | None = None,
-    elsewhere: Elsewhere = NOWHERE,
-) -> Steps[list[PushResult]]:
-    """At most `MAX_BATCH` tasks, or a graph, and at most `MAX_BATCH` counts, in one call."""
+    elsewhere: OtherShards = NO_OTHER_SHARDS,
+) -> Operation[list[PushResult]]:
+    """At most `MAX_CALL_ITEMS` tasks, or a graph, and at most as many counts, in one call."""
     if is_graph:
         check_graph(tasks)
-    elif max(len(tasks), len(counts)) > MAX_BATCH:
-        raise TaskValidationError(f"at most {MAX_BATCH} tasks and events are delivered in one call")
+    elif max(len(tasks), len(counts)) > MAX_CALL_ITEMS:
+        raise TaskValidationError(f"at most {MAX_CALL_ITEMS} tasks and events are delivered in one call")
     args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(counts)]
     for event, count in counts.items():
         args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
@@ -241,16 +241,16 @@ def deliver(
     return push_results(tasks, reply)
 
 
-def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | None = None) -> Steps[int]:
+def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | None = None) -> Operation[int]:
     """Say that the rows of these tasks are gone; how many were known."""
     ids, known = list(task_ids), 0
-    for first in range(0, len(ids), MAX_BATCH):
-        part = ids[first : first + MAX_BATCH]
+    for first in range(0, len(ids), MAX_CALL_ITEMS):
+        part = ids[first : first + MAX_CALL_ITEMS]
         known += yield commands.call("forget_delivered", [to_us(REMOVED_ROW_RECORD_SECONDS), len(part), *part], now)
     return known
 
 
-def event_counts(commands: Commands) -> Steps[dict[str, EventCount]]:
+def event_counts(commands: Commands) -> Operation[dict[str, EventCount]]:
     """What is known of each event that ever asked for a task of this queue."""
     (fields,) = yield Read([("HGETALL", commands.keys("events"))])
     found: dict[str, EventCount] = {}

@@ -17,8 +17,8 @@ from django_fairque.engine.model.records import PushResult
 from django_fairque.engine.model.task import check_tasks
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.pushing.batching import check_graph, id_conflict_error, push_apart
-from django_fairque.engine.pushing.push import NOWHERE, Elsewhere
-from django_fairque.engine.sharding.shards import change_each, said
+from django_fairque.engine.pushing.push import NO_OTHER_SHARDS, OtherShards
+from django_fairque.engine.sharding.shards import change_each, describe_shards
 from django_fairque.engine.users.users import users_stats
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.records import EventCount
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
-def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
+def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]:
     """For several shards: of one it is `pushing.push` itself, as pushes are many."""
     if task.depends_on:
         return (yield from push_checked_graph(shards, [task], task.run_id, now))[0]
@@ -40,7 +40,7 @@ def push(shards: Shards, task: Task, now: float | None) -> Steps[PushResult]:
     return (yield from pushing.push(shards.of(task.user_id), task, now))
 
 
-def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Steps[list[PushResult]]:
+def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Operation[list[PushResult]]:
     if len(shards) == 1:
         return (yield from pushing.push_batch(shards.home, tasks, now))
     results = yield from push_apart(
@@ -51,12 +51,12 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Step
     return pushing.all_accepted(shards.home, results)
 
 
-def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Steps[list[PushResult]]:
+def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
     conflicts = yield from find_id_conflicts(shards, tasks)
     results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
     parts = _by_shard(shards, tasks, conflicts)
 
-    def act(shard: Commands) -> Steps[None]:
+    def act(shard: Commands) -> Operation[None]:
         try:
             done = yield from pushing.push_batch(shard, [tasks[index] for index in parts[shard]], now)
         except PushRefusedError as error:
@@ -74,14 +74,14 @@ def _not_all(
 ) -> ShardsAwayError:
     ids = [task.task_id for index, task in enumerate(tasks) if index not in results]
     return ShardsAwayError(
-        f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {said(away)} of queue {shards.name!r} can't be "
-        f"reached. The error's task_ids names them; pushing them again under the same ids is safe",
+        f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {describe_shards(away)} of queue "
+        f"{shards.name!r} can't be reached. The error's task_ids names them; pushing them again under the same ids is safe",
         away,
         ids,
     )
 
 
-def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Steps[list[PushResult]]:
+def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Operation[list[PushResult]]:
     return (yield from push_checked_graph(shards, check_tasks(tasks), run_id, now))
 
 
@@ -94,11 +94,11 @@ def deliver(
     is_graph: bool,
     from_outbox: bool,
     now: float | None,
-) -> Steps[list[PushResult]]:
+) -> Operation[list[PushResult]]:
     """The counts are kept at home, and a graph is delivered as `graphs.push` pushes one."""
     check_tasks(tasks)
     if len(shards) == 1 or (is_graph and tasks):
-        home, elsewhere, mine = shards.home, pushing.NOWHERE, list(range(len(tasks)))
+        home, elsewhere, mine = shards.home, pushing.NO_OTHER_SHARDS, list(range(len(tasks)))
         if len(shards) > 1:
             home, elsewhere, mine = yield from split_graph(shards, tasks, run_id)
             if counts and home is not shards.home:
@@ -121,18 +121,20 @@ def deliver(
     results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
     for shard, indexes in parts.items():
         some = [tasks[index] for index in indexes]
-        told = counts if shard is shards.home else {}
-        if some or told:
-            done = yield from pushing.deliver(shard, some, told, run_id=run_id, from_outbox=from_outbox, now=now)
+        event_counts = counts if shard is shards.home else {}
+        if some or event_counts:
+            done = yield from pushing.deliver(
+                shard, some, event_counts, run_id=run_id, from_outbox=from_outbox, now=now
+            )
             results.update(zip(indexes, done, strict=True))
     return [results[index] for index in range(len(tasks))]
 
 
-def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Steps[int]:
+def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Operation[int]:
     """Chosen ids are told to every shard: what was delivered may be forgotten as a task."""
     ids, known = list(task_ids), 0
     for shard in shards:
-        some = [task_id for task_id in ids if shards.said_by(task_id) in (None, shard)]
+        some = [task_id for task_id in ids if shards.shard_in_id(task_id) in (None, shard)]
         if some:
             known += yield from pushing.forget_delivered(shard, some, now)
     return known
@@ -150,7 +152,7 @@ def _by_shard(shards: Shards, tasks: Sequence[Task], without: Collection[int]) -
 
 def push_checked_graph(
     shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None
-) -> Steps[list[PushResult]]:
+) -> Operation[list[PushResult]]:
     """As `pushing.push_graph`."""
     if len(shards) == 1 or not tasks:
         return (yield from pushing.push_graph(shards.home, tasks, run_id, now))
@@ -166,7 +168,9 @@ def merge_results(tasks: Sequence[Task], mine: Sequence[int], done: Sequence[Pus
     return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
-def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tuple[Commands, Elsewhere, list[int]]]:
+def split_graph(
+    shards: Shards, tasks: Sequence[Task], run_id: str
+) -> Operation[tuple[Commands, OtherShards, list[int]]]:
     """The shard that accepts the graph, what of it lies elsewhere, and the indexes of the tasks that lie there.
 
     Raises:
@@ -185,7 +189,7 @@ def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tup
     numbers = {name: shard.keys.shard for name, shard in {**located, **places}.items()}
     strangers = {name: number for name, number in numbers.items() if number != home.keys.shard}
     if not strangers:
-        return home, NOWHERE, mine
+        return home, NO_OTHER_SHARDS, mine
     yield from _check_known(shards, tasks, dict(located.items()))
     others: dict[Commands, list[Task]] = {}
     for task in tasks:
@@ -197,15 +201,15 @@ def split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Steps[tup
     parts = {
         f"push:{shard.keys.shard}:{new_nonce()}": pack(
             pushing.push_args(
-                shard, part, run_id, is_graph=True, elsewhere=Elsewhere(_except(numbers, shard), is_part=True)
+                shard, part, run_id, is_graph=True, elsewhere=OtherShards(_except(numbers, shard), is_part=True)
             )
         )
         for shard, part in others.items()
     }
-    return home, Elsewhere(strangers, parts), mine
+    return home, OtherShards(strangers, parts), mine
 
 
-def find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Steps[set[int]]:
+def find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[set[int]]:
     """The indexes of tasks whose chosen ids belong to tasks of other users: on other shards, or before them in this call. One
     look, if ids were chosen.
 
@@ -215,11 +219,11 @@ def find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Steps[set[int]]:
     from django_fairque.engine.scripting.operations import Read
 
     chosen = {index: shards.of(task.user_id) for index, task in enumerate(tasks) if task.has_chosen_id}
-    asked = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
-    if not asked:
+    candidates = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
+    if not candidates:
         return set()
-    owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in asked])
-    found = {index for (index, _), owner in zip(asked, owners, strict=True) if owner is not None}
+    owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in candidates])
+    found = {index for (index, _), owner in zip(candidates, owners, strict=True) if owner is not None}
     first: dict[str, str] = {}
     for index in chosen:
         if index not in found and first.setdefault(tasks[index].task_id, tasks[index].user_id) != tasks[index].user_id:
@@ -231,7 +235,7 @@ def _except(numbers: dict[str, int], shard: Commands) -> dict[str, int]:
     return {name: number for name, number in numbers.items() if number != shard.keys.shard}
 
 
-def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Commands]) -> Steps[None]:
+def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Commands]) -> Operation[None]:
     from django_fairque.engine.scripting.operations import Read
 
     if not located:
@@ -258,7 +262,7 @@ def _check_unique(tasks: Sequence[Task]) -> None:
             )
 
 
-def _check_room(shards: Shards, tasks: Sequence[Task]) -> Steps[None]:
+def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
     """Limits of users on other shards are looked at before: their parts can't be refused any more."""
     users = list(dict.fromkeys(task.user_id for task in tasks))
     for stats in (yield from users_stats(shards.across(), users)):

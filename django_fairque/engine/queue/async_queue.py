@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters.facade import AsyncDeadLetters
+from django_fairque.engine.dead_letters.facade import AsyncDeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import AsyncXCom
 from django_fairque.engine.leasing import lease_ops as leasing
@@ -21,7 +21,7 @@ from django_fairque.engine.schedules.schedules import AsyncSchedules
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding import resharding as spreading
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
-from django_fairque.engine.transport.transport import AsyncClient, AsyncTransport
+from django_fairque.engine.transport.transport import AsyncTransport
 from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue
 from django_fairque.engine.users.users import AsyncUserQueue
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import EventCount, PushResult, TaskState
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.scripting.operations import Steps
-    from django_fairque.engine.sharding.resharding import Moved
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.resharding import ReshardResult
     from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.transport.connection import AsyncClient
 
 T = TypeVar("T")
 
@@ -54,18 +55,18 @@ class AsyncFairQueue(AsyncReading):
         check_client(client, "AsyncFairQueue", "create_async_redis_client", is_awaited=True)
         super().__init__(client, name, config, shard)
         self._transport = AsyncTransport(client, self.config.request_timeout)
-        self.dlq = AsyncDeadLetters(self._shards, self._run, self._survey, self._reach)
-        self.schedules = AsyncSchedules(self._shards, self._run, self._survey)
+        self.dlq = AsyncDeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
+        self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
 
-    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
+    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
         before = await self._drive(spreading.read_shard_count(self._shards))
         old, new = (self._shards.spread_over(number) for number in (before, shards))
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
-    async def _run_and_carry(self, steps: Steps[T]) -> T:
+    async def _run_and_carry(self, steps: Operation[T]) -> T:
         """As `_run`, then carry what these left for other shards."""
         result = await self._run(steps)
-        await self._carry()
+        await self._carry_messages()
         return result
 
     async def push(self, task: Task, *, now: float | None = None) -> PushResult:
@@ -74,7 +75,7 @@ class AsyncFairQueue(AsyncReading):
         return await self._run(pushing.push(self._shards, task, now))
 
     async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
-        return await self._run_and_carry(pushing.push_batch(await self._living(), tasks, now))
+        return await self._run_and_carry(pushing.push_batch(await self._reachable_shards(), tasks, now))
 
     async def push_graph(
         self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
@@ -118,7 +119,9 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> Lease | None:
         leases = await self._run(
-            routed.pop_batch(await self._living(), self._orders, Fetch(1, worker, users, steal, lease), now)
+            routed.pop_batch(
+                await self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now
+            )
         )
         return leases[0] if leases else None
 
@@ -133,7 +136,9 @@ class AsyncFairQueue(AsyncReading):
         now: float | None = None,
     ) -> list[Lease]:
         return await self._run(
-            routed.pop_batch(await self._living(), self._orders, Fetch(n, worker, users, steal, lease), now)
+            routed.pop_batch(
+                await self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now
+            )
         )
 
     async def settle(
@@ -152,8 +157,8 @@ class AsyncFairQueue(AsyncReading):
     ) -> Settled:
         return await self._run(
             routed.settle(
-                await self._living(),
-                self._orders,
+                await self._reachable_shards(),
+                self._schedulers,
                 check_outcomes(outcomes),
                 Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}),
                 now,
@@ -202,8 +207,8 @@ class AsyncFairQueue(AsyncReading):
     ) -> Heartbeat:
         return await self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
 
-    async def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
-        return await self._run(upkeep.tell_worker(self._shards, worker, wish, now))
+    async def set_worker_command(self, worker: str, command: str, *, now: float | None = None) -> bool:
+        return await self._run(upkeep.set_worker_command(self._shards, worker, command, now))
 
     async def release_worker(
         self,
@@ -226,16 +231,16 @@ class AsyncFairQueue(AsyncReading):
         return await self._run(upkeep.sweep(self._shards, now))
 
     async def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
-        return await self._survey(lambda shards: messages.carry(shards, limit, now))
+        return await self._read_all_shards(lambda shards: messages.deliver_messages(shards, limit, now))
 
     async def wait_for_work(self, timeout: float) -> bool:
         return await self._run(routed.wait_for_work(self._shards, timeout))
 
     async def pause(self, *, now: float | None = None) -> None:
-        await self._survey(lambda shards: upkeep.set_paused(shards, now, paused=True))
+        await self._read_all_shards(lambda shards: upkeep.set_paused(shards, now, paused=True))
 
     async def resume(self, *, now: float | None = None) -> None:
-        await self._survey(lambda shards: upkeep.set_paused(shards, now, paused=False))
+        await self._read_all_shards(lambda shards: upkeep.set_paused(shards, now, paused=False))
 
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         return await self._run(upkeep.cancel(self._shards, task_id, reason, now))
@@ -243,13 +248,13 @@ class AsyncFairQueue(AsyncReading):
     async def cancel_many(
         self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
     ) -> int:
-        return await self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
+        return await self._write_all_shards(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
-        return await self._reach(lambda shards: upkeep.run_now(shards, task_ids, now))
+        return await self._write_all_shards(lambda shards: upkeep.run_now(shards, task_ids, now))
 
-    async def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
-        return await self._run(upkeep.run_regardless(self._shards, task_id, now))
+    async def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
+        return await self._run(upkeep.ignore_dependencies(self._shards, task_id, now))
 
     async def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
@@ -257,23 +262,23 @@ class AsyncFairQueue(AsyncReading):
         await self._run(routed.set_progress(self._shards, lease, current, total, message, now))
 
     async def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
-        return await self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
+        return await self._write_all_shards(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
 
     def xcom(self, namespace: str) -> AsyncXCom:
         return AsyncXCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        return await self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
+        return await self._write_all_shards(lambda shards: upkeep.take_alerts(shards, limit, now))
 
     async def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on."""
-        return await self._reach(lambda shards: upkeep.purge(shards, limit, note, now))
+        return await self._write_all_shards(lambda shards: upkeep.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> AsyncUserQueue:
         return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
     def organization(self, organization: str) -> AsyncOrganizationQueue:
-        return AsyncOrganizationQueue(self._survey, organization)
+        return AsyncOrganizationQueue(self._read_all_shards, organization)
 
     async def repair(self, *, now: float | None = None) -> list[Repair]:
-        return await self._reach(lambda shards: upkeep.repair(shards, now))
+        return await self._write_all_shards(lambda shards: upkeep.repair(shards, now))

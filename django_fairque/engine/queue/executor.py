@@ -16,10 +16,10 @@ from django_fairque.engine.model.errors import (
     UnsupportedServerError,
     UntrustedServerError,
 )
-from django_fairque.engine.model.options import LONGEST_REPEATING, REPLIES_RECORDED, QueueConfig
-from django_fairque.engine.scripting.commands import MAX_BATCH
+from django_fairque.engine.model.options import MAX_RETRY_TIMEOUT_SECONDS, REPLY_RECORD_SECONDS, QueueConfig
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding as spreading
-from django_fairque.engine.sharding.shard_scheduler import Order, Orders
+from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.transport import node_health as nodes
 
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.scripting.operations import Steps
-    from django_fairque.engine.transport.transport import AsyncClient, AsyncTransport, SyncClient, Transport
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.transport.connection import AsyncClient, SyncClient
+    from django_fairque.engine.transport.transport import AsyncTransport, Transport
 
 
 class QueueOfShards:
     """Or one of its shards, as a queue of its own: then ``shard`` is its number."""
 
-    _whole: Self | None = None
+    _parent_queue: Self | None = None
     _is_checked = False
     """Whether the number of shards that is written down is known to be the configured one."""
     _check_at = 0.0
@@ -49,7 +50,7 @@ class QueueOfShards:
         self.client = client
         self.config = config or QueueConfig()
         self._shards = Shards(name, self.config, shard)
-        self._orders = Orders(len(self._shards))
+        self._schedulers = ShardSchedulers(len(self._shards))
         self._only = shard
 
     @property
@@ -59,28 +60,28 @@ class QueueOfShards:
             return (self,)
         parts = tuple(type(self)(self.client, self.name, self.config, number) for number in range(len(self._shards)))
         for part in parts:
-            part._whole = self  # noqa: SLF001 - of its own kind
+            part._parent_queue = self  # noqa: SLF001 - of its own kind
         return parts
 
-    def order_for(self, users: Users, steal: Users) -> Order:
+    def shard_scheduler_for(self, users: Users, steal: Users) -> ShardScheduler:
         """A new order of its shards, for who goes round them to serve these."""
-        return Orders(len(self._shards)).of(users, steal, self._shards.number_of)
+        return ShardSchedulers(len(self._shards)).of(users, steal, self._shards.number_of)
 
     @property
-    def whole(self) -> Self:
+    def parent_queue(self) -> Self:
         """The queue of which this is a shard; else this queue itself."""
-        return self._whole or self
+        return self._parent_queue or self
 
-    def repeating_for(self, seconds: float) -> Self:
+    def with_retry_timeout(self, seconds: float) -> Self:
         """The same queue or shard, repeating its calls for so long when the server does not answer."""
-        if not seconds <= LONGEST_REPEATING:
+        if not seconds <= MAX_RETRY_TIMEOUT_SECONDS:
             raise TaskValidationError(
-                f"a call may be repeated for at most {LONGEST_REPEATING} seconds, got {seconds!r}: replies are recorded for "
-                f"{REPLIES_RECORDED} seconds"
+                f"a call may be repeated for at most {MAX_RETRY_TIMEOUT_SECONDS} seconds, got {seconds!r}: replies are "
+                f"recorded for {REPLY_RECORD_SECONDS} seconds"
             )
         config = self.config.model_copy(update={"request_timeout": seconds})
         other = type(self)(self.client, self.name, config, self._only)
-        other._whole = self._whole  # noqa: SLF001
+        other._parent_queue = self._parent_queue  # noqa: SLF001
         return other
 
     @property
@@ -91,32 +92,32 @@ class QueueOfShards:
     @property
     def missing_shards(self) -> tuple[int, ...]:
         """The numbers of the shards that lie there. Nothing is asked for this."""
-        return nodes.absence(self.client).missing(self.client, self._shards)
+        return nodes.unreachable_nodes(self.client).missing_shards(self.client, self._shards)
 
     @property
-    def label(self) -> str:
+    def display_name(self) -> str:
         """The queue's name, and the shard's number if this is one of several."""
         is_one_of_several = len(self._shards) == 1 and self.config.shards > 1
         return f"{self.name}/{self._shards.home.keys.shard}" if is_one_of_several else self.name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.label!r}>"
+        return f"<{type(self).__name__} {self.display_name!r}>"
 
 
 R = TypeVar("R")
 
-SURVEY = 1.0
+ALL_SHARDS_READ_SECONDS = 1.0
 """Seconds for which what is asked of all shards is repeated, before it is asked of those alone that answer."""
-CHECK_AGAIN = 5.0
+SHARD_COUNT_RECHECK_SECONDS = 5.0
 """Seconds until the number of shards is looked up again, when nobody who could be reached knew it."""
-FINAL = (NotPermittedError, UnsupportedServerError, UntrustedServerError)
-"""Answers that are no node's absence."""
+FINAL_ERRORS = (NotPermittedError, UnsupportedServerError, UntrustedServerError)
+"""Errors that do not mean that a node is unreachable."""
 
 
-class Survey(Protocol):
+class AllShardsReader(Protocol):
     """Drives what is asked of all shards, or of those that answer."""
 
-    def __call__(self, read: Callable[[Shards], Steps[R]], /) -> R: ...
+    def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...
 
 
 class _Rounds:
@@ -127,18 +128,18 @@ class _Rounds:
         self.rest = shards
 
     def __iter__(self) -> Iterator[Shards]:
-        asked: set[int] | None = None
+        tried: set[int] | None = None
         for _ in self._shards.all:
-            missing = nodes.absence(self._client).missing(self._client, self._shards)
-            if len(missing) == len(self._shards) or (asked is not None and asked.issuperset(missing)):
+            missing = nodes.unreachable_nodes(self._client).missing_shards(self._client, self._shards)
+            if len(missing) == len(self._shards) or (tried is not None and tried.issuperset(missing)):
                 return
-            asked, self.rest = set(missing), self._shards.but(missing)
+            tried, self.rest = set(missing), self._shards.but(missing)
             yield self.rest
 
 
-def _living(client: object, shards: Shards) -> Shards:
+def _reachable_shards(client: object, shards: Shards) -> Shards:
     def missing() -> Sequence[int]:
-        return nodes.absence(client).missing(client, shards)
+        return nodes.unreachable_nodes(client).missing_shards(client, shards)
 
     living = shards.but(missing())
     living.missing_now = missing
@@ -151,62 +152,62 @@ class Driving(QueueOfShards):
     client: SyncClient
     _transport: Transport
 
-    def give_up_when(self, condition: Callable[[], bool]) -> None:
+    def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
         """Let calls that have failed be repeated no more while this holds."""
-        self._transport.is_futile = condition
+        self._transport.is_reply_unwanted = condition
 
-    def _run(self, steps: Steps[R]) -> R:
+    def _run(self, steps: Operation[R]) -> R:
         self._check()
         return self._drive(steps)
 
-    def _survey(self, read: Callable[[Shards], Steps[R]]) -> R:
-        """What all shards know or, when a node does not answer for `SURVEY` seconds, what the others do.
+    def _read_all_shards(self, read: Callable[[Shards], Operation[R]]) -> R:
+        """What all shards know or, when a node does not answer for `ALL_SHARDS_READ_SECONDS` seconds, what the others do.
 
         ``read`` is called with the shards to ask, more than once if need be; it changes nothing, or nothing twice.
         """
         self._check()
         return self._among(self._shards, read)
 
-    def _living(self) -> Shards:
+    def _reachable_shards(self) -> Shards:
         """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not nodes.are_several(self.client):
+        if len(self._shards) == 1 or not nodes.can_miss_shards(self.client):
             return self._shards
-        nodes.revisit(self.client)
-        return _living(self.client, self._shards)
+        nodes.recheck_nodes(self.client)
+        return _reachable_shards(self.client, self._shards)
 
-    def _reach(self, change: Callable[[Shards], Steps[R]]) -> R:
+    def _write_all_shards(self, change: Callable[[Shards], Operation[R]]) -> R:
         """Change all shards; ``change`` is told which are known to be away, and goes on without those."""
-        return self._run(change(self._living()))
+        return self._run(change(self._reachable_shards()))
 
-    def _carry(self) -> None:
+    def _carry_messages(self) -> None:
         """Carry what was left for other shards. If that fails workers do it: it is written down."""
         if len(self._shards) > 1:
             with suppress(FairQueueError):
-                self._survey(lambda shards: messages.carry(shards, MAX_BATCH, None))
+                self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
     def _check(self) -> None:
         """The number of shards that is written down is the configured one."""
-        if self._whole is not None:
-            self._whole._check()  # noqa: SLF001 - of its own kind
+        if self._parent_queue is not None:
+            self._parent_queue._check()  # noqa: SLF001 - of its own kind
         elif not self._is_checked and monotonic() >= self._check_at:
             self._is_checked = self._among(Shards(self.name, self.config), spreading.check_shard_count)
-            self._check_at = monotonic() + CHECK_AGAIN
+            self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
 
-    def _among(self, shards: Shards, read: Callable[[Shards], Steps[R]]) -> R:
-        if len(shards) == 1 or not nodes.are_several(self.client):
+    def _among(self, shards: Shards, read: Callable[[Shards], Operation[R]]) -> R:
+        if len(shards) == 1 or not nodes.can_miss_shards(self.client):
             return self._drive(read(shards))
-        nodes.revisit(self.client)
+        nodes.recheck_nodes(self.client)
         rounds = _Rounds(self.client, shards)
         for living in rounds:
             try:
-                return self._drive(read(living), SURVEY)
-            except FINAL:  # noqa: PERF203 - there are a few rounds at most
+                return self._drive(read(living), ALL_SHARDS_READ_SECONDS)
+            except FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
                 raise
             except RedisConnectionError:
                 continue
         return self._drive(read(rounds.rest))
 
-    def _drive(self, steps: Steps[R], seconds: float | None = None) -> R:
+    def _drive(self, steps: Operation[R], seconds: float | None = None) -> R:
         """With ``seconds`` each request is repeated no longer than that. An error is raised in the steps, which may take it."""
         try:
             request = next(steps)
@@ -222,10 +223,10 @@ class Driving(QueueOfShards):
             return result
 
 
-class AsyncSurvey(Protocol):
-    """As `Survey`, awaited."""
+class AsyncAllShardsReader(Protocol):
+    """As `AllShardsReader`, awaited."""
 
-    async def __call__(self, read: Callable[[Shards], Steps[R]], /) -> R: ...
+    async def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...
 
 
 class AsyncDriving(QueueOfShards):
@@ -234,55 +235,55 @@ class AsyncDriving(QueueOfShards):
     client: AsyncClient
     _transport: AsyncTransport
 
-    def give_up_when(self, condition: Callable[[], bool]) -> None:
+    def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
         """As of `Driving`."""
-        self._transport.is_futile = condition
+        self._transport.is_reply_unwanted = condition
 
-    async def _run(self, steps: Steps[R]) -> R:
+    async def _run(self, steps: Operation[R]) -> R:
         await self._check()
         return await self._drive(steps)
 
-    async def _survey(self, read: Callable[[Shards], Steps[R]]) -> R:
+    async def _read_all_shards(self, read: Callable[[Shards], Operation[R]]) -> R:
         await self._check()
         return await self._among(self._shards, read)
 
-    async def _living(self) -> Shards:
+    async def _reachable_shards(self) -> Shards:
         """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not nodes.are_several(self.client):
+        if len(self._shards) == 1 or not nodes.can_miss_shards(self.client):
             return self._shards
-        await nodes.revisit_async(self.client)
-        return _living(self.client, self._shards)
+        await nodes.recheck_nodes_async(self.client)
+        return _reachable_shards(self.client, self._shards)
 
-    async def _reach(self, change: Callable[[Shards], Steps[R]]) -> R:
-        return await self._run(change(await self._living()))
+    async def _write_all_shards(self, change: Callable[[Shards], Operation[R]]) -> R:
+        return await self._run(change(await self._reachable_shards()))
 
-    async def _carry(self) -> None:
+    async def _carry_messages(self) -> None:
         if len(self._shards) > 1:
             with suppress(FairQueueError):
-                await self._survey(lambda shards: messages.carry(shards, MAX_BATCH, None))
+                await self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
     async def _check(self) -> None:
-        if self._whole is not None:
-            await self._whole._check()  # noqa: SLF001 - of its own kind
+        if self._parent_queue is not None:
+            await self._parent_queue._check()  # noqa: SLF001 - of its own kind
         elif not self._is_checked and monotonic() >= self._check_at:
             self._is_checked = await self._among(Shards(self.name, self.config), spreading.check_shard_count)
-            self._check_at = monotonic() + CHECK_AGAIN
+            self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
 
-    async def _among(self, shards: Shards, read: Callable[[Shards], Steps[R]]) -> R:
-        if len(shards) == 1 or not nodes.are_several(self.client):
+    async def _among(self, shards: Shards, read: Callable[[Shards], Operation[R]]) -> R:
+        if len(shards) == 1 or not nodes.can_miss_shards(self.client):
             return await self._drive(read(shards))
-        await nodes.revisit_async(self.client)
+        await nodes.recheck_nodes_async(self.client)
         rounds = _Rounds(self.client, shards)
         for living in rounds:
             try:
-                return await self._drive(read(living), SURVEY)
-            except FINAL:  # noqa: PERF203 - there are a few rounds at most
+                return await self._drive(read(living), ALL_SHARDS_READ_SECONDS)
+            except FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
                 raise
             except RedisConnectionError:
                 continue
         return await self._drive(read(rounds.rest))
 
-    async def _drive(self, steps: Steps[R], seconds: float | None = None) -> R:
+    async def _drive(self, steps: Operation[R], seconds: float | None = None) -> R:
         try:
             request = next(steps)
             while True:

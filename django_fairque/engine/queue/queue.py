@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters.facade import DeadLetters
+from django_fairque.engine.dead_letters.facade import DeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import XCom
 from django_fairque.engine.leasing import lease_ops as leasing
@@ -21,7 +21,7 @@ from django_fairque.engine.schedules.schedules import Schedules
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding import resharding as spreading
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
-from django_fairque.engine.transport.transport import SyncClient, Transport
+from django_fairque.engine.transport.transport import Transport
 from django_fairque.engine.users.organization_facade import OrganizationQueue
 from django_fairque.engine.users.users import UserQueue
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import EventCount, PushResult, TaskState
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.scripting.operations import Steps
-    from django_fairque.engine.sharding.resharding import Moved
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.resharding import ReshardResult
     from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.transport.connection import SyncClient
 
 T = TypeVar("T")
 
@@ -64,10 +65,10 @@ class FairQueue(Reading):
         check_client(client, "FairQueue", "create_redis_client", is_awaited=False)
         super().__init__(client, name, config, shard)
         self._transport = Transport(client, self.config.request_timeout)
-        self.dlq = DeadLetters(self._shards, self._run, self._survey, self._reach)
-        self.schedules = Schedules(self._shards, self._run, self._survey)
+        self.dlq = DeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
+        self.schedules = Schedules(self._shards, self._run, self._read_all_shards)
 
-    def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, Moved | None]:
+    def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
         """Spread a drained queue over another number of shards (1 to 256), whatever is configured.
 
         Returns on how many it lay, and what was moved (None: it lies on so many already). ``SHARDS`` must say the same
@@ -77,10 +78,10 @@ class FairQueue(Reading):
         old, new = (self._shards.spread_over(number) for number in (before, shards))
         return before, (self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
-    def _run_and_carry(self, steps: Steps[T]) -> T:
+    def _run_and_carry(self, steps: Operation[T]) -> T:
         """As `_run`, then carry what these left for other shards."""
         result = self._run(steps)
-        self._carry()
+        self._carry_messages()
         return result
 
     def push(self, task: Task, *, now: float | None = None) -> PushResult:
@@ -95,7 +96,7 @@ class FairQueue(Reading):
         Tasks of one user and priority keep their order. If backlog limits refuse some, the others are accepted
         and `BacklogFullError` is raised at the end with all results.
         """
-        return self._run_and_carry(pushing.push_batch(self._living(), tasks, now))
+        return self._run_and_carry(pushing.push_batch(self._reachable_shards(), tasks, now))
 
     def push_graph(
         self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
@@ -159,7 +160,9 @@ class FairQueue(Reading):
         now: float | None = None,
     ) -> Lease | None:
         """Lease the next task, or None. See `pop_batch`."""
-        leases = self._run(routed.pop_batch(self._living(), self._orders, Fetch(1, worker, users, steal, lease), now))
+        leases = self._run(
+            routed.pop_batch(self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now)
+        )
         return leases[0] if leases else None
 
     def pop_batch(
@@ -180,7 +183,9 @@ class FairQueue(Reading):
             steal: whom it serves when none of ``users`` has anything.
             lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
         """
-        return self._run(routed.pop_batch(self._living(), self._orders, Fetch(n, worker, users, steal, lease), now))
+        return self._run(
+            routed.pop_batch(self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now)
+        )
 
     def settle(
         self,
@@ -211,8 +216,8 @@ class FairQueue(Reading):
         """
         return self._run(
             routed.settle(
-                self._living(),
-                self._orders,
+                self._reachable_shards(),
+                self._schedulers,
                 check_outcomes(outcomes),
                 Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}),
                 now,
@@ -269,12 +274,12 @@ class FairQueue(Reading):
         """Lengthen every lease of a worker, record ``info`` of it for ``ttl`` seconds, learn what was canceled."""
         return self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
 
-    def tell_worker(self, worker: str, wish: str, *, now: float | None = None) -> bool:
-        """Ask a worker to be ``"quiet"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
+    def set_worker_command(self, worker: str, command: str, *, now: float | None = None) -> bool:
+        """Send a worker the command to ``"drain"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
 
-        It hears so with its next heartbeat, with all its processes and queues; False when no such worker lives.
+        It gets the command with its next heartbeat, for all its processes and queues. False when no such worker lives.
         """
-        return self._run(upkeep.tell_worker(self._shards, worker, wish, now))
+        return self._run(upkeep.set_worker_command(self._shards, worker, command, now))
 
     def release_worker(
         self,
@@ -320,7 +325,7 @@ class FairQueue(Reading):
 
     def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
         """Carry news between the shards, at most ``limit`` messages of each; returns how many arrived. Workers do."""
-        return self._survey(lambda shards: messages.carry(shards, limit, now))
+        return self._read_all_shards(lambda shards: messages.deliver_messages(shards, limit, now))
 
     def wait_for_work(self, timeout: float) -> bool:
         """Sleep on the server until work comes, at most ``timeout`` seconds; whether it came."""
@@ -331,11 +336,11 @@ class FairQueue(Reading):
 
         `ShardsAwayError` names shards that could not be told; the others are.
         """
-        self._survey(lambda shards: upkeep.set_paused(shards, now, paused=True))
+        self._read_all_shards(lambda shards: upkeep.set_paused(shards, now, paused=True))
 
     def resume(self, *, now: float | None = None) -> None:
         """End the `pause`: hand out tasks again; `ShardsAwayError` as there."""
-        self._survey(lambda shards: upkeep.set_paused(shards, now, paused=False))
+        self._read_all_shards(lambda shards: upkeep.set_paused(shards, now, paused=False))
 
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.
@@ -356,7 +361,7 @@ class FairQueue(Reading):
             ShardsAwayError: some of their shards can't be reached; on the others it is done, and the text says how many
                 tasks that were.
         """
-        return self._reach(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
+        return self._write_all_shards(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many.
@@ -364,11 +369,11 @@ class FairQueue(Reading):
         Raises:
             ShardsAwayError: as `cancel_many`.
         """
-        return self._reach(lambda shards: upkeep.run_now(shards, task_ids, now))
+        return self._write_all_shards(lambda shards: upkeep.run_now(shards, task_ids, now))
 
-    def run_regardless(self, task_id: str, *, now: float | None = None) -> bool:
+    def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
         """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
-        return self._run(upkeep.run_regardless(self._shards, task_id, now))
+        return self._run(upkeep.ignore_dependencies(self._shards, task_id, now))
 
     def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
@@ -386,7 +391,7 @@ class FairQueue(Reading):
             TaskNotFoundError: nobody knows the run. ShardsAwayError: some shards can't be reached; on the others it is done,
                 and the text says how many tasks that were.
         """
-        return self._reach(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
+        return self._write_all_shards(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
 
     def xcom(self, namespace: str) -> XCom:
         """The values that tasks pass to each other under a name (a run's id, or one of your own)."""
@@ -397,7 +402,7 @@ class FairQueue(Reading):
 
         Those of shards that can't be reached stay there; an error is raised only if there is nothing else to hand out.
         """
-        return self._reach(lambda shards: upkeep.take_alerts(shards, limit, now))
+        return self._write_all_shards(lambda shards: upkeep.take_alerts(shards, limit, now))
 
     def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on.
@@ -409,7 +414,7 @@ class FairQueue(Reading):
             ShardsAwayError: some shards can't be reached, and the others had fewer than ``limit``: those are canceled, and
                 the text says how many they were.
         """
-        return self._reach(lambda shards: upkeep.purge(shards, limit, note, now))
+        return self._write_all_shards(lambda shards: upkeep.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""
@@ -417,12 +422,12 @@ class FairQueue(Reading):
 
     def organization(self, organization: str) -> OrganizationQueue:
         """What holds for an organization, and how to change it."""
-        return OrganizationQueue(self._survey, organization)
+        return OrganizationQueue(self._read_all_shards, organization)
 
     def repair(self, *, now: float | None = None) -> list[Repair]:
-        """Check, and make indexes and counters agree with the tasks' records again; what was found, mended or not.
+        """Check, and make indexes and counters agree with the tasks' records again; what was found, fixed or not.
 
         Raises:
-            ShardsAwayError: some shards can't be reached; the others are mended.
+            ShardsAwayError: some shards can't be reached; the others are fixed.
         """
-        return self._reach(lambda shards: upkeep.repair(shards, now))
+        return self._write_all_shards(lambda shards: upkeep.repair(shards, now))

@@ -12,14 +12,14 @@ from django_fairque.engine.inspection import runs
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.inspection.pages import (
-    Listed,
-    Page,
+    PartialList,
+    ResultPage,
     WorkerRecord,
     parse_shard_cursor,
     read_page,
     shard_cursor,
 )
-from django_fairque.engine.inspection.search import Found, Matching, check_search
+from django_fairque.engine.inspection.search import MatchingTasks, SearchResult, check_search
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance.invariants.checker import check_invariants as check_one
 from django_fairque.engine.model.ids import check_ids
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.records import Attempt, EventCount, TaskState
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.longest_waits import Waiting
+    from django_fairque.engine.statistics.longest_waits import WaitingTask
     from django_fairque.engine.users.users import UserStats
-    from django_fairque.engine.users.wait_reason import Standing
+    from django_fairque.engine.users.wait_reason import WaitReason
 
 __all__ = ["activity", "health", "stats"]
 
 
-def event_counts(shards: Shards) -> Steps[dict[str, EventCount]]:
+def event_counts(shards: Shards) -> Operation[dict[str, EventCount]]:
     return (yield from delivering.event_counts(shards.home))
 
 
-def is_paused(shards: Shards) -> Steps[bool]:
+def is_paused(shards: Shards) -> Operation[bool]:
     """False as soon as one shard says so."""
     for shard in shards:
         if not (yield from maintenance.is_paused(shard)):
@@ -66,7 +66,7 @@ def is_paused(shards: Shards) -> Steps[bool]:
     return True
 
 
-def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Steps[Found]:
+def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
     """A shard after the other, in ``look_at`` records of all of them."""
     check_search(search)
     at, inner = parse_shard_cursor(shards, cursor)
@@ -81,14 +81,14 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Step
         tasks += found.tasks
         looked_at += found.looked_at
         if found.cursor is not None:
-            return Found(tuple(tasks), looked_at, shard_cursor(shards, number, found.cursor), shards.missing)
+            return SearchResult(tuple(tasks), looked_at, shard_cursor(shards, number, found.cursor), shards.missing)
         if len(tasks) >= limit or looked_at >= search.look_at:
-            return Found(tuple(tasks), looked_at, shard_cursor(shards, number + 1, None), shards.missing)
+            return SearchResult(tuple(tasks), looked_at, shard_cursor(shards, number + 1, None), shards.missing)
         inner = None
-    return Found(tuple(tasks), looked_at, None, shards.missing)
+    return SearchResult(tuple(tasks), looked_at, None, shards.missing)
 
 
-def matching(shards: Shards, search: Search) -> Steps[Matching]:
+def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
     """Each shard's part of ``look_at``."""
     check_search(search)
     found: list[str] = []
@@ -97,63 +97,63 @@ def matching(shards: Shards, search: Search) -> Steps[Matching]:
         part = yield from finding.matching(shard, replace(search, look_at=max(1, search.look_at // len(shards))))
         found += part.task_ids
         is_whole = is_whole and part.is_whole
-    return Matching(found, is_whole and not shards.missing, shards.missing)
+    return MatchingTasks(found, is_whole and not shards.missing, shards.missing)
 
 
-def get_task(shards: Shards, task_id: str) -> Steps[Task]:
+def get_task(shards: Shards, task_id: str) -> Operation[Task]:
     return (yield from lookup.get_task((yield from shards.of_task(task_id)), task_id))
 
 
-def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Steps[dict[str, Task]]:
+def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[str, Task]]:
     ids = lookup.checked_ids(task_ids)
     commands = yield from shards.around(ids)
     found: dict[str, Task] = {}
-    for first in range(0, len(ids), lookup.SLICE):
-        some = yield from lookup.get_tasks(commands, ids[first : first + lookup.SLICE])
+    for first in range(0, len(ids), lookup.TASKS_CHANGED_PER_CALL):
+        some = yield from lookup.get_tasks(commands, ids[first : first + lookup.TASKS_CHANGED_PER_CALL])
         found.update((task.task_id, task) for task in some if task is not None)
     return found
 
 
-def history(shards: Shards, task_id: str) -> Steps[list[Attempt]]:
+def history(shards: Shards, task_id: str) -> Operation[list[Attempt]]:
     return (yield from lookup.history((yield from shards.of_task(task_id)), task_id))
 
 
-def get_progress(shards: Shards, task_id: str) -> Steps[Progress | None]:
+def get_progress(shards: Shards, task_id: str) -> Operation[Progress | None]:
     return (yield from lookup.get_progress((yield from shards.of_task(task_id)), task_id))
 
 
-def position(shards: Shards, task_id: str) -> Steps[int | None]:
+def position(shards: Shards, task_id: str) -> Operation[int | None]:
     return (yield from lookup.position((yield from shards.of_task(task_id)), task_id))
 
 
-def standing(shards: Shards, task_id: str) -> Steps[Standing]:
-    return (yield from standings.standing((yield from shards.of_task(task_id)), task_id))
+def wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
+    return (yield from standings.read_wait_reason((yield from shards.of_task(task_id)), task_id))
 
 
-def view(shards: Shards, task_id: str, nodes: int) -> Steps[DependencyView]:
+def view(shards: Shards, task_id: str, nodes: int) -> Operation[DependencyView]:
     return (yield from dependencies.view((yield from shards.around([task_id])), task_id, nodes))
 
 
-def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Steps[dict[str, Blockers]]:
+def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[dict[str, Blockers]]:
     ids = check_ids(task_ids, "task ids")
     return (yield from dependencies.blockers((yield from shards.around(ids)), ids, most))
 
 
-def parent_results(shards: Shards, task_id: str) -> Steps[dict[str, Any]]:
+def parent_results(shards: Shards, task_id: str) -> Operation[dict[str, Any]]:
     there = yield from shards.of_task(task_id)
     parents = yield from dependencies.parents(there, task_id)
     return (yield from dependencies.results((yield from shards.around(parents, there)), parents))
 
 
-def run_graph(shards: Shards, run_id: str, nodes: int) -> Steps[DependencyGraph]:
+def run_graph(shards: Shards, run_id: str, nodes: int) -> Operation[DependencyGraph]:
     return (yield from dependencies.run_graph((yield from _around_run(shards, run_id)), run_id, nodes))
 
 
-def run(shards: Shards, run_id: str) -> Steps[RunView]:
+def run(shards: Shards, run_id: str) -> Operation[RunView]:
     return (yield from runs.view((yield from _around_run(shards, run_id)), run_id))
 
 
-def _around_run(shards: Shards, run_id: str) -> Steps[Commands]:
+def _around_run(shards: Shards, run_id: str) -> Operation[Commands]:
     """The members with chosen ids of a run are looked for at once."""
     if len(shards) == 1:
         return shards.home
@@ -162,8 +162,8 @@ def _around_run(shards: Shards, run_id: str) -> Steps[Commands]:
 
 def tasks(
     shards: Shards, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
-) -> Steps[Page[Task]]:
-    def read(shard: Commands, size: int, at: str | None) -> Steps[tuple[list[Task], str | None, bool]]:
+) -> Operation[ResultPage[Task]]:
+    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[Task], str | None, bool]]:
         page = yield from listing.tasks(shard, state, user_id, size, at)
         return page.items, page.cursor, True
 
@@ -171,27 +171,27 @@ def tasks(
     return (yield from read_page(shards, limit, cursor, read))
 
 
-def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Steps[dict[str, Sizes]]:
+def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
     return (yield from listing.queue_sizes(shards.across(), check_ids(user_ids, "user ids")))
 
 
-def longest_waits(shards: Shards, limit: int) -> Steps[Listed[Waiting]]:
+def longest_waits(shards: Shards, limit: int) -> Operation[PartialList[WaitingTask]]:
     each_shard = yield from read_together([waiting.longest_waits(shard, limit) for shard in shards])
     found = [each for some in each_shard for each in some]
-    return Listed(sorted(found, key=lambda each: each.since)[:limit], shards.missing)
+    return PartialList(sorted(found, key=lambda each: each.since)[:limit], shards.missing)
 
 
-def busiest_users(shards: Shards, sample: int) -> Steps[Listed[str]]:
+def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
     """Each shard's part of the sample."""
     listing.check_limit(sample)
     found: Counter[str] = Counter()
     for shard in shards:
         found += yield from waiting.waiting_by_user(shard, max(1, sample // len(shards)))
-    return Listed([user_id for user_id, _count in found.most_common()], shards.missing)
+    return PartialList([user_id for user_id, _count in found.most_common()], shards.missing)
 
 
-def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Steps[Page[str]]:
-    def read(shard: Commands, size: int, at: str | None) -> Steps[tuple[list[str], str | None, bool]]:
+def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
+    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[str], str | None, bool]]:
         page = yield from listing.users(shard, at, size, busy_first)
         return page.items, page.cursor, False
 
@@ -199,20 +199,20 @@ def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool)
     return (yield from read_page(shards, limit, cursor, read))
 
 
-def busy_users(shards: Shards, limit: int) -> Steps[Listed[str]]:
+def busy_users(shards: Shards, limit: int) -> Operation[PartialList[str]]:
     """As many of each shard."""
     listing.check_limit(limit)
     names: list[str] = []
     for shard in shards:
         names += (yield from listing.users(shard, None, -(-limit // len(shards)), busy_first=True)).items
-    return Listed(names[:limit], shards.missing)
+    return PartialList(names[:limit], shards.missing)
 
 
-def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Steps[list[UserStats]]:
+def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Operation[list[UserStats]]:
     return (yield from users.users_stats(shards.across(), check_ids(user_ids, "user ids"), now))
 
 
-def workers(shards: Shards) -> Steps[Listed[WorkerRecord]]:
+def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
     """Each worker once, with the leases that it has on all shards."""
     found: dict[str, WorkerRecord] = {}
     for shard in shards:
@@ -220,12 +220,12 @@ def workers(shards: Shards) -> Steps[Listed[WorkerRecord]]:
             other = found.get(record.worker)
             newest = record if other is None or record.seen_at >= other.seen_at else other
             leases = record.leases + (0 if other is None else other.leases)
-            found[record.worker] = WorkerRecord(newest.worker, newest.seen_at, leases, newest.info, newest.wish)
-    return Listed(found.values(), shards.missing)
+            found[record.worker] = WorkerRecord(newest.worker, newest.seen_at, leases, newest.info, newest.command)
+    return PartialList(found.values(), shards.missing)
 
 
-def check_invariants(shards: Shards) -> Steps[Listed[Violation]]:
+def check_invariants(shards: Shards) -> Operation[PartialList[Violation]]:
     found: list[Violation] = []
     for shard in shards:
         found += yield from check_one(shard)
-    return Listed(found, shards.missing)
+    return PartialList(found, shards.missing)

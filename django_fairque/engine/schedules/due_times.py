@@ -20,12 +20,12 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LEAST_INTERVAL = 1.0
+MIN_INTERVAL_SECONDS = 1.0
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
 """Seconds before a moment in which to look for the last instant before it: the first that has one ends the search."""
 
 
-LONGEST_ZONE = 100
+MAX_ZONE_CHARACTERS = 100
 """Characters of a time zone's name; the longest known one has 32."""
 
 
@@ -44,7 +44,7 @@ class Timing:
         if (cron is None) == (every is None):
             raise TaskValidationError("a schedule needs either cron or every: give one of the two")
         is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
-        if every is not None and not (is_number and LEAST_INTERVAL <= every <= 10 * 366 * 86_400):
+        if every is not None and not (is_number and MIN_INTERVAL_SECONDS <= every <= 10 * 366 * 86_400):
             raise TaskValidationError(f"every must be a number of seconds from 1 to ten years, got {short(every)}")
         if cron is not None and not isinstance(cron, str):
             raise TaskValidationError(f"cron must be a string of five fields such as '0 4 * * *', got {short(cron)}")
@@ -108,7 +108,7 @@ def _is_of_no_month(cron: str) -> bool:
 def find_zone(name: str) -> zoneinfo.ZoneInfo:
     """The time zone of that name; `TaskValidationError` with the nearest known one."""
     try:
-        if isinstance(name, str) and len(name) <= LONGEST_ZONE:
+        if isinstance(name, str) and len(name) <= MAX_ZONE_CHARACTERS:
             return zoneinfo.ZoneInfo(name)
         known = zoneinfo.available_timezones()
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
@@ -116,6 +116,6 @@ def find_zone(name: str) -> zoneinfo.ZoneInfo:
     if not known:
         raise TaskValidationError(f"no time zones are installed here, so {short(name)} is not known; install tzdata")
     by_case = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name[:LONGEST_ZONE].lower(), by_case, n=1) if isinstance(name, str) else []
+    near = difflib.get_close_matches(name[:MAX_ZONE_CHARACTERS].lower(), by_case, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {by_case[near[0]]}?" if near else ", such as Europe/Berlin or UTC"
     raise TaskValidationError(f"timezone must be the name of a time zone, got {short(name)}{hint}")

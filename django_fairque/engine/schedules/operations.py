@@ -13,11 +13,11 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, moment, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, new_nonce
-from django_fairque.engine.model.signature import Envelope, seal
+from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import push, push_args
 from django_fairque.engine.schedules.due_times import Timing
-from django_fairque.engine.scripting.operations import Read, Steps, scored
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ class Template(Protocol):
 class LastFired:
     """``instant``: for when; ``at``: when it was fired."""
 
-    instant: float
+    run_time: float
     at: float
     task_id: str
 
@@ -76,7 +76,7 @@ class Schedule:
     source: str = "code"
     declared: str = ""
     """Of one from settings: which declaration it was made from."""
-    seal: str = field(default="", compare=False, repr=False)
+    signature: str = field(default="", compare=False, repr=False)
     """Made by who added it, for all tasks that it fires: firing needs no key, and makes no forgery genuine."""
     next_at: float | None = field(default=None, compare=False)
     last: LastFired | None = field(default=None, compare=False)
@@ -98,15 +98,15 @@ class Schedule:
             del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
-    def make_task(self, task_id: str | None, instant: float | None = None) -> Task:
+    def make_task(self, task_id: str | None, run_time: float | None = None) -> Task:
         """What it pushes, for ``instant`` if it matters when."""
-        expires_at = None if instant is None or self.expires is None else instant + self.expires
-        return Task.create(**self.task, task_id=task_id, expires_at=expires_at).sealed(self.seal.encode())
+        expires_at = None if run_time is None or self.expires is None else run_time + self.expires
+        return Task.create(**self.task, task_id=task_id, expires_at=expires_at).with_signature(self.signature.encode())
 
-    def envelope(self, prefix: str, queue: str) -> Envelope:
+    def signed_fields(self, prefix: str, queue: str) -> SignedFields:
         """What its tasks are sealed as, whatever their ids will be."""
         task = self.make_task(None)
-        return Envelope(prefix, queue, task.name, task.user_id, task.payload_bytes)
+        return SignedFields(prefix, queue, task.name, task.user_id, task.payload_bytes)
 
     def following(self, moment: float, count: int) -> Iterator[float]:
         """The next ``count`` instants after a moment, as far as the calendar goes."""
@@ -129,7 +129,7 @@ class Fired:
     """
 
     name: str
-    instant: float
+    run_time: float
     task_id: str = ""
     is_refused: bool = False
     error: str = ""
@@ -194,9 +194,9 @@ WRITE_ATTEMPTS = 20
 
 def add(
     commands: Commands, name: str, task: Task | Template, options: dict[str, Any], now: float | None
-) -> Steps[Schedule]:
+) -> Operation[Schedule]:
     moment = yield from server_time(now)
-    schedule = _sealed(commands, create(name, task, moment, options))
+    schedule = _signed(commands, create(name, task, moment, options))
     for _ in range(WRITE_ATTEMPTS):
         known = yield from _find(commands, name)
         if known is not None and schedule.every == known.every and "start" not in options:
@@ -216,7 +216,7 @@ def too_many(commands: Commands) -> TaskValidationError:
     return TaskValidationError(f"queue {commands.name!r} has {MAX_SCHEDULES} schedules already; remove some")
 
 
-def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Steps[None]:
+def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Operation[None]:
     moment = yield from server_time(now)
     for _ in range(WRITE_ATTEMPTS):
         known = yield from get(commands, name)
@@ -228,35 +228,35 @@ def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | No
     raise _busy(name)
 
 
-def sign(commands: Commands, name: str, now: float | None) -> Steps[None]:
+def sign(commands: Commands, name: str, now: float | None) -> Operation[None]:
     for _ in range(WRITE_ATTEMPTS):
         known = yield from get(commands, name)
-        if (yield from _set(commands, known, _sealed(commands, known), known.next_at, now)):
+        if (yield from _set(commands, known, _signed(commands, known), known.next_at, now)):
             return
     raise _busy(name)
 
 
-def remove(commands: Commands, name: str, now: float | None) -> Steps[bool]:
+def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
     args = ["remove", check_id(name, "a schedule's name"), "*", "", ""]
     removed = yield commands.call("schedule", args, now, reply=new_nonce())
     return bool(removed)
 
 
-def run_now(commands: Commands, name: str, now: float | None) -> Steps[str]:
+def run_now(commands: Commands, name: str, now: float | None) -> Operation[str]:
     schedule = yield from get(commands, name)
-    instant = None if schedule.expires is None else (yield from server_time(now))
-    result = yield from push(commands, schedule.make_task(None, instant), now)
+    run_time = None if schedule.expires is None else (yield from server_time(now))
+    result = yield from push(commands, schedule.make_task(None, run_time), now)
     return result.task_id
 
 
-def get(commands: Commands, name: str) -> Steps[Schedule]:
+def get(commands: Commands, name: str) -> Operation[Schedule]:
     found = yield from _find(commands, check_id(name, "a schedule's name"))
     if found is None:
         raise TaskNotFoundError(f"queue {commands.name!r} has no schedule {name!r}")
     return found
 
 
-def list_all(commands: Commands) -> Steps[list[Schedule]]:
+def list_all(commands: Commands) -> Operation[list[Schedule]]:
     keys = commands.keys
     definitions, due, last = yield Read(
         [
@@ -265,19 +265,19 @@ def list_all(commands: Commands) -> Steps[list[Schedule]]:
             ("HGETALL", keys("schedules:last")),
         ]
     )
-    moments = dict(scored(due))
+    moments = dict(parse_scores(due))
     return [
         _schedule(name.decode(), definition, moments.get(name), last.get(name))
         for name, definition in sorted(definitions.items())
     ]
 
 
-def count(commands: Commands) -> Steps[int]:
+def count(commands: Commands) -> Operation[int]:
     (number,) = yield Read([("HLEN", commands.keys("schedules"))])
     return int(number)
 
 
-def fire_due(commands: Commands, limit: int, now: float | None) -> Steps[list[Fired]]:
+def fire_due(commands: Commands, limit: int, now: float | None) -> Operation[list[Fired]]:
     """Fire due schedules, at most ``limit`` times; a schedule that another process is firing is left to it.
 
     Due schedules take turns, so that one with many missed run times does not delay the others. One that can't be fired now
@@ -307,30 +307,32 @@ def fire_due(commands: Commands, limit: int, now: float | None) -> Steps[list[Fi
     return fired + refused
 
 
-def next_due(commands: Commands, after: float) -> Steps[float | None]:
+def next_due(commands: Commands, after: float) -> Operation[float | None]:
     read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), f"({to_us(after)}", "+inf", "WITHSCORES", "LIMIT", 0, 1)
     (found,) = yield Read([read])
-    return next((score / 1_000_000 for _, score in scored(found)), None)
+    return next((score / 1_000_000 for _, score in parse_scores(found)), None)
 
 
-def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Steps[Fired | None]:
+def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Operation[Fired | None]:
     """One firing, or one step over instants that were missed; None if somebody else was faster."""
     assert schedule.next_at is not None  # noqa: S101 - it is due
-    instant, timing = schedule.next_at, schedule.timing
+    run_time, timing = schedule.next_at, schedule.timing
     is_fired = True
-    if moment - instant > schedule.grace and schedule.missed != "all":
-        instant = timing.last_until(moment - schedule.grace - 1e-6, instant)  # what is late by the grace is not missed
+    if moment - run_time > schedule.grace and schedule.missed != "all":
+        run_time = timing.last_until(
+            moment - schedule.grace - 1e-6, run_time
+        )  # what is late by the grace is not missed
         is_fired = schedule.missed == "one"
-    following = timing.following(instant)
+    following = timing.following(run_time)
     tasks: list[Task] = []
     pushed, error = push_args(commands, tasks), ""
     if is_fired:
         try:
-            made = schedule.make_task(f"schedule:{schedule.name}:{to_us(instant)}", instant)
+            made = schedule.make_task(f"schedule:{schedule.name}:{to_us(run_time)}", run_time)
             pushed, tasks = push_args(commands, [made]), [made]
         except TaskValidationError as invalid:  # of a limit that was lowered, for example
             error = str(invalid)
-    last = json.dumps([instant, moment, tasks[0].task_id]) if tasks else ""
+    last = json.dumps([run_time, moment, tasks[0].task_id]) if tasks else ""
     args = [
         *(
             schedule.name,
@@ -345,23 +347,25 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     if not code:
         return None
     task_id = tasks[0].task_id if tasks and code == 1 else ""
-    return Fired(schedule.name, instant, task_id, is_refused=code == 2, error=error)
+    return Fired(schedule.name, run_time, task_id, is_refused=code == 2, error=error)
 
 
 def _set(
     commands: Commands, known: Schedule | None, schedule: Schedule, following: float | None, now: float | None
-) -> Steps[bool]:
+) -> Operation[bool]:
     expected = b"" if known is None else known.stored
     args = ["set", schedule.name, expected, schedule.to_json(), "" if following is None else to_us(following)]
     done = yield commands.call("schedule", args, now, reply=new_nonce())
     return bool(done)
 
 
-def _sealed(commands: Commands, schedule: Schedule) -> Schedule:
-    return replace(schedule, seal=seal(schedule.envelope(commands.config.prefix, commands.name)).decode())
+def _signed(commands: Commands, schedule: Schedule) -> Schedule:
+    return replace(
+        schedule, signature=sign_payload(schedule.signed_fields(commands.config.prefix, commands.name)).decode()
+    )
 
 
-def _find(commands: Commands, name: str) -> Steps[Schedule | None]:
+def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
     keys = commands.keys
     definition, due, last = yield Read(
         [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.pages import Listed
+from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.task_lookup import server_time
-from django_fairque.engine.model.durations import check_whole, moment
+from django_fairque.engine.model.durations import check_integer, moment
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.schedules import operations as schedules
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.executor import AsyncSurvey, Survey
+    from django_fairque.engine.queue.executor import AllShardsReader, AsyncAllShardsReader
     from django_fairque.engine.schedules.operations import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import AsyncRun, Run, Steps
+    from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
 class Schedules:
     """The schedules of one queue (``queue.schedules``)."""
 
-    def __init__(self, shards: Shards, run: Run, survey: Survey) -> None:
-        self._shards, self._run, self._survey = shards, run, survey
+    def __init__(self, shards: Shards, run: Driver, read_all_shards: AllShardsReader) -> None:
+        self._shards, self._run, self._read_all_shards = shards, run, read_all_shards
 
     def _holder(self, name: str) -> Commands:
-        return self._survey(lambda shards: holder(shards, name))
+        return self._read_all_shards(lambda shards: holder(shards, name))
 
     def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
         """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
@@ -53,7 +53,7 @@ class Schedules:
                 was changed.
         """
         checked = _checked(options)
-        place = self._survey(lambda shards: places(shards, name, task))
+        place = self._read_all_shards(lambda shards: places(shards, name, task))
         return self._run(add(place, name, task, checked, now))
 
     def remove(self, name: str, *, now: float | None = None) -> bool:
@@ -80,9 +80,9 @@ class Schedules:
         """The schedule of that name; `TaskNotFoundError` when there is none."""
         return self._run(schedules.get(self._holder(name), name))
 
-    def list(self) -> Listed[Schedule]:
+    def list(self) -> PartialList[Schedule]:
         """All of them, by name."""
-        return self._survey(list_all)
+        return self._read_all_shards(list_all)
 
     def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
@@ -96,15 +96,15 @@ class Schedules:
 class AsyncSchedules:
     """`Schedules`, awaited."""
 
-    def __init__(self, shards: Shards, run: AsyncRun, survey: AsyncSurvey) -> None:
-        self._shards, self._run, self._survey = shards, run, survey
+    def __init__(self, shards: Shards, run: AsyncDriver, read_all_shards: AsyncAllShardsReader) -> None:
+        self._shards, self._run, self._read_all_shards = shards, run, read_all_shards
 
     async def _holder(self, name: str) -> Commands:
-        return await self._survey(lambda shards: holder(shards, name))
+        return await self._read_all_shards(lambda shards: holder(shards, name))
 
     async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
         checked = _checked(options)
-        place = await self._survey(lambda shards: places(shards, name, task))
+        place = await self._read_all_shards(lambda shards: places(shards, name, task))
         return await self._run(add(place, name, task, checked, now))
 
     async def remove(self, name: str, *, now: float | None = None) -> bool:
@@ -125,8 +125,8 @@ class AsyncSchedules:
     async def get(self, name: str) -> Schedule:
         return await self._run(schedules.get(await self._holder(name), name))
 
-    async def list(self) -> Listed[Schedule]:
-        return await self._survey(list_all)
+    async def list(self) -> PartialList[Schedule]:
+        return await self._read_all_shards(list_all)
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         return await self._run(fire_due(self._shards, limit, now))
@@ -149,7 +149,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def places(shards: Shards, name: str, task: Task | Template) -> Steps[tuple[Commands, Sequence[Commands]]]:
+def places(shards: Shards, name: str, task: Task | Template) -> Operation[tuple[Commands, Sequence[Commands]]]:
     """Where a schedule is to be, and from which shards it is to be removed, as its task had another user before."""
     there = shards.of(schedules.user_of(task))
     if len(shards) == 1:
@@ -168,7 +168,7 @@ def add(
     task: Task | Template,
     options: dict[str, Any],
     now: float | None,
-) -> Steps[Schedule]:
+) -> Operation[Schedule]:
     """On another shard than before when its task has another user: then the one of before is removed first."""
     there, others = place
     for shard in others:
@@ -176,22 +176,22 @@ def add(
     return (yield from schedules.add(there, name, task, options, now))
 
 
-def _total(shards: Shards) -> Steps[int]:
+def _total(shards: Shards) -> Operation[int]:
     total = 0
     for shard in shards:
         total += yield from schedules.count(shard)
     return total
 
 
-def list_all(shards: Shards) -> Steps[Listed[Schedule]]:
+def list_all(shards: Shards) -> Operation[PartialList[Schedule]]:
     found: list[Schedule] = []
     for shard in shards:
         found += yield from schedules.list_all(shard)
-    return Listed(sorted(found, key=lambda schedule: schedule.name), shards.missing)
+    return PartialList(sorted(found, key=lambda schedule: schedule.name), shards.missing)
 
 
-def fire_due(shards: Shards, limit: int, now: float | None) -> Steps[list[Fired]]:
-    check_whole(limit, "limit", 1)
+def fire_due(shards: Shards, limit: int, now: float | None) -> Operation[list[Fired]]:
+    check_integer(limit, "limit", 1)
     fired: list[Fired] = []
     for shard in shards:
         left = limit - sum(not each.is_refused for each in fired)
@@ -200,7 +200,7 @@ def fire_due(shards: Shards, limit: int, now: float | None) -> Steps[list[Fired]
     return fired
 
 
-def next_due(shards: Shards, after: float | None) -> Steps[float | None]:
+def next_due(shards: Shards, after: float | None) -> Operation[float | None]:
     start = yield from server_time(moment(after, "after"))
     found = []
     for shard in shards:
@@ -208,7 +208,7 @@ def next_due(shards: Shards, after: float | None) -> Steps[float | None]:
     return min((each for each in found if each is not None), default=None)
 
 
-def holder(shards: Shards, name: str) -> Steps[Commands]:
+def holder(shards: Shards, name: str) -> Operation[Commands]:
     """The shard of a schedule; that of home when there is none of this name, and it says so."""
     found = yield from _holders(shards, name)
     if not found:
@@ -216,7 +216,7 @@ def holder(shards: Shards, name: str) -> Steps[Commands]:
     return next(iter(found), shards.home)
 
 
-def _holders(shards: Shards, name: str) -> Steps[list[Commands]]:
+def _holders(shards: Shards, name: str) -> Operation[list[Commands]]:
     if len(shards) == 1:
         return [shards.home]
     check_id(name, "a schedule's name")

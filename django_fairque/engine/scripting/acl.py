@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Mode = Literal["functions", "scripts"]
+CallMode = Literal["functions", "scripts"]
 
-CONNECT = ("ping", "select", "info", "time", "client|setinfo", "client|setname")
-CLUSTER = (
+CONNECT_COMMANDS = ("ping", "select", "info", "time", "client|setinfo", "client|setname")
+CLUSTER_COMMANDS = (
     "cluster|slots",
     "cluster|shards",
     "cluster|nodes",
@@ -25,7 +25,7 @@ CLUSTER = (
 )
 """What a cluster's client asks."""
 
-READ = (
+READ_COMMANDS = (
     *(
         "exists",
         "get",
@@ -47,7 +47,7 @@ READ = (
     *("scard", "sismember", "smembers", "srandmember"),
     *("zcard", "zcount", "zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
 )
-WRITE = (
+WRITE_COMMANDS = (
     *(
         "del",
         "hdel",
@@ -68,14 +68,17 @@ WRITE = (
     ),
     *("srem", "zadd", "zrem"),
 )
-CONFIRM = ("wait", "waitaof")
+CONFIRM_COMMANDS = ("wait", "waitaof")
 """That replicas, or the disk, have what was written."""
-WORK = ("bzpopmin", "scan", "type")
+WORK_COMMANDS = ("bzpopmin", "scan", "type")
 """To wait for work, and to look through a queue for what is not right (`fairque_check`)."""
-LOAD = ("function|load",)
-CALL: dict[Mode, tuple[str, ...]] = {"functions": ("fcall",), "scripts": ("evalsha", "eval", "script|load")}
+LOAD_COMMANDS = ("function|load",)
+CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
+    "functions": ("fcall",),
+    "scripts": ("evalsha", "eval", "script|load"),
+}
 
-PUSHED = (
+PRODUCER_KEYS = (
     *(
         "stats",
         "stats:*",
@@ -99,7 +102,7 @@ PUSHED = (
     "absent",
 )
 """A shard's keys that pushing, looking and canceling may write: all but leases and workers."""
-SEEN = ("workers", "worker:*")
+WORKER_RECORD_KEYS = ("workers", "worker:*")
 
 
 @dataclass(frozen=True)
@@ -114,17 +117,29 @@ class Role:
 
 
 ROLES = {
-    "producer": Role("enqueues, looks and cancels what has not begun", (*READ, *WRITE, *CONFIRM), PUSHED, SEEN),
-    "worker": Role("does everything that queues do", (*READ, *WRITE, *CONFIRM, *WORK), ("",)),
-    "viewer": Role("looks, and changes nothing", READ, reads=("",), calls=False),
-    "deployer": Role("loads the functions (manage.py fairque_functions), and sees no task", LOAD, calls=False),
+    "producer": Role(
+        "enqueues, looks and cancels what has not begun",
+        (*READ_COMMANDS, *WRITE_COMMANDS, *CONFIRM_COMMANDS),
+        PRODUCER_KEYS,
+        WORKER_RECORD_KEYS,
+    ),
+    "worker": Role(
+        "does everything that queues do", (*READ_COMMANDS, *WRITE_COMMANDS, *CONFIRM_COMMANDS, *WORK_COMMANDS), ("",)
+    ),
+    "viewer": Role("looks, and changes nothing", READ_COMMANDS, reads=("",), calls=False),
+    "deployer": Role("loads the functions (manage.py fairque_functions), and sees no task", LOAD_COMMANDS, calls=False),
 }
 
 
-def rules(role: str, mode: Mode = "functions", prefix: str = "fq", *, cluster: bool = False) -> list[str]:
+def rules(role: str, mode: CallMode = "functions", prefix: str = "fq", *, cluster: bool = False) -> list[str]:
     """The rules of a role, as they follow a user's name in ``ACL SETUSER`` or in a file of users."""
     wanted = ROLES[role]
-    commands = [*CONNECT, *(CLUSTER if cluster else ()), *wanted.commands, *(CALL[mode] if wanted.calls else ())]
+    commands = [
+        *CONNECT_COMMANDS,
+        *(CLUSTER_COMMANDS if cluster else ()),
+        *wanted.commands,
+        *(CALL_COMMANDS[mode] if wanted.calls else ()),
+    ]
     return [
         *("resetkeys", "resetchannels"),
         *(f"~{_pattern(prefix, each)}" for each in wanted.writes),

@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import now_us, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError
-from django_fairque.engine.model.options import STARVING
+from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.keys import Keys
-from django_fairque.engine.scripting.operations import Call
-from django_fairque.engine.scripting.scripts import BASE, load
+from django_fairque.engine.scripting.operations import ScriptCall
+from django_fairque.engine.scripting.scripts import BASE_KEYS, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django_fairque.engine.model.options import QueueConfig
 
-MAX_BATCH = 1000
+MAX_CALL_ITEMS = 1000
 """The most tasks, leases or outcomes in one script call."""
 
-CONFIRMED = ("push", "deliver")
+REPLICATED_SCRIPTS = ("push", "deliver")
 """Scripts that accept tasks: what they acknowledge may have to be confirmed by replicas."""
 
-NEVER = 9_000_000_000_000_000
+NEVER_MICROSECONDS = 9_000_000_000_000_000
 """The scripts' moment that does not come (``NEVER`` in lua/lib/base.lua)."""
 
 
@@ -47,17 +47,17 @@ class Commands:
             config.max_backlog,
             *(to_us(value) for value in sla),
             to_us(config.sla_at_risk_seconds),
-            *(to_us(config.starvation.get(name, 0)) for name in STARVING),
+            *(to_us(config.starvation.get(name, 0)) for name in STARVABLE_PRIORITIES),
             int(config.shards > 1),
             config.max_backlog_bytes,
             to_us(2 * config.request_timeout),
         ]
         self._options = " ".join(map(str, options))
 
-    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:
+    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:
         """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
         declared = load(script).keys
-        base = self.keys.base if declared[: len(BASE)] == BASE else ()
+        base = self.keys.base if declared[: len(BASE_KEYS)] == BASE_KEYS else ()
         keys = [
             *base,
             *(
@@ -66,9 +66,9 @@ class Commands:
             ),
         ]
         arguments = ["" if now is None else now_us(now), self._options, *args]
-        if script in CONFIRMED and self.config.replicas_to_confirm:
-            return Call(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
-        return Call(script, keys, arguments)
+        if script in REPLICATED_SCRIPTS and self.config.replicas_to_confirm:
+            return ScriptCall(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
+        return ScriptCall(script, keys, arguments)
 
     def unknown(self, task_id: str) -> TaskNotFoundError:
         return TaskNotFoundError(

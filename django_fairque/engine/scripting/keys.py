@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.scripting.scripts import BASE
+from django_fairque.engine.scripting.scripts import BASE_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-AS_ORGANIZATION = b"\xff"
+ORGANIZATION_PREFIX = b"\xff"
 """The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organization.lua``)."""
 
 
@@ -23,7 +23,7 @@ class Keys:
     def __init__(self, prefix: str, queue: str, shard: int = 0) -> None:
         self.shard = shard
         self._prefix = f"{prefix}:{{{queue}:{shard}}}:"
-        self.base = tuple(self._prefix + name for name in BASE)
+        self.base = tuple(self._prefix + name for name in BASE_KEYS)
 
     def __str__(self) -> str:
         return self._prefix

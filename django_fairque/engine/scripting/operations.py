@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Call:
+class ScriptCall:
     """One script call. It may be repeated after a lost reply: it carries a nonce, or repeating changes nothing."""
 
     script: str
@@ -44,7 +44,7 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockingCommand:
     """A blocking command; ``seconds`` is how long it may take, None is its reply when nothing came."""
 
     command: tuple[Any, ...]
@@ -55,28 +55,28 @@ class Block:
 class Stream:
     """Calls that are made while earlier ones are being answered."""
 
-    calls: Iterator[Call]
-    heard: Callable[[Any], None]
+    calls: Iterator[ScriptCall]
+    on_reply: Callable[[Any], None]
     """Is given each reply, in their order, while later calls are being worked on."""
 
 
-Request = Union[Call, Read, Scan, Stream, Block]  # noqa: UP007 - evaluated on 3.10 too
-Steps = Generator[Request, Any, T]
+Request = Union[ScriptCall, Read, Scan, Stream, BlockingCommand]  # noqa: UP007 - evaluated on 3.10 too
+Operation = Generator[Request, Any, T]
 
 
-class Run(Protocol):
+class Driver(Protocol):
     """Drives steps to their result."""
 
-    def __call__(self, steps: Steps[T], /) -> T: ...
+    def __call__(self, steps: Operation[T], /) -> T: ...
 
 
-class AsyncRun(Protocol):
+class AsyncDriver(Protocol):
     """Drives steps to their result, awaiting each reply."""
 
-    def __call__(self, steps: Steps[T], /) -> Coroutine[Any, Any, T]: ...
+    def __call__(self, steps: Operation[T], /) -> Coroutine[Any, Any, T]: ...
 
 
-def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Steps[list[list[Any]]]:
+def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Operation[list[list[Any]]]:
     """Several lists of commands in one round trip; their replies, list by list. With ``only_sound`` as `read_sound`."""
     commands = [command for part in parts for command in part]
     replies = (yield from read_sound(commands)) if only_sound else (yield Read(commands))
@@ -100,7 +100,7 @@ _TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
 """The type of key that a command reads, and its reply for a key that is absent."""
 
 
-def read_sound(commands: Sequence[tuple[Any, ...]]) -> Steps[list[Any]]:
+def read_sound(commands: Sequence[tuple[Any, ...]]) -> Operation[list[Any]]:
     """As `Read`; a key of another type than the command reads counts as absent, so that it costs no other reply."""
     try:
         whole: list[Any] = yield Read(commands)
@@ -123,7 +123,7 @@ def read_sound(commands: Sequence[tuple[Any, ...]]) -> Steps[list[Any]]:
     ]
 
 
-def read_together(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
+def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:
     """Operations that only read, in lockstep: what each of them reads next is read in one round trip. Their results, in order."""
     results: dict[int, T] = {}
     pending: dict[int, Read] = {}
@@ -146,7 +146,7 @@ def read_together(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
         except LuaScriptError:
             for index, read in reads.items():  # one by one, so that each learns of its own error
                 pending.pop(index)
-                results[index] = yield from _resumed(parts[index], read)
+                results[index] = yield from _resume(parts[index], read)
             continue
         at = 0
         for index, read in reads.items():
@@ -156,7 +156,7 @@ def read_together(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
     return [results[index] for index in range(len(parts))]
 
 
-def _resumed(steps: Steps[T], request: Request) -> Steps[T]:
+def _resume(steps: Operation[T], request: Request) -> Operation[T]:
     """The rest of an operation that waits for the reply to this request."""
     try:
         while True:
@@ -171,7 +171,7 @@ def _resumed(steps: Steps[T], request: Request) -> Steps[T]:
         return result
 
 
-def scored(reply: list[Any]) -> list[tuple[bytes, float]]:
+def parse_scores(reply: list[Any]) -> list[tuple[bytes, float]]:
     """Members with their scores, in the reply of either protocol."""
     nested = bool(reply) and isinstance(reply[0], (list, tuple))
     flat = [value for pair in reply for value in pair] if nested else reply

@@ -122,7 +122,7 @@ def assemble(name: str, commands: Iterable[Command], includes: Mapping[str, str]
     return _FRAME.format(name=name, idle=IDLE_FUNCTION.format(name=name), tree="\n".join(root.lines(includes)))
 
 
-BASE = (
+BASE_KEYS = (
     *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
     *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
     *("outbox", "mirrors", "groups", "grouped", "due"),
@@ -200,7 +200,7 @@ class _File:
         self.name = name
         self.shebang, body = text.split("\n", 1)
         self.body = body.rstrip("\n")
-        self.keys = tuple(key for word in _words("KEYS", text) for key in (BASE if word == "base" else (word,)))
+        self.keys = tuple(key for word in _words("KEYS", text) for key in (BASE_KEYS if word == "base" else (word,)))
         self.includes = _words("include", text)
         named = "; ".join(f"K[{key!r}] = KEYS[{index}]" for index, key in enumerate(self.keys, 1))
         read_keys = f"{named}\n{{}}P = string.sub(KEYS[1], 1, -{len(self.keys[0]) + 1})"

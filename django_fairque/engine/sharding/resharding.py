@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
-SETTINGS = ("weight", "cap", "rate", "gap", "burst", "backlog", "max_bytes", "sla", "paused", "group")
+USER_SETTING_FIELDS = ("weight", "cap", "rate", "gap", "burst", "backlog", "max_bytes", "sla", "paused", "group")
 """Fields of a user's record that people set."""
-SLICE = 500
-OF_ORGANIZATIONS = ("weight", "cap", "paused")
+USERS_PER_SCAN = 500
+ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "paused")
 """Those of an organization's record."""
-LIVE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
+UNFINISHED_STATES = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
 @dataclass(frozen=True)
-class Moved:
+class ReshardResult:
     """What was moved, and how many ended tasks were forgotten."""
 
     users: int
@@ -47,7 +47,7 @@ class Moved:
     forgotten: int
 
 
-def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
+def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardResult]:
     """Move everything that outlives its tasks from the old shards to the new ones.
 
     Raises:
@@ -69,11 +69,11 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Steps[Moved]:
         if shard.keys.shard not in kept:
             yield from _remove(shard)
     yield from write_shard_count(new)
-    return Moved(users, moved, forgotten)
+    return ReshardResult(users, moved, forgotten)
 
 
-def _check_drained(shards: Shards) -> Steps[None]:
-    states = [*LIVE, TaskState.FAILED]
+def _check_drained(shards: Shards) -> Operation[None]:
+    states = [*UNFINISHED_STATES, TaskState.FAILED]
     found = yield from read_each(
         [
             [
@@ -85,9 +85,11 @@ def _check_drained(shards: Shards) -> Steps[None]:
         ]
     )
     sizes = [sum(map(int, each)) for each in zip(*found, strict=True)]
-    problems = [f"{size} tasks are {state.value}" for state, size in zip(LIVE, sizes, strict=False) if size]
-    if sizes[len(LIVE)]:
-        problems.append(f"{sizes[len(LIVE)]} dead letters are to be requeued or discarded")
+    problems = [
+        f"{size} tasks are {state.value}" for state, size in zip(UNFINISHED_STATES, sizes, strict=False) if size
+    ]
+    if sizes[len(UNFINISHED_STATES)]:
+        problems.append(f"{sizes[len(UNFINISHED_STATES)]} dead letters are to be requeued or discarded")
     if sizes[-1] or sizes[-2]:
         problems.append("news between tasks are still being carried")
     workers = yield from _workers(shards)
@@ -99,18 +101,18 @@ def _check_drained(shards: Shards) -> Steps[None]:
         )
 
 
-def _workers(shards: Shards) -> Steps[set[str]]:
+def _workers(shards: Shards) -> Operation[set[str]]:
     found: set[str] = set()
     for shard in shards:
         found |= {record.worker for record in (yield from listing.workers(shard))}
     return found
 
 
-def _forget_ended(shard: Commands, now: float | None) -> Steps[int]:
+def _forget_ended(shard: Commands, now: float | None) -> Operation[int]:
     total = 0
     for state in (TaskState.FINISHED, TaskState.CANCELED):
         while True:
-            (ids,) = yield Read([("ZRANGE", shard.keys.state(state.value), 0, SLICE - 1)])
+            (ids,) = yield Read([("ZRANGE", shard.keys.state(state.value), 0, USERS_PER_SCAN - 1)])
             removed = int((yield shard.call("forget", [len(ids), *ids], now))) if ids else 0
             total += removed
             if not removed:
@@ -118,13 +120,13 @@ def _forget_ended(shard: Commands, now: float | None) -> Steps[int]:
     return total
 
 
-def _move_users(old: Shards, new: Shards, now: float | None) -> Steps[int]:
+def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     moved = 0
     for shard in old:
         (names,) = yield Read([("ZRANGE", shard.keys("users"), 0, -1)])
-        for first in range(0, len(names), SLICE):
-            some = [name.decode() for name in names[first : first + SLICE]]
-            records = yield Read([("HMGET", shard.keys.user(name), *SETTINGS) for name in some])
+        for first in range(0, len(names), USERS_PER_SCAN):
+            some = [name.decode() for name in names[first : first + USERS_PER_SCAN]]
+            records = yield Read([("HMGET", shard.keys.user(name), *USER_SETTING_FIELDS) for name in some])
             for name, values in zip(some, records, strict=True):
                 there = new.of(name)
                 if there.keys.shard != shard.keys.shard:
@@ -132,9 +134,9 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Steps[int]:
     return moved
 
 
-def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Steps[int]:
+def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Operation[int]:
     """First made on its new shard, then given its defaults on the old one, which forgets it in its time."""
-    held = [(field, value) for field, value in zip(SETTINGS, values, strict=True) if value is not None]
+    held = [(field, value) for field, value in zip(USER_SETTING_FIELDS, values, strict=True) if value is not None]
     held = [pair for pair in held if pair != ("weight", b"1")]
     if not held:
         return 0
@@ -143,15 +145,21 @@ def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any
     return 1
 
 
-def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Steps[None]:
+def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Operation[None]:
     """What was set for an organization was set on every shard, and is to hold on every new one."""
     cursor = None
     while True:
-        page = yield from organizations.page(old, cursor, SLICE)
+        page = yield from organizations.page(old, cursor, USERS_PER_SCAN)
         for name in page.items:
-            records = yield Read([("HMGET", shard.keys.organization(name), *OF_ORGANIZATIONS) for shard in old])
-            values = next((each for each in records if any(each)), [None] * len(OF_ORGANIZATIONS))
-            held = {field: value for field, value in zip(OF_ORGANIZATIONS, values, strict=True) if value is not None}
+            records = yield Read(
+                [("HMGET", shard.keys.organization(name), *ORGANIZATION_SETTING_FIELDS) for shard in old]
+            )
+            values = next((each for each in records if any(each)), [None] * len(ORGANIZATION_SETTING_FIELDS))
+            held = {
+                field: value
+                for field, value in zip(ORGANIZATION_SETTING_FIELDS, values, strict=True)
+                if value is not None
+            }
             if held:
                 yield from organizations.change(new, name, held, now)
         cursor = page.cursor
@@ -159,7 +167,7 @@ def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Steps[No
             return
 
 
-def _move_schedules(old: Shards, new: Shards, now: float | None) -> Steps[int]:
+def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     moved = 0
     for shard in old:
         for schedule in (yield from schedules.list_all(shard)):
@@ -174,7 +182,7 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Steps[int]:
     return moved
 
 
-def _remove(shard: Commands) -> Steps[None]:
+def _remove(shard: Commands) -> Operation[None]:
     """Everything that a shard which is given up still holds: figures, idle users, registries."""
     prefix, cursor = str(shard.keys), 0
     pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
@@ -186,13 +194,13 @@ def _remove(shard: Commands) -> Steps[None]:
             return
 
 
-def read_shard_count(shards: Shards) -> Steps[int]:
+def read_shard_count(shards: Shards) -> Operation[int]:
     """On how many shards the queue lies, whatever is configured."""
     (written,) = yield Read([("GET", shards.home.keys("shards"))])
     return int(written or 1)
 
 
-def check_shard_count(shards: Shards) -> Steps[bool]:
+def check_shard_count(shards: Shards) -> Operation[bool]:
     """Raise `ConfigurationError` when the queue lies on another number of shards than is configured.
 
     Returns whether it is known: not if the first shard can't be reached and the others have no copy.
@@ -221,19 +229,19 @@ def check_shard_count(shards: Shards) -> Steps[bool]:
     return True
 
 
-def write_shard_count(shards: Shards) -> Steps[None]:
+def write_shard_count(shards: Shards) -> Operation[None]:
     """Write down that this is their number: first where it counts."""
     yield shards.home.call("set_shard_count", [len(shards), 1], None)
     yield from _copy_shard_count(len(shards), shards.all[1:])
 
 
-def delete_shard_count_copies(shards: Shards) -> Steps[None]:
+def delete_shard_count_copies(shards: Shards) -> Operation[None]:
     """Before the number changes."""
     for shard in shards.all[1:]:
         yield Read([("DEL", shard.keys("shards"))])
 
 
-def _copy_shard_count(number: int, shards: Sequence[Commands]) -> Steps[None]:
+def _copy_shard_count(number: int, shards: Sequence[Commands]) -> Operation[None]:
     for shard in shards:
         with suppress(FairQueueError):  # who may only look, or meets one that is away now, leaves it to others
             yield shard.call("set_shard_count", [number, 1], None)

@@ -35,7 +35,7 @@ class Window(NamedTuple):
 NO_WINDOW = Window()
 
 
-class Turns:
+class FairShardOrder:
     """The order of ``size`` shards. Not thread-safe, and needs not be: at worst a shard is served once out of turn."""
 
     def __init__(self, size: int) -> None:
@@ -93,12 +93,12 @@ class Turns:
         return min(turns, default=self._virtual_time)
 
 
-MOST_KEPT = 16
+MAX_SCHEDULERS = 16
 """Orders of different lists that a queue remembers: most ask for the same each time."""
 
 
-class Line(Protocol):
-    """The order of shards within a list, or among all: `Turns`."""
+class ShardOrder(Protocol):
+    """The order of shards within a list, or among all: `FairShardOrder`."""
 
     def has(self, index: int) -> bool: ...
     def turn(self, index: int) -> float: ...
@@ -108,8 +108,11 @@ class Line(Protocol):
     def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None: ...
 
 
-class ListTurns:
-    """As `Turns`, for a list whose users live on the shards ``homes`` of ``size``. Any place says that somebody is there."""
+class ListShardOrder:
+    """As `FairShardOrder`, for a list whose users live on the shards ``homes`` of ``size``.
+
+    Any place means that one of them is there.
+    """
 
     def __init__(self, size: int, homes: Collection[int]) -> None:
         self._reached = [0.0] * size
@@ -151,75 +154,75 @@ class ListTurns:
         self.seen(index, place)
 
 
-class Order:
+class ShardScheduler:
     """The order of a queue's shards; ``lines``: of the lists that are served one after the other, or of all."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self._lines = lines
+    def __init__(self, lines: Sequence[ShardOrder]) -> None:
+        self._orders = lines
         self._last = len(lines) - 1
 
     def turn(self, index: int) -> tuple[int, float]:
         """The least is next: the first of the lines of which somebody is there, and the turn in it."""
-        rank = next((rank for rank in range(self._last) if self._lines[rank].has(index)), self._last)
-        return rank, self._lines[rank].turn(index)
+        rank = next((rank for rank in range(self._last) if self._orders[rank].has(index)), self._last)
+        return rank, self._orders[rank].turn(index)
 
     def next(self, among: Iterable[int]) -> int:
         """Whose turn it is among these; of equals first one that had nothing: what has come since is a newcomer's."""
         return min(among, key=lambda index: (self.turn(index), self.has(index)))
 
-    def beside(self, index: int, among: Iterable[int]) -> list[int]:
+    def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
         """The others of these on which the same line is served."""
         rank = self.turn(index)[0]
         return [other for other in among if other != index and self.turn(other)[0] == rank]
 
     def has(self, index: int) -> bool:
         """Whether somebody may be there."""
-        return any(line.has(index) for line in self._lines)
+        return any(line.has(index) for line in self._orders)
 
     def window(self, index: int, others: Iterable[int]) -> Window:
         """What to say in a call to this shard: ``others`` are those that have tasks to give as well."""
-        others, last = list(others), self._lines[self._last]
-        rank, rivals = self.turn(index)[0], self.beside(index, others)
+        others, last = list(others), self._orders[self._last]
+        rank, rivals = self.turn(index)[0], self.same_order_shards(index, others)
         # Nobody is stolen from while one of the list may have something elsewhere, nor where others' turn comes first.
         if rank < self._last and (rivals or any(last.turn(other) < last.turn(index) for other in others)):
-            return self._lines[rank].window(index, rivals)._replace(steals=False)
+            return self._orders[rank].window(index, rivals)._replace(steals=False)
         return last.window(index, others)
 
     def seen(self, index: int, place: float | None) -> None:
         """Somebody was seen to stand there, or nobody."""
-        for line in self._lines:
+        for line in self._orders:
             line.seen(index, place)
 
     def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
         """Who is first in its ring was looked up, for the first time for a request or again."""
-        for line in self._lines:
+        for line in self._orders:
             line.looked(index, place, is_first=is_first)
 
     def served(self, index: int, reply: Settled) -> None:
         """Take in what a reply of this shard says."""
-        for line, seen in zip(self._lines, reply.standings, strict=False):  # who was asked for less said less
+        for line, seen in zip(self._orders, reply.shard_heads, strict=False):  # who was asked for less said less
             line.served(index, reply.virtual_time, seen.place, seen.given)
 
 
-class Orders:
-    """Those of one queue of ``size`` shards: one for each choice of lists. As `Turns`, threads may share it: none raises."""
+class ShardSchedulers:
+    """The schedulers of one queue of ``size`` shards: one for each choice of lists. Threads may share them: no method raises."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._all = Turns(size)
-        self._kept: dict[object, Order] = {}
+        self._all = FairShardOrder(size)
+        self._kept: dict[object, ShardScheduler] = {}
 
-    def of(self, users: Users, steal: Users, home: Callable[[str], int]) -> Order:
+    def of(self, users: Users, steal: Users, home: Callable[[str], int]) -> ShardScheduler:
         """For who serves these. ``home``: on which shard a user lives."""
         lists = ["*"] if users == "*" else [each for each in (users, steal) if each] or [()]
         key = tuple(each if each == "*" else tuple(each) for each in lists)
         found = self._kept.get(key)
         if found is None:
-            if len(self._kept) >= MOST_KEPT:
+            if len(self._kept) >= MAX_SCHEDULERS:
                 self._kept = {}  # not one by one: another thread may be looking
-            found = Order([self._line(each, home) for each in key])
+            found = ShardScheduler([self._order(each, home) for each in key])
             self._kept[key] = found
         return found
 
-    def _line(self, users: Users, home: Callable[[str], int]) -> Line:
-        return self._all if users == "*" else ListTurns(self._size, {home(user) for user in users})
+    def _order(self, users: Users, home: Callable[[str], int]) -> ShardOrder:
+        return self._all if users == "*" else ListShardOrder(self._size, {home(user) for user in users})

@@ -10,11 +10,11 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.durations import check_whole
+from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.ids import bucket_in, bucket_of, check_id
 from django_fairque.engine.model.lease import check_lease
-from django_fairque.engine.model.options import MOST_SHARDS
+from django_fairque.engine.model.options import MAX_SHARDS
 from django_fairque.engine.scripting.commands import Commands
 from django_fairque.engine.scripting.keys import Keys
 from django_fairque.engine.scripting.operations import Read
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.scripting.operations import Call, Steps
+    from django_fairque.engine.scripting.operations import Operation, ScriptCall
 
 
 class Shards:
@@ -60,14 +60,14 @@ class Shards:
         """What says that these (their numbers) can't be reached; ``what`` is what came of it."""
         numbers = tuple(sorted(missing))
         return ShardsAwayError(
-            f"{what}: {said(numbers)} of queue {self.name!r} can't be reached; is the cluster's node running that "
+            f"{what}: {describe_shards(numbers)} of queue {self.name!r} can't be reached; is the cluster's node running that "
             f"has {'it' if len(numbers) == 1 else 'them'}?",
             numbers,
         )
 
     def spread_over(self, number: int) -> Shards:
         """The same queue with this number of shards, whatever is configured."""
-        check_whole(number, "shards", 1, MOST_SHARDS)
+        check_integer(number, "shards", 1, MAX_SHARDS)
         return Shards(self.name, self.config.model_copy(update={"shards": number}))
 
     def __len__(self) -> int:
@@ -90,30 +90,32 @@ class Shards:
         check_lease(lease)
         return self.home if len(self.all) == 1 else self.all[lease.shard]
 
-    def said_by(self, task_id: str) -> Commands | None:
+    def shard_in_id(self, task_id: str) -> Commands | None:
         """The shard that an id names; None for a chosen one, when there are several."""
         if len(self.all) == 1:
             return self.home
         bucket = bucket_in(task_id)
         return None if bucket is None else self.all[bucket % len(self.all)]
 
-    def locate(self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None) -> Steps[dict[str, Commands]]:
+    def locate(
+        self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None
+    ) -> Operation[dict[str, Commands]]:
         """Where each of these tasks is; a chosen id that no shard knows is taken to be at home. One look for those.
 
         Users of several shards may have tasks of one chosen id: ``near`` says by id which shard's is meant, if it has one.
         """
         found: dict[str, Commands] = {}
-        asked: list[str] = []
+        unknown: list[str] = []
         for task_id in task_ids:
-            if (known := self.said_by(check_id(task_id, "task_id"))) is None:
-                asked.append(task_id)
+            if (known := self.shard_in_id(check_id(task_id, "task_id"))) is None:
+                unknown.append(task_id)
             else:
                 found[task_id] = known
-        if asked:
+        if unknown:
             living = tuple(self)
-            reads = [("EXISTS", shard.keys.task(task_id)) for task_id in asked for shard in living]
+            reads = [("EXISTS", shard.keys.task(task_id)) for task_id in unknown for shard in living]
             there = iter((yield Read(reads)))
-            for task_id in asked:
+            for task_id in unknown:
                 holders = [shard for shard in living if next(there)]
                 if not holders:
                     self.check_present(f"where task {task_id!r} is can't be told")
@@ -121,11 +123,11 @@ class Shards:
                 found[task_id] = meant if meant in holders else holders[0] if holders else self.home
         return found
 
-    def of_task(self, task_id: str) -> Steps[Commands]:
+    def of_task(self, task_id: str) -> Operation[Commands]:
         """Where one task is."""
         return (yield from self.locate([task_id]))[task_id]
 
-    def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Steps[Commands]:
+    def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Operation[Commands]:
         """Commands that read each of these tasks, and any that says its shard, where it is (`locate`)."""
         if len(self.all) == 1:
             return self.home
@@ -137,7 +139,7 @@ class Shards:
         return self.home if len(self.all) == 1 else Across(self, {})
 
 
-def said(numbers: Sequence[int]) -> str:
+def describe_shards(numbers: Sequence[int]) -> str:
     """``shard 3``, or ``shards 3, 7``."""
     return f"shard{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
@@ -149,7 +151,7 @@ class Across(Commands):
         self.name, self.config = shards.name, shards.config
         self.keys = _KeysAcross(shards, places)
 
-    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> Call:  # noqa: ARG002
+    def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:  # noqa: ARG002
         raise AssertionError(f"{script} changes one shard and must be sent to it")
 
 
@@ -159,7 +161,7 @@ class _KeysAcross(Keys):
         self._shards, self._places = shards, places
 
     def of(self, task_id: str) -> Keys:
-        there = self._shards.said_by(task_id) or self._places.get(task_id, self._shards.home)
+        there = self._shards.shard_in_id(task_id) or self._places.get(task_id, self._shards.home)
         return there.keys
 
     def stats_of(self, user_ids: Sequence[str]) -> str:
@@ -197,8 +199,8 @@ class _KeysAcross(Keys):
 
 
 def change_each(
-    shards: Shards, wanted: Iterable[Commands], act: Callable[[Commands], Steps[None]]
-) -> Steps[dict[int, RedisConnectionError]]:
+    shards: Shards, wanted: Iterable[Commands], act: Callable[[Commands], Operation[None]]
+) -> Operation[dict[int, RedisConnectionError]]:
     """``act`` on each of these; returns why it could not on which, by their numbers.
 
     Those that are known to be away come last, and the first of these that fails is the last that is tried: a node that does
@@ -221,11 +223,11 @@ def change_each(
 
 def sum_over_shards(
     shards: Shards,
-    count: Callable[[Commands, int | None], Steps[int]],
+    count: Callable[[Commands, int | None], Operation[int]],
     done: str,
     most: int | None = None,
     wanted: Iterable[Commands] | None = None,
-) -> Steps[int]:
+) -> Operation[int]:
     """The sum of what ``count`` returns on all shards (or those that are wanted), at most ``most``; it is told how many of
     these are left.
 
@@ -235,7 +237,7 @@ def sum_over_shards(
     """
     total = 0
 
-    def act(shard: Commands) -> Steps[None]:
+    def act(shard: Commands) -> Operation[None]:
         nonlocal total
         # The first says what is wrong with a limit, and so must see it as it came.
         if not total or most is None or total < most:

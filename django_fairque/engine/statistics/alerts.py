@@ -11,11 +11,11 @@ from django_fairque.engine.model.priority import Priority
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
-Kind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
-KINDS: tuple[str, ...] = get_args(Kind)
-MOST_ALERTS = 10_000
+AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
+ALERT_KINDS: tuple[str, ...] = get_args(AlertKind)
+MAX_ALERTS = 10_000
 """No more are kept (lua/lib/base.lua)."""
 
 
@@ -31,7 +31,7 @@ class Alert:
     changes, of which this many are ``leases``).
     """
 
-    kind: Kind
+    kind: AlertKind
     at: float
     queue: str
     task_id: str
@@ -70,7 +70,7 @@ class Alert:
         return f"started {seconds:.1f} s later than promised"
 
 
-def take_alerts(commands: Commands, limit: int, now: float | None) -> Steps[list[Alert]]:
+def take_alerts(commands: Commands, limit: int, now: float | None) -> Operation[list[Alert]]:
     reply = yield commands.call("alerts", [limit], now, reply=new_nonce())
     return [_alert(commands.name, packed) for packed in reply]
 
@@ -79,7 +79,7 @@ def _alert(queue: str, packed: bytes) -> Alert:
     at, kind, task_id, user, name, priority, detail = (part.decode("utf-8", "replace") for part in unpack(packed))
     promoted, died, given_back = kind == "promoted", kind == "died", kind == "given_back"
     return Alert(
-        cast("Kind", kind),  # the scripts write no other
+        cast("AlertKind", kind),  # the scripts write no other
         int(at) / 1_000_000,
         *(queue, task_id, user, name, Priority(int(priority))),
         deadline=None if promoted or died or given_back else float(detail) / 1_000_000,

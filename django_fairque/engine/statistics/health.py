@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import pages as listing
-from django_fairque.engine.scripting.commands import NEVER, Commands
-from django_fairque.engine.scripting.operations import Read, Steps, read_each
-from django_fairque.engine.sharding.shards import said
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
+from django_fairque.engine.scripting.operations import Operation, Read, read_each
+from django_fairque.engine.sharding.shards import describe_shards
 from django_fairque.engine.transport.server_checks import (
     BLOCKING_FINDINGS,
     CHECKED_INFO_SECTIONS,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.transport.server_checks import FindingKind
 
-MAX_NAMED = 5
+MAX_NAMES_PER_REASON = 5
 """Names of tasks that workers do not know, and processes with a blocked event loop: one reason for each."""
-LATE = 60
+LATE_MAINTENANCE_SECONDS = 60
 """Seconds after which maintenance that should have been done by now is missing."""
 
 
@@ -60,7 +60,7 @@ def _reads(commands: Commands) -> list[tuple[Any, ...]]:
     return [("ZCARD", keys("ring")), ("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
 
 
-def _other_nodes(shards: Sequence[Commands]) -> Steps[list[dict[str, Any]]]:
+def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
     """What each node of a cluster says that has a shard: what has no key goes where the rest of a read goes."""
     found: dict[str, dict[str, Any]] = {}
     for shard in shards[1:]:
@@ -74,10 +74,10 @@ def unknown_names(workers: Sequence[WorkerRecord]) -> list[str]:
     counts = Counter(name for worker in workers for name in worker.unknown_tasks)
     sentences = [
         f"{_how_many(count, len(workers))} a task named {name}: deploy its code, or import its module where the workers start"
-        for name, count in sorted(counts.items())[:MAX_NAMED]
+        for name, count in sorted(counts.items())[:MAX_NAMES_PER_REASON]
     ]
-    if len(counts) > MAX_NAMED:
-        sentences.append(f"workers do not know {len(counts) - MAX_NAMED} more names of tasks")
+    if len(counts) > MAX_NAMES_PER_REASON:
+        sentences.append(f"workers do not know {len(counts) - MAX_NAMES_PER_REASON} more names of tasks")
     return sentences
 
 
@@ -92,14 +92,14 @@ def blocked_loops(workers: Sequence[WorkerRecord]) -> list[str]:
     blocked = [worker for worker in workers if worker.info.get("blocked_by")]
     sentences = [
         f"the event loop of process {worker.worker} is blocked by {worker.info['blocked_by']}; its log has the stack"
-        for worker in blocked[:MAX_NAMED]
+        for worker in blocked[:MAX_NAMES_PER_REASON]
     ]
-    if len(blocked) > MAX_NAMED:
-        sentences.append(f"the event loops of {len(blocked) - MAX_NAMED} more processes are blocked")
+    if len(blocked) > MAX_NAMES_PER_REASON:
+        sentences.append(f"the event loops of {len(blocked) - MAX_NAMES_PER_REASON} more processes are blocked")
     return sentences
 
 
-def health(queue: Shards) -> Steps[Health]:
+def health(queue: Shards) -> Operation[Health]:
     """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached.
 
     Of several shards some may be away, and of several nodes some may be full: the queue is degraded then, as the users of the
@@ -112,7 +112,7 @@ def health(queue: Shards) -> Steps[Health]:
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     attended = yield from read_each([attendance(shard, now) for shard in shards])
     ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
-    look = min(float(each[2] or NEVER) for each in found_in)
+    look = min(float(each[2] or NEVER_MICROSECONDS) for each in found_in)
     workers, due = max(int(each[0]) for each in attended), [number for each in attended for number in each[1:]]
     infos = [info, *((yield from _other_nodes(shards)) if server_mode(info) == "cluster" else [])]
     of_nodes = [list(check_server_info(each)) for each in infos]
@@ -122,12 +122,13 @@ def health(queue: Shards) -> Steps[Health]:
     if queue.missing:
         reasons.insert(
             0,
-            f"{said(queue.missing)} of {len(queue)} can't be reached: what their users push is refused, what lies there waits",
+            f"{describe_shards(queue.missing)} of {len(queue)} can't be reached: "
+            "what their users push is refused, what lies there waits",
         )
     if not workers and (ring or sum(map(int, due))):
         reasons.append("tasks are waiting and no worker is running; start one with manage.py fairque_worker")
     late = (now - look) / 1_000_000
-    if workers and late > LATE + shards[0].config.sweep_interval:
+    if workers and late > LATE_MAINTENANCE_SECONDS + shards[0].config.sweep_interval:
         reasons.append(f"maintenance is {late:.0f} s late: no worker has swept the queue")
     if dead:
         reasons.append(f"{dead} dead letters wait for someone to look at them")

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import check_limit
 from django_fairque.engine.model.durations import number
-from django_fairque.engine.scripting.commands import NEVER
-from django_fairque.engine.scripting.keys import AS_ORGANIZATION
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
+from django_fairque.engine.scripting.keys import ORGANIZATION_PREFIX
 from django_fairque.engine.scripting.operations import Read, read_sound
 
 if TYPE_CHECKING:
     from typing import Any
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
-BAND = 1e15
+SCORE_PER_PRIORITY = 1e15
 """One priority's room in a normal queue's score, as in lua/lib/base.lua."""
-MOST_SERVED = 100
+MAX_SERVED_USERS = 100
 """Users who can be served and whose oldest tasks are read, when the oldest tasks of the queue are held back."""
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingTask:
     """A task that can start and has not, ready since ``since`` (seconds since the epoch)."""
 
     task_id: str
@@ -42,26 +42,26 @@ class Waits:
     its number of running tasks or is out of rate.
     """
 
-    could_start: list[Waiting]
-    held_back: list[Waiting]
+    could_start: list[WaitingTask]
+    held_back: list[WaitingTask]
 
 
-def longest_waits(commands: Commands, limit: int) -> Steps[list[Waiting]]:
+def longest_waits(commands: Commands, limit: int) -> Operation[list[WaitingTask]]:
     """Of tasks that could start now, the longest first."""
     return (yield from waits(commands, limit)).could_start
 
 
-def waits(commands: Commands, limit: int) -> Steps[Waits]:
+def waits(commands: Commands, limit: int) -> Operation[Waits]:
     """Of twice ``limit`` tasks: those that come first in their class, and those whose promise is broken.
 
     If some of these are held back, the oldest tasks of the users who are served next are looked at too: a bulk of held-back
-    tasks then hides no other task as long as at most `MOST_SERVED` users can be served.
+    tasks then hides no other task as long as at most `MAX_SERVED_USERS` users can be served.
     """
     check_limit(limit)
     queued = commands.keys.state("queued")
     reads = [
         ("ZRANGE", queued, 0, limit - 1),
-        ("ZRANGEBYSCORE", queued, NEVER, "+inf", "LIMIT", 0, limit),
+        ("ZRANGEBYSCORE", queued, NEVER_MICROSECONDS, "+inf", "LIMIT", 0, limit),
         ("HGET", commands.keys("stats"), "paused"),
     ]
     nearest, oldest, paused = yield Read(reads)
@@ -76,20 +76,20 @@ def waits(commands: Commands, limit: int) -> Steps[Waits]:
     return Waits(*(sorted(some, key=lambda each: each.since)[:limit] for some in (could_start, held_back)))
 
 
-def _read_tasks(commands: Commands, ids: list[str]) -> Steps[list[Waiting]]:
+def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTask]]:
     if not ids:
         return []
     records = yield from read_sound(
         [("HMGET", commands.keys.task(task_id), "user", "ready", "created") for task_id in ids]
     )
     return [
-        Waiting(task_id, user.decode(), number(ready or created) / 1_000_000)
+        WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000)
         for task_id, (user, ready, created) in zip(ids, records, strict=True)
         if user is not None  # it has gone since the registry was read
     ]
 
 
-def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
+def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
     """Those of the users who are in the ring, or in the ring of an organization that is in it."""
     names, keys = sorted(user_ids), commands.keys
     if not names:
@@ -107,7 +107,7 @@ def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
     ]
     if not members:
         return served
-    reads = [("ZSCORE", keys("ring"), AS_ORGANIZATION + organization.encode()) for _, organization in members]
+    reads = [("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + organization.encode()) for _, organization in members]
     reads += [("ZSCORE", keys.members(organization), name) for name, organization in members]
     found = yield from read_sound(reads)
     in_ring, in_organization = found[: len(members)], found[len(members) :]
@@ -118,18 +118,22 @@ def _served(commands: Commands, user_ids: set[str]) -> Steps[set[str]]:
     }
 
 
-def _next_users(commands: Commands) -> Steps[list[str]]:
-    """The users who are served next, at most `MOST_SERVED`: those in the ring, and members of organizations in it."""
-    (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MOST_SERVED - 1)])
-    names = [entry.decode() for entry in entries if not entry.startswith(AS_ORGANIZATION)]
-    organizations = [entry[len(AS_ORGANIZATION) :].decode() for entry in entries if entry.startswith(AS_ORGANIZATION)]
+def _next_users(commands: Commands) -> Operation[list[str]]:
+    """The users who are served next, at most `MAX_SERVED_USERS`: those in the ring, and members of organizations in it."""
+    (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MAX_SERVED_USERS - 1)])
+    names = [entry.decode() for entry in entries if not entry.startswith(ORGANIZATION_PREFIX)]
+    organizations = [
+        entry[len(ORGANIZATION_PREFIX) :].decode() for entry in entries if entry.startswith(ORGANIZATION_PREFIX)
+    ]
     if organizations:
-        reads = [("ZRANGE", commands.keys.members(organization), 0, MOST_SERVED - 1) for organization in organizations]
+        reads = [
+            ("ZRANGE", commands.keys.members(organization), 0, MAX_SERVED_USERS - 1) for organization in organizations
+        ]
         names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
-    return names[:MOST_SERVED]
+    return names[:MAX_SERVED_USERS]
 
 
-def _heads(commands: Commands, user_ids: list[str]) -> Steps[list[Waiting]]:
+def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[WaitingTask]]:
     """The oldest task of each priority of each user."""
     if not user_ids:
         return []
@@ -137,13 +141,13 @@ def _heads(commands: Commands, user_ids: list[str]) -> Steps[list[Waiting]]:
     reads: list[tuple[Any, ...]] = [("LRANGE", keys.critical(user_id), 0, 0) for user_id in user_ids]
     for user_id in user_ids:
         for priority in range(1, 6):
-            band = (f"{priority * BAND:.0f}", f"({(priority + 1) * BAND:.0f}")
+            band = (f"{priority * SCORE_PER_PRIORITY:.0f}", f"({(priority + 1) * SCORE_PER_PRIORITY:.0f}")
             reads.append(("ZRANGEBYSCORE", keys.normal(user_id), *band, "LIMIT", 0, 1))
     found = yield from read_sound(reads)
     return (yield from _read_tasks(commands, [task_id.decode() for ids in found for task_id in ids]))
 
 
-def waiting_by_user(commands: Commands, sample: int) -> Steps[Counter[str]]:
+def waiting_by_user(commands: Commands, sample: int) -> Operation[Counter[str]]:
     """How many of ``sample`` tasks of each state in which tasks wait, drawn at random, are whose.
 
     By chance and not at fixed distances, because tasks that come in a rhythm would be drawn in it, and some never.

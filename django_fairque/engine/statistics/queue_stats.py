@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.pages import Listed
-from django_fairque.engine.model.durations import check_whole
-from django_fairque.engine.model.options import STARVING
+from django_fairque.engine.inspection.pages import PartialList
+from django_fairque.engine.model.durations import check_integer
+from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.scripting.operations import Steps, read_each, read_together
+from django_fairque.engine.scripting.operations import Operation, read_each, read_together
 from django_fairque.engine.statistics.health import attendance
 from django_fairque.engine.statistics.longest_waits import waits
 from django_fairque.engine.statistics.timeline import (
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.longest_waits import Waiting
+    from django_fairque.engine.statistics.longest_waits import WaitingTask
 
 
-MINUTES = 60
-LOOKED_AT = 1
+DEFAULT_STATS_MINUTES = 60
+LONGEST_WAITS_READ = 1
 """Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
-INTERNAL = {
+INTERNAL_STAT_FIELDS = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
     *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn"),
 }
 """What the stats hash holds beside totals."""
-NO_TOTALS = ("depth:", "lying:", "wait:", "run:")
+NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:")
 """How what is no total begins: what is there now, and histograms."""
 
 
@@ -120,9 +120,9 @@ class QueueStats:
     of the others."""
 
 
-def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
+def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:
     """Of the shards that can be reached."""
-    check_whole(minutes, "minutes", 0, MINUTES)
+    check_integer(minutes, "minutes", 0, DEFAULT_STATS_MINUTES)
     shards = tuple(queue)
     clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
     now = int(clock[0][0]) + int(clock[0][1]) / 1_000_000
@@ -146,7 +146,7 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
     for record in records:
         hour.add(record)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
-    waiting = yield from read_together([waits(shard, LOOKED_AT) for shard in shards])
+    waiting = yield from read_together([waits(shard, LONGEST_WAITS_READ) for shard in shards])
     return QueueStats(
         queue=queue.name,
         states=states,
@@ -174,7 +174,7 @@ def stats(queue: Shards, minutes: int = MINUTES) -> Steps[QueueStats]:
             overdue=totals.get("sla_overdue", 0),
             violated=totals.get("sla_violated", 0),
             promoted=totals.get("promoted", 0),
-            promoted_from={name: totals.get(f"promoted:{Priority[name].value}", 0) for name in STARVING},
+            promoted_from={name: totals.get(f"promoted:{Priority[name].value}", 0) for name in STARVABLE_PRIORITIES},
         ),
         dead={kind.value: totals.get(f"lying:{kind.value}", 0) for kind in FailureType},
         minutes=[_minute(last - minutes + 1 + index, record) for index, record in enumerate(records)],
@@ -199,10 +199,10 @@ def _totals(counters: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
 
 
 def _is_total(name: str) -> bool:
-    return name not in INTERNAL and not name.startswith(NO_TOTALS)
+    return name not in INTERNAL_STAT_FIELDS and not name.startswith(NON_TOTAL_PREFIXES)
 
 
-def _wait_of(waiting: Sequence[Sequence[Waiting]], now: float) -> float:
+def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
     """Seconds that the oldest of these tasks has waited; each part begins with its oldest.
 
     A task can be ready after ``now``: it was pushed since that was read, or its server's clock was set back.
@@ -239,13 +239,13 @@ class ShardStats:
         return self.states[TaskState.QUEUED.value]
 
 
-def shard_stats(shards: Shards, client: Any) -> Steps[Listed[ShardStats]]:
+def shard_stats(shards: Shards, client: Any) -> Operation[PartialList[ShardStats]]:
     """Of every shard, also of the missing ones."""
     found = iter((yield from read_each([_reads(shard) for shard in shards])))
     each = [
         _shard(shard, client, next(found)) if shards.is_present(shard) else _away(shard, client) for shard in shards.all
     ]
-    return Listed(each, shards.missing)
+    return PartialList(each, shards.missing)
 
 
 def _away(commands: Commands, client: Any) -> ShardStats:

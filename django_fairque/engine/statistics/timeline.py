@@ -14,7 +14,7 @@ from django_fairque.engine.scripting.operations import Read
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 
@@ -102,7 +102,7 @@ def percentiles(histogram: Mapping[int, float], middle: Callable[[int], float] =
     return Percentiles(round(total), at(0.5), at(0.95), at(0.99))
 
 
-DAY = 1440
+KEPT_MINUTES = 1440
 """Minutes: what is kept (a little longer) by default, see ``stats_minutes_ttl``."""
 
 
@@ -137,11 +137,11 @@ class Activity:
     """Shards that can't be reached now: what happened there is in none of the figures."""
 
 
-def activity(queue: Shards, minutes: int, per_span: int) -> Steps[Activity]:
+def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     are_whole = isinstance(minutes, int) and isinstance(per_span, int)
-    if not (are_whole and 1 <= per_span <= minutes <= DAY) or minutes % per_span:
+    if not (are_whole and 1 <= per_span <= minutes <= KEPT_MINUTES) or minutes % per_span:
         raise TaskValidationError(
-            f"minutes must be from 1 to {DAY} and a multiple of per_span, got "
+            f"minutes must be from 1 to {KEPT_MINUTES} and a multiple of per_span, got "
             f"minutes={short(minutes)}, per_span={short(per_span)}"
         )
     shards = tuple(queue)

@@ -15,24 +15,30 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_errors
 
-from django_fairque.engine.scripting.operations import Block, Call, Scan, Stream
+from django_fairque.engine.scripting.operations import BlockingCommand, Scan, ScriptCall, Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from django_fairque.engine.scripting.operations import Request
 
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+UNTRUSTED_CERTIFICATE_TEXT = "CERTIFICATE_VERIFY_FAILED"
 """In the text of an error of the encryption library."""
-NO_CLUSTER = "cluster support disabled"
+CLUSTER_DISABLED_TEXT = "cluster support disabled"
 """In the text of an answer to a question about a cluster."""
-MOVING = (redis_errors.AskError, redis_errors.TryAgainError)
+SLOT_MOVING_ERRORS = (redis_errors.AskError, redis_errors.TryAgainError)
 """The slot is on its way, or (MOVED is an `AskError`) elsewhere: nothing was executed."""
-LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
+CONNECTION_LOST_ERRORS = (redis_errors.ConnectionError, redis_errors.TimeoutError)
 """What was executed is unknown."""
-STALE = (*LOST, *MOVING, redis_errors.ReadOnlyError, redis_errors.ClusterError, redis_errors.RedisClusterException)
+STALE_TOPOLOGY_ERRORS = (
+    *CONNECTION_LOST_ERRORS,
+    *SLOT_MOVING_ERRORS,
+    redis_errors.ReadOnlyError,
+    redis_errors.ClusterError,
+    redis_errors.RedisClusterException,
+)
 """Errors after which a slot may be another node's than the client believes."""
-WITHOUT_KEY = ("TIME", "INFO")
+KEYLESS_COMMANDS = ("TIME", "INFO")
 """Commands of reads that any node can answer."""
 
 
@@ -45,7 +51,7 @@ def knows_nodes(client: Any) -> bool:
     return bool(getattr(client, "knows_nodes", True))
 
 
-def underlying(error: Exception) -> Exception:
+def underlying_error(error: Exception) -> Exception:
     """What a node said, if that is why a cluster's client found none; else the error itself."""
     cause = error.__cause__ if isinstance(error, redis_errors.RedisClusterException) else None
     for each in (cause, cause and cause.__context__):
@@ -54,18 +60,18 @@ def underlying(error: Exception) -> Exception:
     return error
 
 
-def declared(client: Any, request: Call) -> tuple[str, ...]:
+def declared_keys(client: Any, request: ScriptCall) -> tuple[str, ...]:
     """The keys that a call says it uses."""
     keys = tuple(request.keys)
-    return (*keys, absent(keys[0])) if is_cluster(client) else keys
+    return (*keys, absent_key(keys[0])) if is_cluster(client) else keys
 
 
-def absent(key: str) -> str:
+def absent_key(key: str) -> str:
     """A key of the same slot that never exists."""
     return f"{key.partition('}')[0]}}}:absent"
 
 
-def home(client: Any, request: Request) -> Any:
+def node_of(client: Any, request: Request) -> Any:
     """Who takes the commands of a request: the node of its slot; the client itself if it is of no cluster."""
     if not is_cluster(client):
         return client
@@ -73,7 +79,7 @@ def home(client: Any, request: Request) -> Any:
     return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
 
 
-def near(client: Any, request: Request) -> dict[str, Any]:
+def nearest_node_option(client: Any, request: Request) -> dict[str, Any]:
     """Options with which a cluster's client sends what has no key to the node of the request; none for another client."""
     key = key_of(request) if is_cluster(client) else None
     return {} if key is None else {"target_nodes": client.get_node_from_key(key)}
@@ -81,14 +87,14 @@ def near(client: Any, request: Request) -> dict[str, Any]:
 
 def key_of(request: Request) -> str | None:
     """A key of a request, which says where it goes; None if it has none."""
-    if isinstance(request, Call):
+    if isinstance(request, ScriptCall):
         return request.keys[0]
     if isinstance(request, Scan):
         return request.prefix
     if isinstance(request, Stream):
         return None  # each of its calls goes by itself
-    commands = [request.command] if isinstance(request, Block) else request.commands
-    return next((str(command[1]) for command in commands if command[0] not in WITHOUT_KEY), None)
+    commands = [request.command] if isinstance(request, BlockingCommand) else request.commands
+    return next((str(command[1]) for command in commands if command[0] not in KEYLESS_COMMANDS), None)
 
 
 def address(client: Any, key: str) -> str:
@@ -96,33 +102,33 @@ def address(client: Any, key: str) -> str:
     return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
 
 
-def scan(request: Scan) -> tuple[Any, ...]:
+def scan_command(request: Scan) -> tuple[Any, ...]:
     return ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
 
 
-def scanned(reply: Any) -> tuple[int, list[bytes]]:
+def parse_scan(reply: Any) -> tuple[int, list[bytes]]:
     """The next cursor and the keys; a cluster's client names the server with its cursor."""
     cursor, keys = reply
     return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
 
 
-def outlived(client: Any, error: Exception) -> Any:
+def stale_pool(client: Any, error: Exception) -> Any:
     """The pool whose connections lead to a node that is no primary any more, if that is what an error says; else None.
 
-    Behind one address there may be another node now, which only a new connection finds. A cluster's client is told by `look`.
+    Only a new connection finds the node that is now behind an address. `load_topology` does this for a cluster's client.
     """
     return client.connection_pool if isinstance(error, redis_errors.ReadOnlyError) and not is_cluster(client) else None
 
 
-def look(client: Any, *, again: bool) -> None:
+def load_topology(client: Any, *, again: bool) -> None:
     """Ask a cluster's nodes ``again`` who has which slot. What has no key goes to another one than before, which may be gone."""
     if again and is_cluster(client) and knows_nodes(client):
         client.nodes_manager.initialize()
         client.replace_default_node()
 
 
-async def look_async(client: Any, *, again: bool) -> None:
-    """As `look`, for coroutines, whose clients look for the first time when they are first used."""
+async def load_topology_async(client: Any, *, again: bool) -> None:
+    """As `load_topology`, for coroutines, whose clients look for the first time when they are first used."""
     if not is_cluster(client):
         return
     await client.initialize()
@@ -131,15 +137,15 @@ async def look_async(client: Any, *, again: bool) -> None:
         client.replace_default_node()
 
 
-async def in_one_go(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
+async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
     """Send commands over one connection to a node of a client for coroutines; their replies, errors among them."""
     async with _connection_of(node) as connection:
         await connection.send_packed_command(connection.pack_commands(commands))
         return [await _reply(connection) for _ in commands]
 
 
-async def read_in_one_go(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """As `in_one_go`, with the replies as the client reads them, but not decoded; raises the first error among them."""
+async def read_on(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """As `pipeline_on`, with the replies as the client reads them, but not decoded; raises the first error among them."""
     replies, errors = list[Any](), list[redis_errors.ResponseError]()
     async with _connection_of(node) as connection:
         await connection.send_packed_command(connection.pack_commands(commands))

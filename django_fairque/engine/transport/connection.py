@@ -13,7 +13,7 @@ import sys
 import threading
 from contextlib import suppress
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
 import redis
@@ -21,9 +21,22 @@ from redis import client as redis_client
 from redis import exceptions as redis_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterable, Iterator, Sequence
 
-    from django_fairque.engine.transport.transport import SyncClient
+
+class SyncClient(Protocol):
+    """What is used of ``redis.Redis`` and ``redis.cluster.RedisCluster``."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any: ...
+    def pipeline(self, transaction: bool = ...) -> Any: ...
+    def function_load(self, code: str, replace: bool | None = ...) -> Any: ...
+
+
+class AsyncClient(Protocol):
+    """What is used of ``redis.asyncio.Redis`` and its cluster client."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
+    def pipeline(self, transaction: bool = ...) -> Any: ...
 
 
 def _is_original(function: object) -> bool:
@@ -31,14 +44,14 @@ def _is_original(function: object) -> bool:
     return type(function) is FunctionType and function.__code__.co_filename == redis_client.__file__
 
 
-_EXECUTE = redis.Redis.execute_command if _is_original(redis.Redis.execute_command) else None
+_ORIGINAL_EXECUTE = redis.Redis.execute_command if _is_original(redis.Redis.execute_command) else None
 
 
-AHEAD = 2
+MAX_UNANSWERED_CALLS = 2
 """Calls that wait for the server while another is made: it then never waits for the client."""
 
 
-class Wire:
+class Connection:
     """The way of one client's calls; thread-safe as the client is."""
 
     def __init__(self, client: SyncClient) -> None:
@@ -48,12 +61,16 @@ class Wire:
             and client.connection is None  # not the client of one connection, which threads take turns at
             and getattr(client.connection_pool, "cache", None) is None
         )
-        self._names = ("FCALL",) if self._is_plain and _asks_for_name(client) else ()
+        self._names = ("FCALL",) if self._is_plain and _needs_command_name(client) else ()
 
     def call(self, command: tuple[Any, ...], **options: Any) -> Any:
         """Send a command and wait for its reply, whose strings stay bytes; raises what the client would."""
         client = self._client
-        if not self._is_plain or redis.Redis.execute_command is not _EXECUTE or "execute_command" in vars(client):
+        if (
+            not self._is_plain
+            or redis.Redis.execute_command is not _ORIGINAL_EXECUTE
+            or "execute_command" in vars(client)
+        ):
             return client.execute_command(*command, **options)
         pool = client.connection_pool
         connection = pool.get_connection(*self._names)
@@ -70,18 +87,18 @@ class Wire:
         finally:
             pool.release(connection)
 
-    def open(self, command: tuple[Any, ...]) -> Line:
+    def open(self, command: tuple[Any, ...]) -> PendingCommand:
         """Send a blocking command over a connection of its own. Only where `can_stream`."""
-        return Line(self._client.connection_pool, self._names, command)
+        return PendingCommand(self._client.connection_pool, self._names, command)
 
     @property
     def can_stream(self) -> bool:
         """Whether calls may be sent before earlier ones are answered."""
-        plain = self._is_plain and redis.Redis.execute_command is _EXECUTE
+        plain = self._is_plain and redis.Redis.execute_command is _ORIGINAL_EXECUTE
         return plain and "execute_command" not in vars(self._client)
 
     def stream(self, commands: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """The replies to commands that are made and sent while the server works on those before: `AHEAD` at most."""
+        """The replies to commands that are sent while the server works on earlier ones: `MAX_UNANSWERED_CALLS` at most."""
         pool = self._client.connection_pool
         connection = pool.get_connection(*self._names)
         waiting = 0
@@ -89,7 +106,7 @@ class Wire:
             for command in commands:
                 connection.send_packed_command([hiredis.pack_command(command)])
                 waiting += 1
-                if waiting > AHEAD:
+                if waiting > MAX_UNANSWERED_CALLS:
                     waiting -= 1
                     yield connection.read_response(disable_decoding=True)
             while waiting:
@@ -101,7 +118,7 @@ class Wire:
             pool.release(connection)
 
 
-class Line:
+class PendingCommand:
     """A blocking command on its way; while it waits, another thread than the one that reads can send one more behind it."""
 
     def __init__(self, pool: Any, names: Sequence[str], command: tuple[Any, ...]) -> None:
@@ -158,7 +175,7 @@ def _reply(connection: Any) -> Any:
         return error
 
 
-def _asks_for_name(client: Any) -> bool:
+def _needs_command_name(client: Any) -> bool:
     """Before redis-py 5.3 a pool wants to know what for; since then it warns of being told."""
     parameter = inspect.signature(client.connection_pool.get_connection).parameters.get("command_name")
     return parameter is not None and parameter.default is inspect.Parameter.empty

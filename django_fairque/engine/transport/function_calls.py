@@ -11,37 +11,37 @@ from django_fairque.engine.model.errors import NotReplicatedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from django_fairque.engine.scripting.operations import Call
+    from django_fairque.engine.scripting.operations import ScriptCall
     from django_fairque.engine.scripting.scripts import Script
-    from django_fairque.engine.transport.retry_policy import Patience
+    from django_fairque.engine.transport.retry_policy import RetryPolicy
 
 
-class Calls:
+class FunctionCaller:
     """How commands are called: as functions, or as scripts where this user or server has no functions."""
 
     def __init__(self) -> None:
         self.as_functions = True
 
-    def use_functions(self, patience: Patience) -> bool:
-        return self.as_functions and not patience.as_script
+    def use_functions(self, policy: RetryPolicy) -> bool:
+        return self.as_functions and not policy.as_script
 
-    def command(self, request: Call, keys: Sequence[str], script: Script, patience: Patience) -> tuple[Any, ...]:
-        if self.use_functions(patience):
+    def command(self, request: ScriptCall, keys: Sequence[str], script: Script, policy: RetryPolicy) -> tuple[Any, ...]:
+        if self.use_functions(policy):
             how: tuple[Any, ...] = ("FCALL", script.function)
         else:
-            how = ("EVAL", script.source) if patience.loads > 1 else ("EVALSHA", script.sha)
+            how = ("EVAL", script.source) if policy.loads > 1 else ("EVALSHA", script.sha)
         return (*how, len(keys), *keys, *request.args)
 
-    def not_loaded(self, error: Exception, patience: Patience) -> None:
+    def handle_load_error(self, error: Exception, policy: RetryPolicy) -> None:
         """A function can't be loaded: this call goes as a script. A server that is full still drains so.
 
         Who may call functions and not load them will find them when a deployment has loaded them: they are tried again.
         """
-        patience.as_script, patience.loads_function, patience.loads = True, False, 0
+        policy.as_script, policy.loads_function, policy.loads = True, False, 0
         if not isinstance(error, redis_errors.NoPermissionError):
-            self.is_without_functions(error)
+            self.switch_to_scripts(error)
 
-    def is_without_functions(self, error: Exception) -> bool:
+    def switch_to_scripts(self, error: Exception) -> bool:
         """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
         text = str(error).lower()
         if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
@@ -50,13 +50,13 @@ class Calls:
         return False
 
 
-def with_confirmation(request: Call, command: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def with_confirmation(request: ScriptCall, command: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     yield command
     yield "HINCRBY", request.keys[0], "confirmations", 1
     yield "WAIT", request.replicas, max(1, round(request.replication_timeout * 1000))
 
 
-def check_confirmed(request: Call, replies: Sequence[Any]) -> Any:
+def check_confirmed(request: ScriptCall, replies: Sequence[Any]) -> Any:
     """The reply to the call itself.
 
     Raises:

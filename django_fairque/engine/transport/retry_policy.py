@@ -22,7 +22,7 @@ from django_fairque.engine.model.errors import (
     UnsupportedServerError,
     UntrustedServerError,
 )
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.transport import cluster as clusters
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.operations import Request
 
-PASSING = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
+PASSING_ERROR_CODES = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
 """Answers that mean "not now": nothing was executed, and it may be different soon."""
 
-FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException)
+CLIENT_ERRORS = (redis_errors.RedisError, redis_errors.RedisClusterException)
 """What the client raises; its cluster's error is no `RedisError`."""
 
-NOT_BEGUN = (redis_errors.BusyLoadingError, redis_errors.AuthenticationError)
+NOT_STARTED_ERRORS = (redis_errors.BusyLoadingError, redis_errors.AuthenticationError)
 """Errors of a connection that the call was not sent over."""
 
-REFUSALS = {
+REFUSAL_REASONS = {
     "OOM": "the server is out of memory; new tasks are refused until the backlog has drained",
     "MISCONF": "the server can't write to its disk and refuses changes; free space or mend its persistence",
     "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write asks for",
@@ -49,12 +49,12 @@ REFUSALS = {
 }
 
 
-class Patience:
+class RetryPolicy:
     """Decides what follows a failed attempt of one request, until ``seconds`` have passed or it ``is_futile``."""
 
     def __init__(self, request: Request | str, seconds: float, is_futile: Callable[[], bool] = lambda: False) -> None:
         self._is_futile = is_futile
-        self.what = request.script if isinstance(request, Call) else "a command"
+        self.what = request.script if isinstance(request, ScriptCall) else "a command"
         self.deadline = time.monotonic() + seconds
         self.attempts = 0
         self.loads = 0
@@ -67,13 +67,13 @@ class Patience:
         self.is_stale = False
         """A slot may have gone to another node: that is to be looked up before the next attempt."""
 
-    def after(self, error: Exception) -> float:
+    def pause_after(self, error: Exception) -> float:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
         self.attempts += 1
-        error = clusters.underlying(error)
-        self.is_stale = isinstance(error, clusters.STALE)
+        error = clusters.underlying_error(error)
+        self.is_stale = isinstance(error, clusters.STALE_TOPOLOGY_ERRORS)
         text = str(error)
-        code = _code(text)
+        code = _error_code(text)
         if isinstance(error, redis_errors.NoScriptError):
             self.loads += 1
             if self.loads <= 3:
@@ -85,14 +85,14 @@ class Patience:
             if self.loads <= 3:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
-        lost = isinstance(error, clusters.LOST)
+        lost = isinstance(error, clusters.CONNECTION_LOST_ERRORS)
         self.is_in_doubt = self.is_in_doubt or (
-            lost and not isinstance(error, NOT_BEGUN) and clusters.UNTRUSTED not in text
+            lost and not isinstance(error, NOT_STARTED_ERRORS) and clusters.UNTRUSTED_CERTIFICATE_TEXT not in text
         )
-        passing = self.is_stale or code in PASSING
+        passing = self.is_stale or code in PASSING_ERROR_CODES
         if (
             isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
-            or clusters.UNTRUSTED in text
+            or clusters.UNTRUSTED_CERTIFICATE_TEXT in text
         ):
             passing = False
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
@@ -106,13 +106,13 @@ class Patience:
         return time.monotonic() + pause < self.deadline and not self._is_futile()
 
     def _explained(self, error: Exception) -> FairQueueError:
-        found = explained(error, self.what, self.attempts)
+        found = translate_error(error, self.what, self.attempts)
         if self.is_in_doubt and isinstance(found, ServerRefusedError):
             return RedisConnectionError(f"{self.what} may have been carried out: its reply was lost, and then {found}")
         return found
 
 
-def explained(error: Exception, what: str = "a command", attempts: int = 1) -> FairQueueError:
+def translate_error(error: Exception, what: str = "a command", attempts: int = 1) -> FairQueueError:
     """A client's error in the queue's own words."""
     kinds = {
         redis_errors.OutOfMemoryError: "OOM",
@@ -120,41 +120,43 @@ def explained(error: Exception, what: str = "a command", attempts: int = 1) -> F
         redis_errors.NoPermissionError: "NOPERM",
         redis_errors.AuthenticationError: "WRONGPASS",
     }
-    error = clusters.underlying(error)
+    error = clusters.underlying_error(error)
     text = str(error)
-    if clusters.NO_CLUSTER in text:
+    if clusters.CLUSTER_DISABLED_TEXT in text:
         return UnsupportedServerError(
             "the server is none of a cluster (cluster-enabled no); leave REDIS's CLUSTER out, or name a node"
         )
-    code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _code(text))
+    code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _error_code(text))
     if code == "NOPERM" or text.startswith("ACL failure in script"):
-        return not_permitted(text)
-    if code in REFUSALS:
-        return ServerRefusedError(f"{REFUSALS[code]} (the server said: {text})")
-    if clusters.UNTRUSTED in text:
+        return not_permitted_error(text)
+    if code in REFUSAL_REASONS:
+        return ServerRefusedError(f"{REFUSAL_REASONS[code]} (the server said: {text})")
+    if clusters.UNTRUSTED_CERTIFICATE_TEXT in text:
         return UntrustedServerError(
             f"the server's certificate is not trusted: {text}; REDIS's SSL_CA_CERTS names the authority, and the host must be "
             "named as in the certificate"
         )
-    if code in PASSING or isinstance(error, clusters.STALE):
-        return _not_now(error, text, attempts)
+    if code in PASSING_ERROR_CODES or isinstance(error, clusters.STALE_TOPOLOGY_ERRORS):
+        return _unavailable_error(error, text, attempts)
     return LuaScriptError(what, text)
 
 
-def _not_now(error: Exception, text: str, attempts: int) -> RedisConnectionError:
-    if isinstance(error, (*clusters.LOST, redis_errors.RedisClusterException)):
+def _unavailable_error(error: Exception, text: str, attempts: int) -> RedisConnectionError:
+    if isinstance(error, (*clusters.CONNECTION_LOST_ERRORS, redis_errors.RedisClusterException)):
         return RedisConnectionError(
             f"the server can't be reached: {text or type(error).__name__} ({attempts} attempts); "
             f"is it running where REDIS points to?"
         )
-    said = "the cluster is moving these keys to another server" if isinstance(error, clusters.MOVING) else text
-    return ServerRefusedError(f"the server refuses work for now: {said}")
+    reason = (
+        "the cluster is moving these keys to another server" if isinstance(error, clusters.SLOT_MOVING_ERRORS) else text
+    )
+    return ServerRefusedError(f"the server refuses work for now: {reason}")
 
 
 _COMMAND = re.compile(r"'([\w|]+)' command")
 
 
-def not_permitted(text: str) -> NotPermittedError:
+def not_permitted_error(text: str) -> NotPermittedError:
     """What the server says of a user's rights: of a command outside of scripts or inside them, or of a key."""
     found = _COMMAND.search(text)
     command = found[1].replace("|", " ").upper() if found else ""
@@ -165,6 +167,6 @@ def not_permitted(text: str) -> NotPermittedError:
     return NotPermittedError(f"the server does not permit this user to {what} (it said: {text}); {hint}", command)
 
 
-def _code(text: str) -> str:
+def _error_code(text: str) -> str:
     """The word with which an answer begins: LOADING, ERR."""
     return text.split(" ", 1)[0].rstrip(":")

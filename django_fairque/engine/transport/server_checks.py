@@ -9,7 +9,7 @@ from redis import exceptions as redis_errors
 
 from django_fairque.engine.model.errors import UnsupportedServerError
 from django_fairque.engine.transport.cluster import is_cluster
-from django_fairque.engine.transport.retry_policy import FAILURES, explained
+from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -111,8 +111,8 @@ def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
     options = {"target_nodes": "primaries"} if is_cluster(client) else {}
     try:
         reply = client.execute_command("INFO", *CHECKED_INFO_SECTIONS, **options)
-    except FAILURES as error:
-        raise explained(error) from error
+    except CLIENT_ERRORS as error:
+        raise translate_error(error) from error
     return {"": reply} if "redis_version" in reply else reply  # as it is also for the only primary of a cluster
 
 
@@ -213,8 +213,8 @@ def probe_server(client: Any, key: str, *, replicas: int = 0, has_log: bool = Fa
         found.durability = "managed-log" if has_log else _probe_durability(node, key)
         if replicas:
             _probe_replication(node, key, replicas, found)
-    except FAILURES as error:
-        raise explained(error, "a question of the doctor") from error
+    except CLIENT_ERRORS as error:
+        raise translate_error(error, "a question of the doctor") from error
     found.refusals += _unusable_reasons(found)
     return found
 

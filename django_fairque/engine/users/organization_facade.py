@@ -9,8 +9,8 @@ from django_fairque.engine.users import organizations
 from django_fairque.engine.users import organizations_sharded as routed
 
 if TYPE_CHECKING:
-    from django_fairque.engine.inspection.pages import Page
-    from django_fairque.engine.queue.executor import AsyncSurvey, Survey
+    from django_fairque.engine.inspection.pages import ResultPage
+    from django_fairque.engine.queue.executor import AllShardsReader, AsyncAllShardsReader
     from django_fairque.engine.users.organizations import OrganizationStats
 
 
@@ -22,12 +22,12 @@ class OrganizationQueue:
     could not be told.
     """
 
-    def __init__(self, survey: Survey, organization: str) -> None:
+    def __init__(self, read_all_shards: AllShardsReader, organization: str) -> None:
         self.organization = check_id(organization, "organization")
-        self._survey = survey
+        self._read_all_shards = read_all_shards
 
     def _change(self, fields: dict[str, object], now: float | None) -> None:
-        self._survey(lambda shards: routed.change(shards, self.organization, fields, now))
+        self._read_all_shards(lambda shards: routed.change(shards, self.organization, fields, now))
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """A share ``weight`` times that of a user of weight 1 (0.001 to 1000), for all members together."""
@@ -47,22 +47,22 @@ class OrganizationQueue:
 
     def stats(self) -> OrganizationStats:
         """The organization's figures, settings and limits now."""
-        return self._survey(lambda shards: routed.stats(shards, [self.organization]))[0]
+        return self._read_all_shards(lambda shards: routed.stats(shards, [self.organization]))[0]
 
-    def members(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
+    def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Its members' ids: those among the next ``limit`` users of the queue, so a page may be empty although more follow."""
-        return self._survey(lambda shards: routed.members(shards, self.organization, cursor, limit))
+        return self._read_all_shards(lambda shards: routed.members(shards, self.organization, cursor, limit))
 
 
 class AsyncOrganizationQueue:
     """`OrganizationQueue`, awaited."""
 
-    def __init__(self, survey: AsyncSurvey, organization: str) -> None:
+    def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:
         self.organization = check_id(organization, "organization")
-        self._survey = survey
+        self._read_all_shards = read_all_shards
 
     async def _change(self, fields: dict[str, object], now: float | None) -> None:
-        await self._survey(lambda shards: routed.change(shards, self.organization, fields, now))
+        await self._read_all_shards(lambda shards: routed.change(shards, self.organization, fields, now))
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         await self._change(organizations.weight_fields(weight), now)
@@ -77,7 +77,7 @@ class AsyncOrganizationQueue:
         await self._change(organizations.pause_fields(paused=False), now)
 
     async def stats(self) -> OrganizationStats:
-        return (await self._survey(lambda shards: routed.stats(shards, [self.organization])))[0]
+        return (await self._read_all_shards(lambda shards: routed.stats(shards, [self.organization])))[0]
 
-    async def members(self, cursor: str | None = None, limit: int = 100) -> Page[str]:
-        return await self._survey(lambda shards: routed.members(shards, self.organization, cursor, limit))
+    async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
+        return await self._read_all_shards(lambda shards: routed.members(shards, self.organization, cursor, limit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.pages import wrong_cursor
+from django_fairque.engine.inspection.pages import cursor_error
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.ids import check_encodable
 from django_fairque.engine.users.users import check_weight, limit
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def pause_fields(*, paused: bool) -> dict[str, object]:
     return {"paused": 1 if paused else ""}
 
 
-def change(commands: Commands, organization: str, fields: Mapping[str, object], now: float | None) -> Steps[None]:
+def change(commands: Commands, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("organization", [organization, len(fields), *pairs], now)
 
 
-def together(
+def combine_records(
     organization: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()
 ) -> OrganizationStats:
     """One organization's records of several shards as one; settings are those of the first that has the organization."""
@@ -98,7 +98,7 @@ def weight_in(record: Mapping[bytes, bytes]) -> float:
 def check_cursor(cursor: Any) -> str:
     """A page's cursor is the last organization of the one before."""
     if cursor is not None and not (isinstance(cursor, str) and cursor):
-        raise wrong_cursor(cursor)
+        raise cursor_error(cursor)
     if cursor is not None:
         check_encodable(cursor, "cursor")
     return "-" if cursor is None else f"({cursor}"

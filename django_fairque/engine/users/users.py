@@ -11,7 +11,7 @@ from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.scripting.operations import AsyncRun, Read, Run, Steps, read_sound
+from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation, Read, read_sound
 from django_fairque.engine.statistics.recent_usage import LastHour, last_hour
 from django_fairque.engine.users.purge import purge_user
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
-LIMITS = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
+MAX_LIMIT_VALUES = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def parse_rate(rate: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
 
 
-def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Steps[None]:
+def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("user", [user_id, len(fields), *pairs], now)
 
@@ -82,13 +82,13 @@ def check_weight(weight: object) -> str:
     return repr(float(weight))
 
 
-def set_weight(commands: Commands, user_id: str, weight: float, now: float | None) -> Steps[None]:
+def set_weight(commands: Commands, user_id: str, weight: float, now: float | None) -> Operation[None]:
     yield from change(commands, user_id, {"weight": check_weight(weight)}, now)
 
 
 def limit(what: str, value: object) -> object:
     """The value of a limit's field."""
-    top = LIMITS[what]
+    top = MAX_LIMIT_VALUES[what]
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top):
         raise TaskValidationError(
             f"{what} must be an integer from 1 to {top}, or None for no limit, got {short(value)}"
@@ -96,22 +96,22 @@ def limit(what: str, value: object) -> object:
     return "" if value is None else value
 
 
-def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Steps[None]:
+def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Operation[None]:
     field = {"max_running": "cap", "max_backlog": "backlog", "max_backlog_bytes": "max_bytes"}[what]
     yield from change(commands, user_id, {field: limit(what, value)}, now)
 
 
-def set_organization(commands: Commands, user_id: str, organization: str | None, now: float | None) -> Steps[None]:
+def set_organization(commands: Commands, user_id: str, organization: str | None, now: float | None) -> Operation[None]:
     name = "" if organization is None else check_id(organization, "organization")
     yield from change(commands, user_id, {"group": name}, now)
 
 
-def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float | None) -> Steps[None]:
+def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float | None) -> Operation[None]:
     length = "" if seconds is None else positive_us(seconds, "sla")
     yield from change(commands, user_id, {"sla": length}, now)
 
 
-def set_rate(commands: Commands, user_id: str, rate: str | None, burst: int, now: float | None) -> Steps[None]:
+def set_rate(commands: Commands, user_id: str, rate: str | None, burst: int, now: float | None) -> Operation[None]:
     parsed = parse_rate(rate)
     check_burst(burst)
     if parsed is None:
@@ -123,23 +123,23 @@ def set_rate(commands: Commands, user_id: str, rate: str | None, burst: int, now
 
 
 def check_burst(burst: object) -> int:
-    top = LIMITS["burst"]
+    top = MAX_LIMIT_VALUES["burst"]
     if isinstance(burst, bool) or not isinstance(burst, int) or not 1 <= burst <= top:
         raise TaskValidationError(f"burst must be an integer from 1 to {top}, got {short(burst)}")
     return burst
 
 
-def is_known(commands: Commands, user_id: str) -> Steps[bool]:
+def is_known(commands: Commands, user_id: str) -> Operation[bool]:
     (count,) = yield Read([("EXISTS", commands.keys.user(user_id))])
     return bool(count)
 
 
-def user_stats(commands: Commands, user_id: str, now: float | None = None) -> Steps[UserStats]:
+def user_stats(commands: Commands, user_id: str, now: float | None = None) -> Operation[UserStats]:
     (found,) = yield from users_stats(commands, [user_id], now)
     return found
 
 
-def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Steps[list[UserStats]]:
+def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Operation[list[UserStats]]:
     if not user_ids:
         return []
     reads = [("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids]
@@ -153,7 +153,7 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     return (yield from _with_organizations(commands, found))
 
 
-def _with_organizations(commands: Commands, found: list[UserStats]) -> Steps[list[UserStats]]:
+def _with_organizations(commands: Commands, found: list[UserStats]) -> Operation[list[UserStats]]:
     """One more round trip if any of them belongs to an organization."""
     keys = [
         commands.keys.organization_of(each.user_id, each.organization) if each.organization is not None else ""
@@ -212,7 +212,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
 class UserQueue:
     """One user of one queue (``queue.user(user_id)``)."""
 
-    def __init__(self, commands: Commands, run: Run, user_id: str) -> None:
+    def __init__(self, commands: Commands, run: Driver, user_id: str) -> None:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
@@ -292,7 +292,7 @@ class UserQueue:
 class AsyncUserQueue:
     """`UserQueue`, awaited."""
 
-    def __init__(self, commands: Commands, run: AsyncRun, user_id: str) -> None:
+    def __init__(self, commands: Commands, run: AsyncDriver, user_id: str) -> None:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 

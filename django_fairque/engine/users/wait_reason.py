@@ -9,9 +9,9 @@ from django_fairque.engine.inspection.task_lookup import position
 from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.keys import AS_ORGANIZATION
-from django_fairque.engine.scripting.operations import Read, Steps
-from django_fairque.engine.users.organizations import OrganizationStats, together
+from django_fairque.engine.scripting.keys import ORGANIZATION_PREFIX
+from django_fairque.engine.scripting.operations import Operation, Read
+from django_fairque.engine.users.organizations import OrganizationStats, combine_records
 from django_fairque.engine.users.users import UserStats, user_stats
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Standing:
+class WaitReason:
     """A task's place. Moments in seconds since the epoch, the engine's time.
 
     ``lease_ends_at`` of a running task. ``user_free_at`` when the rate allows its user another task, None if it does now.
@@ -40,7 +40,7 @@ class Standing:
     organization: OrganizationStats | None = None
 
 
-def standing(commands: Commands, task_id: str) -> Steps[Standing]:
+def read_wait_reason(commands: Commands, task_id: str) -> Operation[WaitReason]:
     """In at most five round trips."""
     keys = commands.keys
     (state, user), (paused, clock), time = yield Read(
@@ -57,9 +57,9 @@ def standing(commands: Commands, task_id: str) -> Steps[Standing]:
     lease_end, free_at, *found = yield Read(
         [("ZSCORE", keys.state("started"), task_id), ("ZSCORE", keys("throttled"), name), *_turn(commands, stats)]
     )
-    organization = None if stats.organization is None else together(stats.organization, [found.pop()])
+    organization = None if stats.organization is None else combine_records(stats.organization, [found.pop()])
     turn = None if None in found else sum(map(int, found))
-    return Standing(
+    return WaitReason(
         task_id=task_id,
         state=TaskState(state.decode()),
         now=max(int(time[0]) + int(time[1]) / 1_000_000, seconds(clock) or 0.0),
@@ -78,7 +78,7 @@ def _turn(commands: Commands, user: UserStats) -> list[tuple[Any, ...]]:
     keys = commands.keys
     if user.organization is None:
         return [("ZRANK", keys("ring"), user.user_id)]
-    entry = AS_ORGANIZATION + user.organization.encode()
+    entry = ORGANIZATION_PREFIX + user.organization.encode()
     return [
         *(("ZRANK", keys("ring"), entry), ("ZRANK", keys.members(user.organization), user.user_id)),
         ("HGETALL", keys.organization(user.organization)),

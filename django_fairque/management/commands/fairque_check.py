@@ -32,7 +32,7 @@ class Command(QueueCommand):
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["repair"]:
             for repair in queue.repair():
-                self.tell(str(repair), style=self.style.WARNING if repair.mended else self.style.ERROR)
+                self.tell(str(repair), style=self.style.WARNING if repair.is_fixed else self.style.ERROR)
         violations = queue.check_invariants()
         for violation in violations:
             self.tell(str(violation), style=self.style.ERROR)

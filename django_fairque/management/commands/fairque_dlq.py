@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.dead_letters.letters import Filters
-from django_fairque.engine.dead_letters.operations import MOST_LOOKED_AT, SLICE
+from django_fairque.engine.dead_letters.operations import DEAD_LETTERS_PER_CALL, MAX_DEAD_LETTERS_READ
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType
@@ -91,7 +91,7 @@ class Command(QueueCommand):
     def _list(self, queue: FairQueue, options: dict[str, Any]) -> None:
         cursor, shown, said = None, 0, _said(options)
         while shown < options["limit"]:
-            page = queue.dlq.list(min(SLICE, options["limit"]), cursor, **_filters(options))
+            page = queue.dlq.list(min(DEAD_LETTERS_PER_CALL, options["limit"]), cursor, **_filters(options))
             for entry in page.items[: options["limit"] - shown]:
                 self.tell(json.dumps(_fields(entry, said)) if options["json"] else _line(entry, said))
                 shown += 1
@@ -124,7 +124,7 @@ class Command(QueueCommand):
 
     def _groups(self, queue: FairQueue, options: dict[str, Any]) -> None:
         said = _said(options)
-        found = queue.dlq.groups(MOST_LOOKED_AT, **_filters(options))
+        found = queue.dlq.groups(MAX_DEAD_LETTERS_READ, **_filters(options))
         for group in found.groups:
             head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {group.name or '-'}"
             self.tell(f"{head}  {plain(said(group.error))[:100]}  ({_span(group)})")

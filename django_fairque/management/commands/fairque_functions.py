@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.scripting.scripts import delete_unused, functions, names
-from django_fairque.engine.transport.retry_policy import FAILURES, explained
+from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 from django_fairque.management.base import PrintingCommand
 
 
@@ -23,6 +23,6 @@ class Command(PrintingCommand):
         try:
             client.function_load(functions(), replace=True)
             delete_unused(client.execute_command)
-        except FAILURES as error:
-            raise CommandError(str(explained(error, "FUNCTION LOAD"))) from error
+        except CLIENT_ERRORS as error:
+            raise CommandError(str(translate_error(error, "FUNCTION LOAD"))) from error
         self.tell(f"{len(names())} functions are loaded")

@@ -120,7 +120,7 @@ class Command(QueueCommand):
         if as_json:
             for schedule in found:
                 fields = dataclasses.asdict(schedule)
-                del fields["stored"], fields["seal"]
+                del fields["stored"], fields["signature"]
                 self.tell(json.dumps(fields))
             return
         if not found:
@@ -138,7 +138,7 @@ class Command(QueueCommand):
 
 
 def _row(schedule: Schedule) -> tuple[str, ...]:
-    last = "-" if schedule.last is None else _local(schedule.last.instant, schedule)
+    last = "-" if schedule.last is None else _local(schedule.last.run_time, schedule)
     following = _local(schedule.next_at, schedule) if schedule.enabled else "disabled"
     task = schedule.task
     cells = (schedule.name, schedule.when, task.get("name") or "-", task["user_id"], following, last, schedule.source)

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.template.defaultfilters import filesizeformat
 
 from django_fairque.conf import get_config
-from django_fairque.conf.sources import embedded_directory
+from django_fairque.conf.redis import embedded_directory
 from django_fairque.embedded import EmbeddedServer, is_embedded_url
 from django_fairque.management.base import PrintingCommand
 

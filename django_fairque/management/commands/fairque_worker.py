@@ -46,7 +46,7 @@ class Command(BaseCommand):
     help = (
         "Run tasks, in processes that this one watches over, until SIGTERM or SIGINT: then running tasks are given "
         "time to end (a second signal ends them at once). Every option wins over FAIRQUE['WORKER'] and the "
-        "environment. docs/worker.md tells more."
+        "environment. See docs/worker.md."
     )
     requires_system_checks = ()
 
@@ -93,7 +93,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if is_imported_by_child():
             return
-        log.set_up()
+        log.set_up_logging()
         try:
             with (
                 closing(_supervisor(options, copied=self.is_program)) as supervisor,

@@ -1,36 +1,203 @@
-"""The event loop on which a worker's ``async def`` tasks run, in a thread of its own.
+"""The event loop that runs a worker's ``async def`` tasks, in a thread of its own.
 
-The slot that took such a task waits here for its end. So coroutines and threads share one limit, and nothing else in
-the worker needs to know of two kinds of tasks.
+A slot that took such a task waits here for its end. So coroutines and threads share one limit, and the rest of the worker treats
+both kinds of tasks alike.
 
-The coroutines of all users share the loop, so one of them must not end it: `_protect` refuses ``loop.stop()`` and the like,
-a `SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
-coroutines of other tasks. A loop that broke all the same is replaced; what ran on it starts again, each on a loop of its own.
+The coroutines of all users share the loop, so none of them may end it: `_protect_loop` refuses ``loop.stop()`` and the like, a
+`SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
+coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a loop of its own.
+
+`LoopMonitor` notices that a loop is blocked: one of its coroutines computes, or waits, without ``await``, and no other can go on.
 """
 
 from __future__ import annotations
 
 import _thread
 import asyncio
+import sys
 import threading
+import traceback
 from contextlib import suppress
 from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import Stop, TaskRevoked, stopped
 from django_fairque.worker.execution import isolation
-from django_fairque.worker.execution.loop_monitor import LoopMonitor, context_in
 from django_fairque.worker.reporting.log import describe_leases, logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from types import FrameType
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.worker.execution.loop_monitor import BlockedLoop
+
+
+LOOP_REQUEST_SECONDS = 0.4
+"""Seconds between two requests that the loop is to answer. Only while it has coroutines."""
+LOOP_BLOCKED_SECONDS = 0.9
+"""Seconds without an answer after which the loop counts as blocked. Checked twice a second, this takes less than 2 seconds."""
+MAX_STACK_CHARACTERS = 4_000
+"""Characters of a stack that are logged (the end of it, where the blocking call is)."""
+
+
+class MonitoredCoroutine(Protocol):
+    """A coroutine of a loop that is monitored."""
+
+    leases: Sequence[Lease]
+    shard_index: int
+
+
+class LoopHost(Protocol):
+    """The owner of a loop that is monitored."""
+
+    @property
+    def thread_id(self) -> int:
+        """Of the thread that runs the loop (`threading.get_ident`); 0 before there is one."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether something runs on the loop, or is to begin."""
+
+    def coroutines(self) -> Sequence[MonitoredCoroutine]: ...
+
+    def give_back_waiting(self) -> None:
+        """Give back what has not begun: the loop is blocked. Called by the thread that checks."""
+
+    def resumed(self, seconds: float, culprit: MonitoredCoroutine | None) -> None:
+        """The loop goes on after so long. Called by the loop's thread, before anything else runs there."""
+
+
+@dataclass(frozen=True)
+class BlockedLoop:
+    """A loop that is blocked. Leases are ``(shard index, token)``, of a batch that of its first task."""
+
+    task: str
+    """The task that blocks it, as a log line names it; empty if it is not known."""
+    stack: str
+    seconds: float
+    culprit: tuple[int, int] | None
+    """None also if the task has ended, and left something running."""
+    others: frozenset[tuple[int, int]]
+    """Those that can't go on, and are not to be blamed for it."""
+
+
+class LoopMonitor:
+    """Asks a loop to answer, again and again. `check` is called by one thread, which is not the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, host: LoopHost) -> None:
+        self.blocked: BlockedLoop | None = None
+        """What `check` has found last."""
+        self._loop = loop
+        self._host = host
+        self._lock = threading.Lock()
+        self._requested_at: float | None = None
+        """When the request was made (`time.monotonic()`) that the loop has not answered yet."""
+        self._next_request = 0.0
+        self._is_blocked = False
+        self._culprit: MonitoredCoroutine | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing can begin on the loop now. From any thread."""
+        return self._is_blocked
+
+    def check(self, now: float) -> bool:
+        """Whether `blocked` has changed: the loop is blocked, by another task than before, or goes on."""
+        requested_at = self._requested_at
+        if requested_at is None:
+            self._request_answer(now)
+        elif now - requested_at >= LOOP_BLOCKED_SECONDS:
+            return self._examine(requested_at, now)
+        before = self.blocked
+        if before is not None and not self._is_blocked:
+            self.blocked = None
+            return True
+        return False
+
+    def _request_answer(self, now: float) -> None:
+        if now >= self._next_request and self._host.is_used:
+            self._requested_at, self._next_request = now, now + LOOP_REQUEST_SECONDS
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        """On the loop: it goes on."""
+        with self._lock:
+            requested_at, self._requested_at = self._requested_at, None
+            was_blocked, self._is_blocked = self._is_blocked, False
+        if was_blocked and requested_at is not None:
+            self._host.resumed(monotonic() - requested_at, self._culprit)
+
+    def _examine(self, requested_at: float, now: float) -> bool:
+        frame = sys._current_frames().get(self._host.thread_id)  # noqa: SLF001 - the documented way to another thread's stack
+        frames = list(_outer_frames(frame))
+        context = context_in(reversed(frames))
+        task = asyncio.current_task(self._loop)
+        if frame is None or (context is None and task is None):
+            return False  # it runs nothing, so this thread is as late as its answer: the machine is busy
+        coroutines = self._host.coroutines()
+        # Loops of other makers may have no frames of Python.
+        owner: Any = getattr(task, "owner", None) if context is None else context.get(stopped)
+        culprit = next((each for each in coroutines if each is owner), None)
+        with self._lock:
+            if self._requested_at != requested_at:
+                return False  # it has just answered
+            self._is_blocked, self._culprit = True, culprit
+        self._host.give_back_waiting()
+        lease = None if culprit is None else _lease_key(culprit)
+        if self.blocked is not None and self.blocked.culprit == lease:
+            return False
+        leases = getattr(owner, "leases", ())  # of a task that has ended, if it left something that runs on
+        self.blocked = BlockedLoop(
+            describe_leases(leases) if leases else "",
+            _format_stack(frames),
+            now - requested_at,
+            lease,
+            frozenset(_lease_key(each) for each in coroutines if each is not culprit),
+        )
+        return True
+
+
+def _format_stack(frames: Sequence[FrameType]) -> str:
+    """What runs there, without the frames of the loop itself."""
+    lines = traceback.format_stack(frames[0])
+    depth = next((index for index, frame in enumerate(frames) if _is_handle_frame(frame)), len(lines))
+    return "".join(lines[-depth:] if depth else lines)[-MAX_STACK_CHARACTERS:].rstrip()
+
+
+def _is_handle_frame(frame: FrameType) -> bool:
+    return frame.f_code is asyncio.Handle._run.__code__  # noqa: SLF001 - to recognize it, not to call it
+
+
+def context_in(frames: Iterable[FrameType]) -> Context | None:
+    """In which context a loop runs a callback, or the step of a coroutine, if one of these frames does."""
+    for frame in frames:
+        if _is_handle_frame(frame):
+            handle: Any = frame.f_locals.get("self")
+            if sys.version_info >= (3, 12):
+                found = handle.get_context()
+            else:
+                found = getattr(handle, "_context", None)
+            if isinstance(found, Context):
+                return found
+    return None
+
+
+def _outer_frames(frame: FrameType | None) -> Iterable[FrameType]:
+    """This frame and those that led to it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _lease_key(coroutine: MonitoredCoroutine) -> tuple[int, int]:
+    return coroutine.shard_index, coroutine.leases[0].token
+
 
 MAX_COROUTINE_RESTARTS = 3
 """How often a coroutine is started again because another task canceled what it waited for."""
@@ -44,7 +211,7 @@ async def cancel_all(tasks: Iterable[asyncio.Future[None]], again: float) -> Non
     """Cancel these until they have ended, anew after ``again`` seconds each time.
 
     Once is not always enough. `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in the moment
-    in which what it waits for is done (https://github.com/python/cpython/issues/86296; mended in Python 3.12).
+    in which what it waits for is done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
     """
     left = all_of_them = set(tasks)
     while left:
@@ -109,7 +276,7 @@ class Stoppable(Stop):
 
     Args:
         leases: of the task, or tasks of a batch, that it runs.
-        lane: the index of their queue or shard in this worker.
+        shard_index: the index of their shard among all shards of this worker.
         on_extended: called with the number of seconds by which its time limit was moved.
     """
 
@@ -181,14 +348,14 @@ class Stoppable(Stop):
         return not was_reported
 
 
-def extend_others(coroutines: Iterable[Stoppable], seconds: float, culprit: object) -> None:
+def extend_other_limits(coroutines: Iterable[Stoppable], seconds: float, culprit: object) -> None:
     """On their loop, which ``culprit`` has blocked for so long."""
     for each in coroutines:
         if each is not culprit:
             each.extend(seconds)
 
 
-def protected(coroutine: Coroutine[Any, Any, Any]) -> ProtectedTask:
+def create_protected_task(coroutine: Coroutine[Any, Any, Any]) -> ProtectedTask:
     """Run it on the running loop; the coroutines of tasks can't cancel it."""
     return ProtectedTask(coroutine, loop=asyncio.get_running_loop())
 
@@ -209,7 +376,7 @@ class Job(Stoppable):
         """On the loop."""
         if not self._is_given_back:
             self.has_begun = True
-            self._task = protected(self.run())
+            self._task = create_protected_task(self.run())
             self._task.add_done_callback(self._end)
 
     def _end(self, _: object) -> None:
@@ -295,7 +462,7 @@ class LoopThread(threading.Thread):
 
     def resumed(self, seconds: float, culprit: object) -> None:
         """On the loop: what the culprit has held up gets the time back that it could not use."""
-        extend_others(self.coroutines(), seconds, culprit)
+        extend_other_limits(self.coroutines(), seconds, culprit)
 
     def interrupt(self, job: Job, kind: type[BaseException]) -> None:
         with suppress(RuntimeError):  # the loop is closed
@@ -319,7 +486,7 @@ class LoopThread(threading.Thread):
     def run(self) -> None:
         loop = self._loop
         asyncio.set_event_loop(loop)
-        _protect(loop)
+        _protect_loop(loop)
         try:
             while not self._is_ending:
                 self._run_on()
@@ -327,7 +494,7 @@ class LoopThread(threading.Thread):
             logger.exception(
                 "the event loop of this process broke and is replaced; its coroutines start again, each on a loop of its own"
             )
-        _unprotect(loop)
+        _unprotect_loop(loop)
         with self._lock:
             self._is_lost = True
             jobs, self._jobs = self._jobs, set()
@@ -346,7 +513,7 @@ class LoopThread(threading.Thread):
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            context = context_in(_frames_of(error))
+            context = context_in(_traceback_frames(error))
             culprit = None if context is None else context.get(stopped)
             if not isinstance(culprit, Stoppable) or culprit.is_first_report():
                 logger.warning(
@@ -358,20 +525,20 @@ class LoopThread(threading.Thread):
                 )
 
 
-def _frames_of(error: BaseException) -> Iterable[Any]:
+def _traceback_frames(error: BaseException) -> Iterable[Any]:
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame
         trace = trace.tb_next
 
 
-def _protect(loop: asyncio.AbstractEventLoop) -> None:
+def _protect_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Let nothing that runs on the loop end it."""
     for name in PROTECTED_LOOP_METHODS:
         setattr(loop, name, partial(_refuse, name))
 
 
-def _unprotect(loop: asyncio.AbstractEventLoop) -> None:
+def _unprotect_loop(loop: asyncio.AbstractEventLoop) -> None:
     for name in PROTECTED_LOOP_METHODS:
         delattr(loop, name)
 

@@ -1,12 +1,16 @@
-"""Keeps the state of one task from the next: each task runs in a new context (`contextvars.Context`).
+"""Isolates each task from the next: a new context (`contextvars.Context`) for each, and checked database connections.
 
-A new context is empty. It is not a copy of a context from the start of the worker, because some libraries keep objects in
-context variables and change them in place (`decimal` its context, sentry-sdk its scopes), and all copies would share those.
-Only Django's caches pass from one task to the next, because a cache has connections.
+A new context is empty. It is not a copy of a context from the start of the worker, because some libraries keep objects in context
+variables and change them in place (`decimal` its context, sentry-sdk its scopes), and all copies would share those. Only Django's
+caches pass from one task to the next, because a cache has connections.
+
+Database connections are checked before and after each task, as Django does for each request. Looking for connections costs more
+than a small task, so Django's `connection_created` signal sets a flag in each thread that has opened one.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
@@ -15,13 +19,98 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.core.cache import caches
+from django.db import close_old_connections, connections, reset_queries
+from django.db.backends.signals import connection_created
 
-from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.execution import process_copies as copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+logger = logging.getLogger("django_fairque.worker")
+
+
+class _ThreadConnectionState(threading.local):
+    opened = False
+
+
+_thread_connection_state = _ThreadConnectionState()
+
+
+class ThreadConnections:
+    """The connections of a thread in which the synchronous code of coroutines runs.
+
+    Args:
+        close: close them after each task.
+    """
+
+    def __init__(self, *, close: bool) -> None:
+        self.are_open = False
+        """Whether there may be any. For the event loop, which can't look into that thread."""
+        self._close = close
+
+    def clean_up(self) -> None:
+        """Call this in that thread."""
+        clean_up_connections(close=self._close)
+        self.are_open = _thread_connection_state.opened
+
+
+thread_connections: ContextVar[ThreadConnections | None] = ContextVar("fairque_thread_connections", default=None)
+"""Set in the contexts of coroutines, which `sync_to_async` takes along to the thread."""
+
+
+def _on_connection_created(**_: Any) -> None:
+    _thread_connection_state.opened = True
+    of_coroutines = thread_connections.get()
+    if of_coroutines is not None:
+        of_coroutines.are_open = True
+
+
+connection_created.connect(_on_connection_created, dispatch_uid="django_fairque.worker")
+
+
+def close_connections() -> None:
+    """This thread ends, and its connections with it."""
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if connection.connection is not None:  # Django never closes a SQLite database in memory: tests have those
+            connection.connection.close()
+
+
+def clean_up_connections(*, close: bool = False) -> None:
+    """Close the connections that this thread should not go on using, or all of them; 0.1 µs when it has none."""
+    if _thread_connection_state.opened:
+        _clean_up_connections(close=close)
+
+
+def _clean_up_connections(*, close: bool) -> None:
+    reset_queries()
+    if not close:
+        close_old_connections()
+    is_one_open = False
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            logger.warning("a task left a transaction of database %r open; it is rolled back", connection.alias)
+        if close or connection.in_atomic_block:
+            _discard(connection)
+        else:
+            is_one_open = is_one_open or connection.connection is not None
+    _thread_connection_state.opened = is_one_open
+
+
+def _discard(connection: Any) -> None:
+    """Close the connection and forget the object, with all that a task has changed of both."""
+    try:
+        if connection.vendor == "postgresql" and connection.connection is not None and connection.pool:
+            connection.connection.close()  # or the pool would keep it, with its session variables
+        connection.close()
+        if connection.vendor == "sqlite" and connection.connection is not None:
+            connection.connection.close()  # in memory: Django never closes those
+    except Exception as error:  # noqa: BLE001 - the server may be gone; the task has its outcome all the same
+        logger.warning("a connection to database %r could not be closed properly: %s", connection.alias, error)
+    del connections[connection.alias]
+
 
 T = TypeVar("T")
 
@@ -61,7 +150,7 @@ class LoopExecutor(CopyEndingExecutor):
         try:
             return super()._call(partial(run_in_new_context, function))
         finally:
-            database.clean_up_connections(close=self._close_connections)
+            clean_up_connections(close=self._close_connections)
 
 
 class TaskContexts:
@@ -100,16 +189,16 @@ class CoroutineContexts(TaskContexts):
 
     def __init__(self, *, close_connections: bool) -> None:
         super().__init__()
-        self._connections = database.ThreadConnections(close=close_connections)
+        self._connections = ThreadConnections(close=close_connections)
         self._executor = CopyEndingExecutor(1, "fairque-sync")  # starts its thread when there is something to run
         thread = ThreadSensitiveContext()
         SyncToAsync.context_to_thread_executor[thread] = self._executor
         self._initial.run(SyncToAsync.thread_sensitive_context.set, thread)
-        self._initial.run(database.thread_connections.set, self._connections)
+        self._initial.run(thread_connections.set, self._connections)
         self._initial.run(_coroutine_contexts.set, self)
 
     async def clean_up(self) -> None:
-        """As `database.clean_up_connections`, in that thread."""
+        """As `clean_up_connections`, in that thread."""
         self.keep_caches(copy_context())
         if self._connections.are_open:
             await sync_to_async(self._connections.clean_up)()
@@ -117,7 +206,7 @@ class CoroutineContexts(TaskContexts):
     def end(self) -> None:
         """Close the connections and end the thread as soon as it is idle."""
         if self._connections.are_open:
-            self._executor.submit(database.close_connections)
+            self._executor.submit(close_connections)
         self._executor.shutdown(wait=False)
 
 

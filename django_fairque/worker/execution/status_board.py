@@ -1,17 +1,17 @@
-"""What a child is doing right now, in memory that its supervisor shares.
+"""The current work of a child process, in memory that it shares with its supervisor.
 
-The supervisor must know this when the child is dead, or deaf because something holds its interpreter lock. So it is
-not told but looks: per slot, which leases run, since when and for how long they may; per queue, when the loop last
-came round. Times are `time.monotonic()`, which is one clock for all processes of a machine.
+The supervisor must know this when the child is dead, or can't answer because something holds its interpreter lock. So the child
+sends no messages about it; the supervisor reads the memory: for each slot, which leases run, since when, and for how long they
+may; for each shard, when its fetch loop last made progress. Times are `time.monotonic()`, which is one clock for all processes of
+a machine.
 
-A slot's turn is written last when it begins and first when it ends, so a reader that finds the same odd turn before
-and after has read one consistent record.
+A slot's version is written last when a task starts and first when it ends. A reader that finds the same odd version before and
+after has read one consistent record.
 
-The supervisor gives back leases of a child that does not respond (`stalls`), and the child may respond again at any
-moment. So that it starts none of them, each lane has a fence number. The supervisor raises the fence, waits until what
-the child wrote before is visible, reads which tokens have begun, and gives back all others. The child writes the token
-of a task first and then compares the fence number with the one under which the lease was received; if they differ, the
-task does not start.
+The supervisor gives back leases of a child that does not respond (`child_limits`), and the child may respond again at any moment.
+So that it starts none of them, each shard has a fence number. The supervisor raises the fence, waits until everything that the
+child wrote before is visible, reads which tokens have started, and gives back all others. The child writes the token of a task
+first and then compares the fence number with the one under which the lease was received; if they differ, the task does not start.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SLOT_BYTES = 32_768
 """Room for a batch of 900 tasks with generated ids; of those beyond it nothing is known when the child dies."""
 STARTED_TOKENS_PER_SLOT = 4096
 """Tokens of tasks that each slot has begun last. Must exceed the number of tasks that one slot can end before their outcomes
-are reported, which the size of a fetch bounds (`budget.LARGEST_FETCH`); a power of two."""
+are reported, which the size of a fetch bounds (`MAX_FETCH_LEASES`); a power of two."""
 OUTCOME_LOG_HALF_BYTES = 32_768
 """Of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of 32 KB.
 The task of a larger one runs again."""
 MAX_REPORTED_OUTCOMES = 1000
-"""Outcomes of a lane that are reported for a dead process, the latest ones: more than two calls take at once."""
+"""Outcomes of a shard that are reported for a dead process, the latest ones: more than two calls take at once."""
 SHARD_INDEX_BITS = 16
-"""A token of that ring is shifted left by this, and its lane is in these bits."""
+"""A token of that ring is shifted left by this, and its shard index is in these bits."""
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
 _TIMEOUT = struct.Struct("<d")
@@ -74,7 +74,7 @@ class OccupiedSlot:
 
 
 class Fence:
-    """The fence of one lane, as the child sees it. Two numbers, both 0 for a worker without a supervisor."""
+    """The fence of one shard, as the child sees it. Two numbers, both 0 for a worker without a supervisor."""
 
     __slots__ = ("_lowered", "_raised", "_shard_index")
 
@@ -136,7 +136,7 @@ class OutcomeLog:
         self._lengths[self._current] = self._at = end
 
     def read(self, shard_index: int, worker_id: str) -> Iterator[tuple[float, Outcome]]:
-        """The outcomes of the lane, and when each task ended. When the process is dead."""
+        """The outcomes of the shard, and when each task ended. When the process is dead."""
         for length, half in zip(self._lengths, self._halves, strict=True):
             at = 0
             while at < length:
@@ -193,7 +193,7 @@ class StatusBoard:
         self._ticked = take(8).cast("d")
         self._polled = take(8 * self.shard_count).cast("d")
         self.fences = take(8 * self.shard_count).cast("q")
-        """Per lane the fence's number, which grows each time the supervisor raises it."""
+        """For each shard the fence's number, which grows each time the supervisor raises it."""
         self._lowered = take(8 * self.shard_count).cast("q")
         self._versions = take(8 * self.slots).cast("q")
         self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(self.slots)]
@@ -307,7 +307,7 @@ class StatusBoard:
         return [outcome for _, outcome in found[-MAX_REPORTED_OUTCOMES:]]
 
     def oldest_poll_at(self, without: Sequence[int] = ()) -> float:
-        """When the queue that is furthest behind came round, of all but these lanes; 0 before all have."""
+        """When the fetch loop that is furthest behind last made progress, without these shards; 0 before all have."""
         return min((at for shard_index, at in enumerate(self._polled) if shard_index not in without), default=math.inf)
 
     def running(self) -> list[OccupiedSlot]:

@@ -1,4 +1,4 @@
-"""What tasks need around them, the same for threads and for coroutines."""
+"""The services that tasks need while they run, the same for threads and for coroutines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short
+from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
@@ -14,13 +15,30 @@ from django_fairque.tasks.errors import TaskRevoked
 from django_fairque.tasks.execution import Services, execute, failed, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.tasks.execution import Run
-    from django_fairque.worker.execution.revoked_leases import RevokedLeases
     from django_fairque.worker.options import WorkerOptions
+
+MAX_REVOKED_LEASES = 10_000
+
+
+class RevokedLeases(set[LeaseKey]):
+    """Leases of one shard that were revoked. One thread adds to them, any thread may read."""
+
+    def add_leases(self, leases: Iterable[LeaseKey]) -> None:
+        if len(self) > MAX_REVOKED_LEASES:  # of runs that had ended before: nobody asks for them any more
+            self.clear()
+        self.update(leases)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """What to report of a run that has ended: of one that was revoked nothing, as its lease is not ours any more."""
+        if not self or outcome.lease.key not in self:
+            return outcome
+        self.discard(outcome.lease.key)
+        return Outcome.release(outcome.lease)
 
 
 def make_services(
@@ -38,7 +56,7 @@ def make_services(
         timeout=options.task_timeout,
         revoked=revoked,
         tracing=get_config().tracing,
-        own_queue=queue.whole if isinstance(queue, FairQueue) else None,
+        own_queue=queue.parent_queue if isinstance(queue, FairQueue) else None,
     )
 
 
@@ -48,7 +66,7 @@ def timeout_of(run: Run) -> float:
 
 
 def is_revoked(run: Run) -> bool:
-    """Whether it is not to begin: who was told of it before it could be interrupted has let it be."""
+    """Whether the run must not start, because its lease was revoked before it could be interrupted."""
     revoked = run.services.revoked
     return bool(revoked) and run.lease.key in revoked
 
@@ -58,7 +76,7 @@ def run_one(run: Run) -> Outcome:
     return Outcome.release(run.lease) if is_revoked(run) else execute(run)
 
 
-def prepare_all(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
+def prepare_runs(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
     """The runs that are to begin, and the outcomes of those that won't."""
     runs: list[Run] = []
     outcomes: list[Outcome] = []
@@ -73,7 +91,7 @@ def prepare_all(leases: Sequence[Lease], services: Services) -> tuple[list[Run],
     return runs, outcomes
 
 
-def all_failed(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
+def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
     """What was stopped from outside has failed with ``error``, each of a batch; what is not wanted any more is given back."""
     if isinstance(error, TaskRevoked):
         return [Outcome.release(run.lease) for run in runs]

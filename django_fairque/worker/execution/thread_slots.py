@@ -1,8 +1,9 @@
-"""The threads that run tasks. Each takes from the buffers, runs, and lays the outcome down; it never talks to the server.
+"""The threads that run tasks. Each takes leases from the buffers, runs the tasks, and records the outcomes; it never calls the
+server.
 
-A task of 20 µs must not be handed from thread to thread: waking one costs as much, and hands over the interpreter
-lock besides. So a slot takes as many as it can get, one after the other, and only as many slots are woken as the
-tasks are worth (`Crew.wake`).
+A task of 20 µs must not be handed from thread to thread: waking a thread costs as much, and hands over the interpreter lock
+besides. So a slot runs as many tasks as it can get, one after the other, and only as many slots are woken as are worth it
+(`SlotPool.wake`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.tasks.execution import aexecute, arun_batch, failed, prepare, run_batch
-from django_fairque.worker.execution import db_connections as database
-from django_fairque.worker.execution import process_copies as copies
+from django_fairque.worker.execution import isolation, process_copies
 from django_fairque.worker.execution.event_loop import (
     MAX_COROUTINE_RESTARTS,
     EventLoop,
@@ -27,8 +27,8 @@ from django_fairque.worker.execution.event_loop import (
     outcomes_after_fault,
 )
 from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
-from django_fairque.worker.execution.task_services import all_failed, is_revoked, prepare_all, run_one, timeout_of
-from django_fairque.worker.execution.time_limits import Guard, guarded
+from django_fairque.worker.execution.limits import Guard, run_guarded
+from django_fairque.worker.execution.task_services import failed_outcomes, is_revoked, prepare_runs, run_one, timeout_of
 from django_fairque.worker.fetching.wakeup import IdleSlots
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.tasks.execution import Run, Services
-    from django_fairque.worker.execution.loop_monitor import BlockedLoop
-    from django_fairque.worker.execution.revoked_leases import RevokedLeases
+    from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import StatusBoard
+    from django_fairque.worker.execution.task_services import RevokedLeases
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner, Work
     from django_fairque.worker.fetching.wakeup import Wakeup
 
@@ -101,7 +101,7 @@ class SlotPool:
         return self.ended or any(queue_context.planner.buffer for queue_context in self.queue_contexts)
 
     def wake(self, planner: FetchPlanner) -> None:
-        """There is something new in the lane's buffer."""
+        """The planner's buffer has new leases."""
         self.idle_slots.wake(1 if 0 < planner.pace.mean_run < SHORT_RUN_SECONDS else len(planner.buffer))
 
     def wake_another(self) -> None:
@@ -110,7 +110,7 @@ class SlotPool:
             self.idle_slots.wake(1)
 
     def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
-        """Stop the tasks of these leases of the lane if they run here; those that have not begun won't."""
+        """Stop the tasks of these leases of the shard if they run here; those that have not begun won't."""
         queue_context, keys = self.queue_contexts[shard_index], frozenset(leases)
         queue_context.revoked.add_leases(keys)
         for slot in self.slots:
@@ -135,9 +135,9 @@ class Slot(threading.Thread):
         self._interrupt: Callable[[type[BaseException]], object] | None = None
         """Interrupts the coroutine that it waits for."""
         self._last_queue = index
-        self._generation = copies.generation()
+        self._generation = process_copies.generation()
         self._fence = 0
-        """The lane's fence number before the work was taken."""
+        """The planner's fence number before the work was taken."""
 
     def run(self) -> None:
         try:
@@ -147,11 +147,11 @@ class Slot(threading.Thread):
                     return
                 self._serve(queue_context)
         finally:
-            database.close_connections()
+            isolation.close_connections()
             self._coroutine_contexts.end()
 
     def _take(self) -> QueueContext | None:
-        """Take work from the next desk that has some; None when there will be none any more."""
+        """Take work from the next queue that has some; None when the pool has ended."""
         queue_contexts = self._slot_pool.queue_contexts
         while True:
             for _ in queue_contexts:
@@ -209,27 +209,27 @@ class Slot(threading.Thread):
 
     def _execute(self, run: Run, started: float, timeout: float) -> Outcome:
         close = self._slot_pool.close_connections
-        database.clean_up_connections(close=close)
-        outcome = guarded(
+        isolation.clean_up_connections(close=close)
+        outcome = run_guarded(
             self.guard,
             started,
             timeout,
             partial(self._unless_copied, run_one, run),
             lambda error: failed(run, error, monotonic() - started),
         )
-        database.clean_up_connections(close=close)
+        isolation.clean_up_connections(close=close)
         return outcome
 
     def _unless_copied(self, run: Callable[[W], R], what: W) -> R:
         """Run it in a new context; if it has forked, the copy of this process ends here."""
         outcome = self._contexts.run(partial(run, what))
-        copies.end_if_copied(self._generation)
+        process_copies.end_if_copied(self._generation)
         return outcome
 
     # --- a batch ---
 
     def _run_batch(self, queue_context: QueueContext, leases: list[Lease]) -> list[Outcome]:
-        runs, outcomes = prepare_all(leases, queue_context.services)
+        runs, outcomes = prepare_runs(leases, queue_context.services)
         if not runs:
             return outcomes
         started, timeout = monotonic(), max(map(timeout_of, runs))
@@ -250,15 +250,15 @@ class Slot(threading.Thread):
 
     def _execute_batch(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
         close = self._slot_pool.close_connections
-        database.clean_up_connections(close=close)
-        outcomes = guarded(
+        isolation.clean_up_connections(close=close)
+        outcomes = run_guarded(
             self.guard,
             started,
             timeout,
             partial(self._unless_copied, run_batch, runs),
-            lambda error: all_failed(runs, error, started),
+            lambda error: failed_outcomes(runs, error, started),
         )
-        database.clean_up_connections(close=close)
+        isolation.clean_up_connections(close=close)
         return outcomes
 
     # --- coroutines ---
@@ -277,10 +277,10 @@ class Slot(threading.Thread):
                     self._interrupt(TaskRevoked)
                 outcomes: list[Outcome] = job.wait()
             except Interrupted as stopped:
-                outcomes = all_failed(runs, stopped.kind(), started)
+                outcomes = failed_outcomes(runs, stopped.kind(), started)
             except EventLoopLostError:
                 if is_lost:  # it ran alone, so it is the one that breaks loops
-                    return all_failed(runs, RuntimeError("the task broke the event loop that it ran on"), started)
+                    return failed_outcomes(runs, RuntimeError("the task broke the event loop that it ran on"), started)
                 is_lost = job.has_begun
                 started = self._restart_limits(queue_context, runs, timeout)
                 continue

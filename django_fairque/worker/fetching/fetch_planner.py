@@ -1,37 +1,133 @@
-"""A worker's part in one queue, without I/O: what to ask for next, what is buffered, running, and to be reported.
+"""Plans a worker's calls to one shard, without I/O: which leases to fetch, and which outcomes to report.
 
-One call settles outcomes and fetches at once. When to make it is decided here (`plan`), from three wishes that pull
-in different directions: few calls, no slot without work, and no task held back. A call is due when
+One call settles outcomes and fetches leases. `FetchPlanner.next_call` decides when to make it. Three aims compete: few calls, no
+idle slot, and no task held back. A call is due when
 
 - the buffer is down to its low mark (0 unless tasks are short), and there is something to report or to fetch, or
-- an outcome has waited `HOLD` seconds while the buffer is still full (something long got in its way).
+- an outcome has waited `OUTCOME_FLUSH_SECONDS` while the buffer is still full, because a long task delays the rest.
 
-So the last outcome of a burst goes out at once, and with long tasks every outcome does; short tasks are reported and
-fetched in batches while three quarters of a buffer are left, so that the server works while the slots do. Slots take
-from `buffer` and append to `outcomes` from any thread; both are single operations of the interpreter. Everything else
-belongs to one thread at a time.
+So the last outcome of a burst is reported at once, and with long tasks every outcome is. Short tasks are reported and fetched in
+batches while three quarters of a buffer are left, so that the server works while the slots do. Slots take from `buffer` and
+append to `outcomes` from any thread; both are single operations of the interpreter. Everything else belongs to one thread at a
+time.
+
+`SlotBudget` is shared by all planners of a worker and divides its slots between them. `Pace` measures how fast tasks end.
+`ShardPlace` is one shard of a queue and its turn among the other shards.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Order, Turns, Window
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, FairShardOrder, ShardScheduler, Window
 from django_fairque.worker.execution.status_board import Fence
 from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
-from django_fairque.worker.fetching.pace import Pace
-from django_fairque.worker.fetching.shard_places import ShardTurn
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.outcome import Settled
-    from django_fairque.worker.fetching.slot_budget import SlotBudget
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.sharding.shard_scheduler import Window
+    from django_fairque.worker.options import WorkerOptions
+
+__all__ = ["FetchCall", "FetchPlanner", "Work"]
+
+AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
+
+
+@dataclass(frozen=True)
+class ShardTurn:
+    """A shard among the shards of its queue, in the order that all of them share."""
+
+    scheduler: ShardScheduler
+    index: int
+
+    @property
+    def position(self) -> tuple[int, float]:
+        return self.scheduler.turn(self.index)
+
+    def window(self, others: Iterable[ShardTurn]) -> Window:
+        """What to say in a call to it, when these have tasks to give as well."""
+        return self.scheduler.window(self.index, [other.index for other in others])
+
+
+@dataclass(frozen=True)
+class ShardPlace(Generic[AnyQueue]):
+    """A shard as a queue of its own, and its turn."""
+
+    queue: AnyQueue
+    turn: ShardTurn
+
+
+def shard_places_of(queue: AnyQueue, options: WorkerOptions) -> list[ShardPlace[AnyQueue]]:
+    """One for each shard."""
+    order = queue.shard_scheduler_for(options.users, options.steal)
+    return [ShardPlace(shard, ShardTurn(order, index)) for index, shard in enumerate(queue.shards)]
+
+
+PREFETCH_SECONDS = 0.05
+"""Seconds of work that lie ahead of the slots at most."""
+MAX_PREFETCHED_LEASES = 240
+"""Leases that do at most. A call settles and fetches about a third as many, which takes the server 7 ms."""
+RATE_WINDOW_SECONDS = 0.1
+"""Seconds of work over which the rate is taken: one call's tasks end in a moment, the next one's after a wait for the
+server, and what is kept ahead must not follow that up and down."""
+RUN_TIME_SAMPLES = 30
+"""Tasks over which the mean of their run times is taken."""
+
+
+class Pace:
+    """Learns from what has ended.
+
+    Attributes:
+        ahead: leases to have in hand beyond those that run.
+        low: how many of those are left when more are fetched.
+        mean_run: seconds that a task runs.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.prefetch = self.low_mark = 0
+        self.mean_run = 0.0
+        self._slots = slots
+        self._round_trip = 0.0
+        self._tasks = 0.0
+        self._seconds = 0.0
+
+    def record_ended(self, outcomes: Sequence[Outcome], seconds: float, companions: int = 0) -> None:
+        """These tasks ended within so many seconds, in which there was always something to run. A batch counts as one task:
+        ``companions`` of these are those that ran in one call with another one."""
+        count = len(outcomes) - companions
+        if not count:
+            return
+        if seconds > 0:
+            kept = math.exp(-seconds / RATE_WINDOW_SECONDS)
+            self._tasks = kept * self._tasks + count
+            self._seconds = kept * self._seconds + seconds
+        run = sum(outcome.took or 0.0 for outcome in outcomes) / count
+        self.mean_run += min(1.0, count / RUN_TIME_SAMPLES) * (run - self.mean_run)
+        # What is left of it at a call must last for the call, all slots working; more would only make newcomers wait.
+        needed = 2 * self._slots * self._round_trip / max(self.mean_run, 1e-6)
+        rate = self._tasks / self._seconds if self._seconds else 0.0
+        self.prefetch = int(min(MAX_PREFETCHED_LEASES, rate * PREFETCH_SECONDS, needed))
+        self.low_mark = self.prefetch * 3 // 4
+
+    def record_round_trip(self, seconds: float) -> None:
+        """A call that brought leases took so long."""
+        self._round_trip += 0.2 * (seconds - self._round_trip)
+
+    def reset(self) -> None:
+        """What lay ahead was not reached in time: nothing is fetched ahead before more has ended."""
+        self.prefetch = self.low_mark = 0
+        self._tasks = self._seconds = 0.0
+
 
 OUTCOME_FLUSH_SECONDS = 0.01
 """Most seconds an outcome waits for company while there is enough to do."""
@@ -42,7 +138,7 @@ MAX_OUTCOMES_PER_CALL = 300
 MAX_CONCURRENT_CALLS = 2
 """On their way at once."""
 FETCH_AHEAD_LEASES = 2
-"""Leases asked for before there is work: one more than there mostly is, so that the answer says whether there are others."""
+"""Leases requested before there is work: one more than there usually are, so that the reply shows whether there are others."""
 SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
 MIN_DUE_CHECK_SECONDS = 0.005
@@ -56,8 +152,6 @@ MAX_SELECTIVE_PAUSE_SECONDS = 0.25
 SHARD_TURN_TIMEOUT_SECONDS = 0.25
 """Seconds after which a shard that has not answered is no longer waited for by the others."""
 
-__all__ = ["FetchCall", "FetchPlanner", "Work"]
-
 
 @dataclass(eq=False)
 class FetchCall:
@@ -68,13 +162,13 @@ class FetchCall:
     woken: bool = False
     made_at: float = 0.0
     made_at_event: int = 0
-    """How much had happened in the worker by then (`Budget.events`)."""
+    """`SlotBudget.events` at that time."""
     is_fetch_ahead: bool = False
-    """It lies behind a wait for work (`Lane.ask_ahead`)."""
+    """It is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
     """Where its shard stands among those of its queue."""
     fence: int = 0
-    """The number of the lane's fence when it was planned; if that has changed, the leases of its reply do not start."""
+    """The number of the shard's fence when it was planned; if that has changed, the leases of its reply do not start."""
 
 
 class FetchPlanner:
@@ -86,7 +180,7 @@ class FetchPlanner:
         place: which shard of a queue this is for.
         fetches: whether it asks for tasks; else it has those that it is given (`adopt`).
         divert: whether a lease was passed on to another process, which runs its task.
-        fence: raised by the supervisor while it gives back leases of this lane.
+        fence: raised by the supervisor while it gives back leases of this shard.
     """
 
     def __init__(
@@ -116,16 +210,16 @@ class FetchPlanner:
         self.tokens: set[int] = set()
         """Of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
         self.exhausted = False
-        """The last fetch got less than it asked for: asking again before something changes is pointless."""
+        """The last fetch got less than it requested: another one is pointless before something changes."""
         self.is_stopping = False
         self.is_draining = False
-        """It fetches nothing and keeps nothing that has not begun, until it is told otherwise."""
+        """It fetches nothing and keeps no lease that has not started, until this is reset."""
         self.is_out_of_sync = False
         """The server may have recorded leases for this worker of which nothing is known here; nothing is fetched until
         they are given back."""
         self.has_failed = False
         """Its last call failed: nothing is kept free for it."""
-        self.turn = turn or ShardTurn(Order([Turns(1)]), 0)
+        self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
         self.pace = Pace(budget.slots)
         self._pending_calls: list[FetchCall] = []
         self._budget = budget
@@ -153,7 +247,7 @@ class FetchPlanner:
 
     @property
     def should_notify(self) -> bool:
-        """Whether `plan` should be asked now that an outcome was added."""
+        """Whether to call `next_call` now that an outcome was added."""
         return self._is_free and (len(self.buffer) <= self.pace.low_mark or self.is_stopping or self.is_draining)
 
     @property
@@ -177,12 +271,12 @@ class FetchPlanner:
 
     @property
     def is_done(self) -> bool:
-        """It was told to stop, and nothing of it is left; nor does it know of work of which others should."""
+        """It is stopping and has nothing left, and knows of no work that others should know of."""
         return self.is_stopping and not self.held and not self._pending_calls and True not in self._wait_results
 
     @property
     def needs_no_reply(self) -> bool:
-        """It was told to stop, and what is on its way asks for something: nobody misses the reply."""
+        """It is stopping, and the calls in progress only fetch: their replies are not needed."""
         return self.is_stopping and not any(call.outcomes for call in self._pending_calls)
 
     @property
@@ -216,7 +310,7 @@ class FetchPlanner:
     # --- what to do next ---
 
     def next_call(self, now: float) -> FetchCall | None:
-        """The call that is due, or None. It is on its way until `settled` or `failed` is told of it."""
+        """The call that is due, or None. It is in progress until `call_succeeded` or `call_failed` is called with it."""
         self._follow_fence()
         self._add_batches(now)
         if self.is_stopping or self.is_draining:
@@ -284,7 +378,7 @@ class FetchPlanner:
     def seconds_until_due(self, now: float) -> float:
         """Seconds until `plan` may have something to do by itself."""
         if self._pending_calls:
-            return 1.0  # whoever made the call rings
+            return 1.0  # the thread that makes the call notifies
         moments = [now + (FENCE_POLL_SECONDS if self._is_fenced else 1.0)]
         if self.outcomes:
             moments.append((self._outcome_since or now) + OUTCOME_FLUSH_SECONDS)
@@ -301,7 +395,7 @@ class FetchPlanner:
         return max(0.0, min(moments) - now)
 
     def plan_wait(self, now: float) -> float | None:
-        """Seconds for which to wait for work now (`news` tells the result); None if that is not to be done."""
+        """Seconds for which to wait for work now, or None for no wait. `wait_ended` gets the result."""
         if self._is_waiting or self.is_stopping or not self.exhausted or self._wait_results:
             return None
         if now < self._paused_until or not self._fetch_size():
@@ -310,8 +404,9 @@ class FetchPlanner:
         return self._poll_interval
 
     def plan_fetch_ahead(self, now: float) -> FetchCall | None:
-        """What to send behind the wait that goes on, so that it comes with the news. `settled` or `failed` is told what came of
-        it, or `not_asked`.
+        """The fetch to send behind the wait in progress, so that its leases come with the wakeup.
+
+        `call_succeeded`, `call_failed` or `cancel_fetch_ahead` gets the result.
         """
         if not self._is_waiting or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
@@ -337,13 +432,13 @@ class FetchPlanner:
         self.fetch_ahead = None
 
     def wait_ended(self, *, woken: bool) -> None:
-        """The wait asked for by `watch` is over. Called from any thread."""
+        """The wait planned by `plan_wait` is over. Called from any thread."""
         self._wait_results.append(woken)
         self._is_waiting = False
 
     @property
     def is_call_due(self) -> bool:
-        """Whether `plan` should be asked before its patience is over."""
+        """Whether to call `next_call` before `seconds_until_due` have passed."""
         return self._is_free and (bool(self._wait_results) or (bool(self.outcomes) and self.should_notify))
 
     @property
@@ -495,3 +590,111 @@ class FetchPlanner:
     def _give_back(self) -> None:
         self.pace.reset()
         self.outcomes += self._buffer.give_back()
+
+
+MAX_FETCH_LEASES = 300
+"""Leases per call. The server serves nobody else while it works on one."""
+
+TURN_CHECK_SECONDS = 0.1
+"""Seconds between looks at a shard while others of its queue come first: a newcomer there waits no longer for that."""
+
+
+class SlotBudget:
+    """Divides ``slots`` between the planners that are added.
+
+    Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may both get
+    one slot. The lease that is one too many waits in a buffer for a moment.
+    """
+
+    def __init__(self, slots: int, *, max_tasks: int = 0, burst: bool = False) -> None:
+        self.slots = slots
+        self.burst = burst
+        self.planners: list[FetchPlanner] = []
+        self.finished = 0
+        """Tasks that were run and are reported, or being so."""
+        self.events = 0
+        """Grows whenever tasks come or end."""
+        self._max_tasks = max_tasks
+
+    def add(self, planner: FetchPlanner) -> None:
+        self.planners.append(planner)
+
+    def fetch_size(self, planner: FetchPlanner, prefetch: int, for_batches: int) -> int:
+        """How many leases the planner may fetch: for free slots, ``prefetch`` for its buffer, ``for_batches`` for batches."""
+        free = self.slots - sum(other.occupied_slots for other in self.planners)
+        if len(self.planners) > 1:
+            if not self.has_turn(planner):
+                return 0
+            free -= self._reserved_for_others(planner)
+        room = min(max(0, free + prefetch) + for_batches, MAX_FETCH_LEASES)
+        if self._max_tasks:
+            held = sum(other.held for other in self.planners)
+            room = min(room, max(0, self._max_tasks - self.finished - held))
+        return room
+
+    def _reserved_for_others(self, planner: FetchPlanner) -> int:
+        """Slots that other queues, which want tasks, lack to an equal share, if this queue has its share."""
+        mine = sum(other.occupied_slots for other in self.planners if other.turn.scheduler is planner.turn.scheduler)
+        rivals: dict[int, int] = {}
+        for other in self.planners:
+            if other.turn.scheduler is not planner.turn.scheduler and other.wants_tasks:
+                rivals.setdefault(id(other.turn.scheduler), 0)
+        for other in self.planners:
+            if id(other.turn.scheduler) in rivals:
+                rivals[id(other.turn.scheduler)] += other.occupied_slots
+        share = max(1, self.slots // (len(rivals) + 1))
+        if mine < share:
+            return 0
+        return sum(max(0, share - in_hand) for in_hand in rivals.values())
+
+    def has_turn(self, planner: FetchPlanner) -> bool:
+        """Whether no other shard of its queue, which wants more too, comes first."""
+        turn = planner.turn.position
+        return all(turn <= other.turn.position for other in self._rivals(planner))
+
+    @property
+    def turn_check_seconds(self) -> float:
+        """Seconds between a waiting planner's checks of its shard; at most a hundred planners check each second."""
+        return max(TURN_CHECK_SECONDS, len(self.planners) / 100)
+
+    def window(self, planner: FetchPlanner) -> Window:
+        """The position of the planner's shard among those of its queue that want more, too."""
+        return planner.turn.window(other.turn for other in self._rivals(planner))
+
+    def _rivals(self, planner: FetchPlanner) -> list[FetchPlanner]:
+        if len(self.planners) == 1:
+            return []
+        among, now = planner.turn.scheduler, monotonic()
+        return [
+            other
+            for other in self.planners
+            if other is not planner and other.turn.scheduler is among and other.comes_first(now)
+        ]
+
+    @property
+    def may_fetch_ahead(self) -> bool:
+        """Whether a planner may request tasks before there are any: the only planner, of a worker that has nothing to do.
+
+        Of several each would be handed some. And what a worker runs may hold it up (a task that keeps the interpreter), while
+        another could begin what it was handed.
+        """
+        return len(self.planners) == 1 and self.is_idle and not self.burst
+
+    @property
+    def has_had_tasks(self) -> bool:
+        """Whether there was a task yet."""
+        return self.events > 0
+
+    @property
+    def has_reached_max_tasks(self) -> bool:
+        """Whether the worker has run as many tasks as it may."""
+        return bool(self._max_tasks) and self.finished >= self._max_tasks
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(planner.held or planner.separate for planner in self.planners)
+
+    @property
+    def is_everything_empty(self) -> bool:
+        """Whether every queue was found empty after the last task of any had ended."""
+        return self.is_idle and all(planner.is_empty for planner in self.planners)

@@ -1,4 +1,5 @@
-"""The threads of one queue that talk to the server: they report outcomes and fetch leases, in one call per batch."""
+"""The threads of one shard that call the server. They report outcomes and fetch leases, in one call for each batch; another
+thread waits on the server until there is work."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.leasing.lease_ops import Fetch
+from django_fairque.engine.leasing.prefetch import PrefetchingWait
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
+from django_fairque.engine.model.outcome import Outcome
 from django_fairque.worker.execution.task_services import batch_sizes
 from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES
-from django_fairque.worker.fetching.wakeup_thread import WakeupThread
-from django_fairque.worker.reporting.log import logger, shown
+from django_fairque.worker.fetching.wakeup import Wakeup
+from django_fairque.worker.reporting.log import logger, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,11 +24,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.outcome import Settled
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.worker.execution.limits import TimeLimitThread
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.execution.thread_slots import SlotPool
-    from django_fairque.worker.execution.time_limits import TimeLimitThread
     from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
-    from django_fairque.worker.fetching.wakeup import Wakeup
     from django_fairque.worker.leases.outage import Outage
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.reporting.log import OutcomeReporter
@@ -44,7 +46,7 @@ a processor, away from them."""
 
 
 class FetchThread(threading.Thread):
-    """Makes the calls that its lane plans, until the lane is stopping and everything of it is settled.
+    """Makes the calls that its planner plans, until the planner is stopping and everything is settled.
 
     With many short tasks two calls are on their way at once, the other by a thread of its own (`Second`).
 
@@ -69,9 +71,9 @@ class FetchThread(threading.Thread):
         signal_thread: SignalThread,
         on_change: Callable[[], None],
     ) -> None:
-        super().__init__(name=f"fairque-fetch-{queue.label}", daemon=True)
-        self.queue = queue.repeating_for(SETTLE_RETRY_SECONDS)
-        self.queue.give_up_when(lambda: planner.needs_no_reply)
+        super().__init__(name=f"fairque-fetch-{queue.display_name}", daemon=True)
+        self.queue = queue.with_retry_timeout(SETTLE_RETRY_SECONDS)
+        self.queue.cancel_retries_when(lambda: planner.needs_no_reply)
         self.planner = planner
         self.wakeup = wakeup
         self._slot_pool = slot_pool
@@ -84,7 +86,7 @@ class FetchThread(threading.Thread):
         self._on_change = on_change
         self._wakeup_thread = WakeupThread(self, queue, outage)
         self._second_thread = SecondFetchThread(self, second_wakeup)
-        self._lock = threading.Lock()  # of the threads that ask the lane, or tell it something
+        self._lock = threading.Lock()  # of the threads that use the planner
 
     def run(self) -> None:
         planner = self.planner
@@ -122,12 +124,12 @@ class FetchThread(threading.Thread):
             return self.planner.is_done
 
     def next_second_call(self) -> FetchCall | None:
-        """A call to make beside the one that is on its way, if there is enough for one."""
+        """A second call to make while another one is in progress, if there is enough for one."""
         with self._lock:
             return self.planner.next_call(monotonic()) if self.planner.has_pending_call else None
 
     def make_call(self, call: FetchCall) -> None:
-        """Make the call; the lane is told what came of it."""
+        """Make the call, and pass the result to the planner."""
         options = self._options
         try:
             reply = self.queue.settle(
@@ -152,7 +154,7 @@ class FetchThread(threading.Thread):
         try:
             lease = self.queue.take_over(key, options.worker_id, lease=options.lease_seconds)
         except FairQueueError as error:
-            logger.warning("task %s could not be taken over: %s", shown(key.task_id), error)
+            logger.warning("task %s could not be taken over: %s", printable(key.task_id), error)
             return False
         if lease is None:
             return False
@@ -171,7 +173,7 @@ class FetchThread(threading.Thread):
         self._on_change()
 
     def call_failed(self, call: FetchCall, error: Exception) -> None:
-        """What was said is unsaid, what was asked for may have been handed out."""
+        """Record a failed call: its outcomes are still to be reported, and the server may have handed out leases."""
         with self._lock:
             self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
         self._record_failure(error)
@@ -184,7 +186,7 @@ class FetchThread(threading.Thread):
         self._follow_reply(call, reply, leases)
 
     def wait_ended(self, reply: Settled | None, *, woken: bool) -> bool:
-        """What a wait has brought, from its thread. False if it came too late, or nobody has asked for it: whoever waited passes
+        """Take in the result of a wait, from its thread. False if it is too late, or nothing was requested: the caller passes
         it on."""
         planner = self.planner
         with self._lock:
@@ -202,7 +204,7 @@ class FetchThread(threading.Thread):
         return reply is None or call is not None
 
     def wait_failed(self, error: Exception) -> None:
-        """A wait has failed, and what was asked for behind it."""
+        """A wait has failed, and the fetch that was sent behind it."""
         with self._lock:
             call = self.planner.fetch_ahead
             if call is not None and not self._wakeup_thread.has_ended:
@@ -218,7 +220,7 @@ class FetchThread(threading.Thread):
     def _record_failure(self, error: Exception) -> None:
         is_ours = not isinstance(error, FairQueueError)
         if is_ours:
-            logger.error("the worker failed while it talked to queue %s; it goes on", self.queue.name, exc_info=error)
+            logger.error("calling queue %s failed; retrying", self.queue.name, exc_info=error)
         time.sleep(1.0 if is_ours else self._outage.record_failure(error))
 
     def _follow_reply(self, call: FetchCall, reply: Settled, leases: Sequence[Lease]) -> None:
@@ -253,7 +255,7 @@ class FetchThread(threading.Thread):
     def _carry_messages(self) -> None:
         """What ended here may be waited for on another shard. If that can't be reached now, sweepers carry it later."""
         with suppress(FairQueueError):
-            self.queue.whole.carry_messages()
+            self.queue.parent_queue.carry_messages()
         self.planner.retry_exhausted()
 
     def _reconcile(self) -> None:
@@ -273,15 +275,15 @@ class FetchThread(threading.Thread):
             self._outage.record_success()
             if count:
                 logger.info(
-                    "queue %s: %d tasks that this worker never received are ready again", self.queue.label, count
+                    "queue %s: %d tasks that this worker never received are ready again", self.queue.display_name, count
                 )
 
 
 class SecondFetchThread(threading.Thread):
-    """Makes calls while its puller waits for the answer to one. Most workers never begin it."""
+    """Makes calls while the first thread waits for the reply to one. Most workers never start it."""
 
     def __init__(self, fetch_thread: FetchThread, wakeup: Wakeup) -> None:
-        super().__init__(name=f"fairque-second-fetch-{fetch_thread.queue.label}", daemon=True)
+        super().__init__(name=f"fairque-second-fetch-{fetch_thread.queue.display_name}", daemon=True)
         self._fetch_thread = fetch_thread
         self._wakeup = wakeup
         self._ended = False
@@ -302,3 +304,66 @@ class SecondFetchThread(threading.Thread):
                 continue
             self._fetch_thread.make_call(call)
             self._fetch_thread.wakeup.notify()  # it looks after all else, and may be waiting for this answer
+
+
+class WakeupThread(threading.Thread):
+    """Waits on the server for work, while its fetch thread goes on reporting outcomes."""
+
+    def __init__(self, fetch_thread: FetchThread, queue: FairQueue, outage: Outage) -> None:
+        super().__init__(name=f"fairque-wakeup-{queue.display_name}", daemon=True)
+        self._fetch_thread = fetch_thread
+        self._queue = queue
+        self._outage = outage
+        self._wakeup = Wakeup()
+        self._wait: PrefetchingWait | None = None
+        self._is_started = True
+        self.has_ended = False
+        """The worker runs no more tasks. Set under the fetch thread's lock, so that no lease is taken in afterwards."""
+
+    def begin_wait(self, seconds: float) -> None:
+        """Begin a wait; the planner is notified of its end."""
+        self._wait, self._is_started = PrefetchingWait(self._queue, seconds), False
+        self._wakeup.notify()
+
+    def send_fetch(self, fetch: Fetch) -> bool:
+        """Send a fetch behind the wait that goes on; False if it is too late for that."""
+        return self._wait is not None and self._wait.send_fetch(fetch)
+
+    def end(self) -> None:
+        """It may still wait on the server for a while; what it hears then is passed on."""
+        self.has_ended = True
+        self._wakeup.notify()
+
+    def run(self) -> None:
+        while True:
+            if self._wait is not None and not self._is_started:
+                # Also when all else has ended: it has begun on the server, and would take a marker of which nobody hears.
+                self._is_started = True
+                self._finish_wait(self._wait)
+            elif self.has_ended:
+                return
+            else:
+                self._wakeup.wait(3600)
+
+    def _finish_wait(self, wait: PrefetchingWait) -> None:
+        fetch_thread = self._fetch_thread
+        try:
+            woken, reply = wait.end()
+            was_taken = fetch_thread.wait_ended(reply, woken=woken)
+        except Exception as error:  # noqa: BLE001 - a worker without this thread would hear of nothing
+            fetch_thread.wait_failed(error)
+        else:
+            if not was_taken:
+                self._pass_on(reply, woken=woken)
+
+    def _pass_on(self, reply: Settled | None, *, woken: bool) -> None:
+        """To others: what it was handed, and that there is work."""
+        leases = [] if reply is None else reply.leases
+        if not (woken or leases):
+            return
+        try:
+            self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
+        except FairQueueError as error:  # others notice at their next poll
+            self._outage.record_failure(error)
+        except Exception:  # noqa: BLE001 - what has ended this worker may be closing its client just now
+            logger.debug("queue %s: what a wait brought was not passed on", self._queue.display_name, exc_info=True)

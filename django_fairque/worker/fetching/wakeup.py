@@ -1,4 +1,4 @@
-"""How threads of a worker wake each other: cheaper than `threading.Event` and `queue.Queue`, which cost as much as a task."""
+"""How threads of a worker wake each other. `threading.Event` and `queue.Queue` would cost as much as a short task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Wakeup:
-    """One thread waits, any thread rings. A ring while nobody waits ends the next wait at once."""
+    """One thread waits, any thread notifies. A notification while no thread waits ends the next wait at once."""
 
     __slots__ = ("_lock", "is_waiting")
 
@@ -18,19 +18,19 @@ class Wakeup:
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
         self.is_waiting = False
-        """Whether ringing would wake anyone; who rings for every task looks here first."""
+        """Whether `notify` would wake a thread. A caller that notifies for every task reads this first."""
 
     def notify(self) -> None:
         self.is_waiting = False
         try:
             self._lock.release()
-        except RuntimeError:  # it rings already
+        except RuntimeError:  # it was notified before
             return
 
     def wait(self, seconds: float, is_due: Callable[[], bool] = bool) -> None:
-        """Sleep until it rings, or ``seconds`` have passed.
+        """Sleep until `notify` is called, or ``seconds`` have passed.
 
-        ``is_called`` is asked once those who look at ``asleep`` see it: what happened before is then not missed.
+        ``is_due`` is called once other threads can see ``is_waiting``, so that nothing that happened before is missed.
         """
         self.is_waiting = True
         if not is_due():

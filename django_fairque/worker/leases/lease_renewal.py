@@ -1,9 +1,9 @@
-"""Keeps what workers hold: renews their leases, gives back what dead ones had, and sweeps the queues.
+"""A thread that renews the leases of workers, gives back the leases of dead workers, and sweeps the queues.
 
-It fires schedules and fetches alerts as well, which others announce: no user code runs here. One thread, for any number of
-workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then
-renewing, then sweeping: each of these is one short call, so none waits for long. A shard that can't be reached is tried
-again and again, after a pause each time, while all is done for the others.
+It also fires schedules and fetches alerts, which other threads announce: no user code runs here. One thread serves any number of
+workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then renewing, then
+sweeping. Each of these is one short call, so none waits for long. A shard that can't be reached is tried again after a pause,
+while the work for all other shards goes on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import FairQueueError
-from django_fairque.worker.leases.operator_commands import OperatorCommands
-from django_fairque.worker.leases.server_epochs import ServerEpochs
-from django_fairque.worker.reporting import task_endings as endings
+from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
 from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.reporting.signal_thread import endings_of_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import TaskEnding
 
 RENEWAL_RETRY_SECONDS = 2.0
 """Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
@@ -58,11 +57,11 @@ class RenewedWorker:
     worker_id: str
     info: Callable[[], Mapping[str, str]]
     on_revoked: Callable[[int, Sequence[LeaseKey]], object]
-    """Called with the lane and its leases of which nothing is wanted any more."""
+    """Called with the shard index and its leases whose tasks were canceled or lost."""
     running: Callable[[], Sequence[OccupiedSlot]] = tuple
     """What it runs."""
     on_server_changed: Callable[[int], object] = lambda _: None
-    """Called with the lane when another server answers: what it knows of this worker's leases must be compared."""
+    """Called with the shard index when another server answers: its leases of this worker must be compared."""
     due: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when to renew next."""
     confirmed: dict[str, float] = field(default_factory=dict)
@@ -70,7 +69,7 @@ class RenewedWorker:
     operator_commands: OperatorCommands = field(default_factory=OperatorCommands)
 
     def confirmed_at(self) -> list[float]:
-        """By lane."""
+        """By shard index."""
         return list(self.confirmed.values())
 
 
@@ -117,11 +116,13 @@ class LeaseRenewal(threading.Thread):
     ) -> None:
         super().__init__(name="fairque-lease-renewal", daemon=True)
         self._queues = {
-            shard.label: shard.repeating_for(RENEWAL_RETRY_SECONDS) for queue in queues for shard in queue.shards
+            shard.display_name: shard.with_retry_timeout(RENEWAL_RETRY_SECONDS)
+            for queue in queues
+            for shard in queue.shards
         }
-        self._without_retries = {label: shard.repeating_for(0.0) for label, shard in self._queues.items()}
+        self._without_retries = {label: shard.with_retry_timeout(0.0) for label, shard in self._queues.items()}
         self._lease_seconds = options.lease_seconds
-        self._renewal_interval = options.renew_every
+        self._renewal_interval = options.renewal_interval
         self._outages = outages
         self._on_announcements = on_announcements
         self._on_command = on_command
@@ -194,7 +195,7 @@ class LeaseRenewal(threading.Thread):
                 pause = self._outages.for_shard(label).record_failure(error)
                 self._pause_node(label, max(pause, min(monotonic() - began, self._renewal_interval)))
             except Exception:  # noqa: BLE001 - a fault of ours must not end the thread that keeps all leases alive
-                logger.exception("the keeper of the leases failed; it goes on")
+                logger.exception("renewing leases failed; retrying")
                 self._pause_node(label, 1.0)
             else:
                 self._outages.for_shard(label).record_success()
@@ -251,7 +252,7 @@ class LeaseRenewal(threading.Thread):
         while job.outcomes:
             some = job.outcomes[:500]
             settled = queue.settle(some, worker=job.worker_id)
-            if ended := list(endings.endings_of_outcomes(queue.name, some, settled.statuses)):
+            if ended := list(endings_of_outcomes(queue.name, some, settled.statuses)):
                 self._on_announcements(ended)
             del job.outcomes[:500]
         count = 0
@@ -275,7 +276,7 @@ class LeaseRenewal(threading.Thread):
         member.due[name] = monotonic() + self._renewal_interval
         if heartbeat.revoked:
             member.on_revoked(list(self._queues).index(name), heartbeat.revoked)
-        if command := member.operator_commands.new_command(name, heartbeat.wish):
+        if command := member.operator_commands.new_command(name, heartbeat.command):
             self._on_command(command)
         if self._server_epochs.has_changed_server(name, heartbeat):
             logger.warning("queue %s: another server answers, or the same one after a restart", name)
@@ -286,7 +287,7 @@ class LeaseRenewal(threading.Thread):
             self._report_loss(loss)
 
     def _report_loss(self, loss: Alert) -> None:
-        """Tell of it. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
+        """Report the loss. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
         is given up, as nothing keeps it from running twice."""
         self._on_announcements([loss])
         if loss.kind != "emptied":
@@ -307,18 +308,18 @@ class LeaseRenewal(threading.Thread):
             self._on_announcements(queue.take_alerts(ALERTS_PER_FETCH))
         if has_due_schedule(sweep):
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
-            sweep = after_firing(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
+            sweep = remaining_sweep(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
         if sweep.messages:
-            queue.whole.carry_messages()
+            queue.parent_queue.carry_messages()
         now = monotonic()
-        self._sweep_due[name] = now + pause_after(sweep, queue.config.sweep_interval, now - began)
+        self._sweep_due[name] = now + seconds_until_next_sweep(sweep, queue.config.sweep_interval, now - began)
 
 
 def has_due_schedule(sweep: Sweep) -> bool:
     return sweep.schedule_at is not None and sweep.schedule_at <= sweep.now
 
 
-def after_firing(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: float | None) -> Sweep:
+def remaining_sweep(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: float | None) -> Sweep:
     """What remains to be done after schedules were fired; ``next_due`` is when the next one was due after the sweep."""
     for each in fired:
         if each.error:
@@ -327,7 +328,7 @@ def after_firing(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: flo
     return replace(sweep, more=sweep.more or is_full, schedule_at=next_due)
 
 
-def pause_after(sweep: Sweep, interval: float, elapsed: float) -> float:
+def seconds_until_next_sweep(sweep: Sweep, interval: float, elapsed: float) -> float:
     """Seconds until the next sweep, ``elapsed`` seconds after the last one began: 0 if there is more to do; never later than
     the next schedule is due."""
     if sweep.more or sweep.alerts > ALERTS_PER_FETCH:

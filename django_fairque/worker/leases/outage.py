@@ -1,4 +1,4 @@
-"""The server is gone: say so once, come back gently, say when it is over."""
+"""Outages of the server: log the start and the end of each once, and space the attempts in between."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Outages:
     """One for each shard of queues that have several, as one may be away while the others are not; one for all else.
 
     Args:
-        places: the queues, or their shards, by lane.
+        shards: the queues, or their shards, by shard index.
         patience: as of each `Outage`.
     """
 
@@ -92,7 +92,9 @@ class Outages:
         common = Outage("", startup_timeout)
         self._shards = list(shards)
         self._each = {
-            shard.label: Outage(f"queue {shard.label}: ", startup_timeout) if shard.config.shards > 1 else common
+            shard.display_name: Outage(f"queue {shard.display_name}: ", startup_timeout)
+            if shard.config.shards > 1
+            else common
             for shard in shards
         }
 
@@ -121,7 +123,7 @@ class Outages:
         return [
             shard_index
             for shard_index, shard in enumerate(self._shards)
-            if self._each[shard.label].is_ongoing or shard.is_away
+            if self._each[shard.display_name].is_ongoing or shard.is_away
         ]
 
     def record_failure(self, error: Exception) -> None:

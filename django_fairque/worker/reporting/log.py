@@ -1,6 +1,7 @@
-"""Log lines about tasks: one for each while a person could read them, sums when there are more. No user's lines push out others'.
+"""Log lines about tasks: one for each task while there are few, and sums when there are many. No user's lines push out those of
+others.
 
-Names, ids and users are shown as they are only if they are plain text; arguments and results never are.
+Names, ids and users are logged as they are only if they are plain text. Arguments and results are never logged.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ LOG_LINES_PER_SECOND = 100
 """Of each kind (done, not done), for all users together: 100 lines cost 4 ms, the 10,000 tasks that a process may finish in a
 second 0.4 s. A single user gets half of them (see `_Lines`)."""
 
-MAX_SHOWN_CHARACTERS = 80
+MAX_LOGGED_ID_CHARACTERS = 80
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
-def set_up() -> None:
+def set_up_logging() -> None:
     """Write to stderr if the project says nothing of where this package's messages go."""
     package = logging.getLogger("django_fairque")
     if package.hasHandlers():
@@ -39,16 +40,16 @@ def set_up() -> None:
     package.setLevel(logging.INFO)
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """An id as a log line may hold it: no line breaks, no control characters, no end."""
     plain = text.isprintable() and " " not in text
-    return (text if plain else ascii(text))[:MAX_SHOWN_CHARACTERS]
+    return (text if plain else ascii(text))[:MAX_LOGGED_ID_CHARACTERS]
 
 
 def describe_leases(leases: Sequence[Lease]) -> str:
     """The task, or the tasks of a batch, as a log line names them."""
     first = leases[0]
-    words = f"task {shown(first.task_id)} {shown(first.name) or '(payload)'} of user {shown(first.user_id)}"
+    words = f"task {printable(first.task_id)} {printable(first.name) or '(payload)'} of user {printable(first.user_id)}"
     return words if len(leases) == 1 else f"{words} (and {len(leases) - 1} more in its batch)"
 
 
@@ -76,7 +77,7 @@ class _Lines:
 
 
 class OutcomeReporter:
-    """Tells what became of tasks. Thread-safe."""
+    """Logs the outcomes of tasks. Thread-safe."""
 
     def __init__(self, level_of_done: int = logging.INFO) -> None:
         self._level = level_of_done
@@ -96,7 +97,7 @@ class OutcomeReporter:
                     self._report_one(outcome, status)
 
     def flush(self) -> None:
-        """Tell of those that were not told of one by one."""
+        """Log how many outcomes got no line of their own."""
         if done := self._lines[True].omitted:
             logger.log(self._level, "... and %d more finished, %d of them of user %s", *_summed(done))
         if not_done := self._lines[False].omitted:
@@ -119,7 +120,7 @@ class OutcomeReporter:
             elif outcome.kind == "finish":
                 level = logging.WARNING
         if outcome.kind == "later" and status == "retried":
-            level, words = logging.INFO, "put off"
+            level, words = logging.INFO, "snoozed"
         if status == "retried" and outcome.delay is not None:
             words += f" for {outcome.delay:.3g} s" if outcome.kind == "later" else f", again in {outcome.delay:.3g} s"
         took = "" if outcome.took is None else f" after {_duration(outcome.took)}"
@@ -127,7 +128,7 @@ class OutcomeReporter:
         logger.log(
             self._level if status == "finished" else level,
             "task %s %s of user %s %s%s%s",
-            *(shown(lease.task_id), shown(lease.name) or "(payload)", shown(lease.user_id), words, took),
+            *(printable(lease.task_id), printable(lease.name) or "(payload)", printable(lease.user_id), words, took),
             f": {error}" if error else "",
             extra={
                 "task_id": lease.task_id,
@@ -144,7 +145,7 @@ class OutcomeReporter:
 def _summed(omitted: Counter[str]) -> tuple[int, int, str]:
     """How many in all, and how many of which user most."""
     ((user, count),) = omitted.most_common(1)
-    return sum(omitted.values()), count, shown(user)
+    return sum(omitted.values()), count, printable(user)
 
 
 _WORDS = {

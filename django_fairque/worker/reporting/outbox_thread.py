@@ -1,4 +1,5 @@
-"""Relays what processes have left in the outboxes of the project's databases: those that died, or met no server."""
+"""Relays tasks that remained in the outboxes of the project's databases, because their process died or could not reach the
+server."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from django.db import DatabaseError
 
 from django_fairque.conf import get_config
 from django_fairque.outbox.relay import outboxes, relay
-from django_fairque.worker.execution import db_connections as database
+from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import logger
 
 OUTBOX_POLL_SECONDS = 1.0
@@ -79,10 +80,10 @@ class OutboxThread:
         try:
             while not self._ended.wait(pause * random.uniform(1.0, 2.0)):  # noqa: S311 - spreads looks, hides nothing
                 self._relay_safely()
-                database.clean_up_connections()
+                isolation.clean_up_connections()
                 pause = self._pause
         finally:
-            database.close_connections()
+            isolation.close_connections()
 
     def _relay_safely(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> None:
         """A round whatever happens: a worker whose outbox can't be relayed still runs tasks."""

@@ -1,31 +1,102 @@
-"""What happens to tasks, told as Django signals; alerts also to the log, a callable of the application, and by e-mail."""
+"""Sends Django signals about tasks, from a thread. Alerts also go to the log, to a callable of the application, and by e-mail.
+
+`TaskEnding` describes the end of a task that its own worker can't report, because its process was killed or no worker ran the
+task.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
 from django_fairque import signals
-from django_fairque.worker.execution import db_connections as database
+from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.worker.execution import isolation
-from django_fairque.worker.reporting import task_endings as endings
 from django_fairque.worker.reporting.log import logger
-from django_fairque.worker.reporting.send_signal import send_signal
-from django_fairque.worker.reporting.task_endings import FindTask, TaskEnding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django.dispatch import Signal
 
     from django_fairque.engine.model.outcome import Outcome
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.worker.options import WorkerOptions
+
+
+def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
+    """Send a signal; a receiver that fails is logged."""
+    for receiver, answer in signal.send_robust(sender=sender, **arguments):
+        if isinstance(answer, Exception):
+            logger.error("the receiver %r failed", receiver, exc_info=answer)
+
+
+ENDING_SIGNALS = {"dead": signals.task_dead, "retried": signals.task_retried}
+"""By the server's word."""
+
+FindTask = Callable[[str, str], "Task | None"]
+"""The task of a queue (by name) with an id; None when it is not known any more."""
+
+
+@dataclass(frozen=True)
+class TaskEnding:
+    """It is ``status`` (dead or retried) because of ``error``. ``took`` seconds; None: no attempt of it has failed."""
+
+    queue: str
+    task_id: str
+    status: str
+    error: str
+    took: float | None = None
+    delay: float | None = None
+
+
+def ending_of_alert(alert: Alert) -> TaskEnding:
+    return TaskEnding(alert.queue, alert.task_id, "dead", alert.reason)
+
+
+def endings_of_outcomes(queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> Iterator[TaskEnding]:
+    for outcome, status in zip(outcomes, statuses, strict=True):
+        if status in ENDING_SIGNALS:
+            error = outcome.body.decode("utf-8", "replace")
+            yield TaskEnding(queue, outcome.lease.task_id, status, error, outcome.took, outcome.delay)
+
+
+def has_ending_receivers() -> bool:
+    return any(signal.receivers for signal in (signals.task_failed, *ENDING_SIGNALS.values()))
+
+
+def send_ending_signals(ending: TaskEnding, find: FindTask) -> None:
+    """Send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
+    task = find(ending.queue, ending.task_id)
+    if task is None:
+        return
+    about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
+    if ending.took is not None:
+        send_signal(signals.task_failed, task.name, **about)
+    extra = {"delay": ending.delay} if ending.status == "retried" else {}
+    send_signal(ENDING_SIGNALS[ending.status], task.name, **about, **extra)
+
+
+def task_finder(queues: Sequence[FairQueue]) -> FindTask:
+    """Look in these queues."""
+    by_name = {queue.name: queue.parent_queue for queue in queues}
+
+    def find(queue: str, task_id: str) -> Task | None:
+        try:
+            return by_name[queue].get_task(task_id)
+        except TaskNotFoundError:
+            return None
+
+    return find
+
 
 MAX_WAITING_SIGNALS = 10_000
 MAX_ALERTS_PER_EMAIL = 50
@@ -67,14 +138,14 @@ class SignalThread:
         alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
             self._put([partial(report_alerts, alerts, options.alert_email)])
-        if endings.has_ending_receivers():
+        if has_ending_receivers():
             ends = [
-                each if isinstance(each, TaskEnding) else endings.ending_of_alert(each)
+                each if isinstance(each, TaskEnding) else ending_of_alert(each)
                 for each in announcements
                 if is_ending(each)
             ]
             if ends:
-                self._put(partial(endings.send_ending_signals, each, self._find) for each in ends)
+                self._put(partial(send_ending_signals, each, self._find) for each in ends)
 
     def send_outcome_signals(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
         """What became of tasks, if anyone listens."""
@@ -122,9 +193,9 @@ class SignalThread:
                         return
                 for one in some:
                     call_safely("a piece of news", isolation.run_in_new_context, one)
-                    database.clean_up_connections()
+                    isolation.clean_up_connections()
         finally:
-            database.close_connections()
+            isolation.close_connections()
 
 
 def is_ending(announcement: Alert | TaskEnding) -> bool:
@@ -138,7 +209,7 @@ def send_signals_of_outcome(queue: str, outcome: Outcome, status: str) -> None:
         about["error"] = outcome.body.decode("utf-8", "replace")
     for signal in OUTCOME_SIGNALS[status]:
         if signal is signals.task_failed and outcome.kind == "later":
-            continue  # it asked for another run: that is no failure
+            continue  # the task snoozed itself: that is no failure
         send_signal(signal, outcome.lease.name, **about, **_extra_arguments(signal, outcome))
 
 

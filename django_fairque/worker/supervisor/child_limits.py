@@ -1,31 +1,42 @@
-"""What a supervisor makes sure of, whatever its children do: limits are kept, no lease is outlived, no loop stands still."""
+"""Limits that a supervisor enforces on its child processes: time, memory, leases, and signs of life.
+
+`StalledProcesses` gives back the tasks that a process has fetched and can't start because it does not respond. A process stops
+responding when C code keeps the interpreter lock (a catastrophic regular expression), when it gets SIGSTOP, or when the machine
+has no time for it. It may respond again at any moment, so its leases are fenced first (see `status_board`):
+
+1. The supervisor raises the fence of a shard in the shared memory. From then on the process starts nothing that it has received
+   before, and fetches nothing from that shard.
+2. After `FENCE_SETTLE_SECONDS` everything that the process wrote before it could see the fence is visible. The supervisor reads
+   which tokens have started, and the lease renewal thread gives back all others in one call.
+3. When the server has confirmed that, the fence is lowered. The process drops the leases that are still in its buffer and fetches
+   again.
+
+While the process does not respond this is repeated: a fetch that was in progress may have handed out more leases.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import retry_delay
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
-from django_fairque.worker.execution.memory import BYTES_PER_MB, resident_mb
-from django_fairque.worker.leases.lease_renewal import LeaseReturn
-from django_fairque.worker.reporting.log import logger, shown
+from django_fairque.worker.execution.limits import BYTES_PER_MB, resident_mb
+from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation
+from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.supervisor.separate_tasks import partial_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.supervisor.child_process import ChildProcess
-
-UNHEALTHY_AFTER = 4.0
-"""Seconds beyond its poll interval for which a loop may be silent; with 5 s polls a red light within 10 s."""
-REPLACED_AFTER = 30.0
-"""Seconds beyond that after which an idle child whose loop stands still is replaced."""
 
 
 class ChildLimits:
@@ -36,7 +47,7 @@ class ChildLimits:
         self._outages = outages
 
     def enforce(self, children: Iterable[ChildProcess], confirmed: dict[str, list[float]]) -> None:
-        """``confirmed``: per worker id, when its leases were last renewed, by lane."""
+        """``confirmed``: per worker id, when its leases were last renewed, by shard index."""
         now = monotonic()
         for child in children:
             if child.exitcode is None:
@@ -49,7 +60,7 @@ class ChildLimits:
             logger.error(
                 "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
                 *(
-                    shown(child.task.task_id),
+                    printable(child.task.task_id),
                     child.worker_id,
                     child.memory_used / BYTES_PER_MB,
                     child.task.max_memory / BYTES_PER_MB,
@@ -69,8 +80,8 @@ class ChildLimits:
             logger.error("restarting worker process %s: its event loop is blocked by an unknown task", child.worker_id)
             child.kill("its event loop was blocked")
         elif self._is_stalled(child, now):
-            logger.error("worker process %s is replaced: its loop stands still", child.worker_id)
-            child.kill("its loop stood still")
+            logger.error("restarting worker process %s: its fetch loop makes no progress", child.worker_id)
+            child.kill("its fetch loop made no progress")
 
     def _outlives_a_lease(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> bool:
         """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
@@ -92,23 +103,23 @@ class ChildLimits:
             for _, _, task_id in running.tasks:
                 logger.error(
                     "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
-                    *(shown(task_id), child.worker_id, now - running.started, running.timeout),
+                    *(printable(task_id), child.worker_id, now - running.started, running.timeout),
                 )
         child.kill("another task ran beyond its hard time limit")
 
     def _is_stalled(self, child: ChildProcess, now: float) -> bool:
-        longest = self._options.poll_interval + UNHEALTHY_AFTER + REPLACED_AFTER
+        longest = self._options.replaced_after
         return child.is_stalled(now, longest, self._outages.unreachable_shards()) and not child.status_board.running()
 
     def unhealthy_reasons(self, children: Sequence[ChildProcess], now: float) -> list[str]:
         """Why this worker is not healthy, in sentences."""
-        longest = self._options.poll_interval + UNHEALTHY_AFTER
+        longest = self._options.unhealthy_after
         return [
             f"the event loop of process {child.worker_id} is blocked by {child.blocked_by}"
             for child in children
             if child.blocked_by
         ] + [
-            f"the loop of process {child.worker_id} has not come round for {longest:g} s"
+            f"the fetch loop of process {child.worker_id} has made no progress for {longest:g} s"
             for child in children
             if child.is_ready
             and not child.is_stopping
@@ -128,7 +139,7 @@ def leases_to_return(child: ChildProcess, queues: Sequence[FairQueue]) -> list[L
     )
     return [
         LeaseReturn(
-            queue.label,
+            queue.display_name,
             child.worker_id,
             reason,
             crashed=[token for each in running if died and each.shard_index == shard_index for token in each.tokens],
@@ -176,3 +187,121 @@ def _exit_description(exitcode: int | None) -> str:
     if exitcode is None or exitcode >= 0:
         return f"exit code {exitcode}"
     return f"signal {-exitcode}"
+
+
+STALLED_SECONDS = 1.0
+"""Seconds without a sign of life (there are 2 to 20 a second) after which a process counts as stalled."""
+SILENT_SECONDS = 5.0
+"""Seconds without progress after which a shard's fetch loop may hold leases that it does not know of, although its process
+responds: its calls fail, or their replies are lost."""
+FENCE_SETTLE_SECONDS = 0.02
+"""Between raising a fence and reading which tokens have begun. What a processor wrote before it could see the fence leaves its
+store buffer within microseconds."""
+STALL_REPEAT_SECONDS = 1.0
+
+STALLED_REASON = "worker process did not respond"
+SILENT_REASON = "worker process had no answer from the server"
+
+
+@dataclass(eq=False)
+class _RaisedFence:
+    """One fence that was raised."""
+
+    child: ChildProcess
+    shard_index: int
+    reason: str
+    number: int
+    raised_at: float
+    is_sent: bool = False
+    is_over: bool = False
+
+
+class StalledProcesses:
+    """Used by the supervisor's main thread.
+
+    Args:
+        labels: of the queues or shards, by shard index.
+        give_back: hands jobs to the thread that talks to the server.
+        passed_on: tokens, by worker id and shard index, of leases that the process has handed to its supervisor.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        give_back: Callable[[Sequence[Reconciliation]], object],
+        passed_on: Callable[[str, int], set[int]] = lambda *_: set(),
+    ) -> None:
+        self._labels = labels
+        self._give_back = give_back
+        self._passed_on = passed_on
+        self._rounds: dict[tuple[str, int], _RaisedFence] = {}
+        self._stalled: set[str] = set()
+
+    def update(self, children: Sequence[ChildProcess], now: float, unreachable: Collection[int] = ()) -> None:
+        """Raise and lower the fences that are due. ``unreachable``: indexes of shards whose server can't be reached."""
+        for child in children:
+            if child.exitcode is None and child.status_board.last_tick_at:
+                self._update_child(child, now, unreachable)
+        known = {child.worker_id for child in children}
+        self._stalled &= known
+        for key in [key for key in self._rounds if key[0] not in known]:
+            del self._rounds[key]
+
+    def _update_child(self, child: ChildProcess, now: float, unreachable: Collection[int]) -> None:
+        is_stalled = now - child.status_board.last_tick_at > STALLED_SECONDS
+        self._log(child, now, is_stalled=is_stalled)
+        for shard_index in range(len(self._labels)):
+            current = self._rounds.get((child.worker_id, shard_index))
+            if current is not None and not current.is_over:
+                if not current.is_sent and now - current.raised_at >= FENCE_SETTLE_SECONDS:
+                    self._send(current)
+                continue
+            reason = (
+                STALLED_REASON
+                if is_stalled
+                else SILENT_REASON
+                if self._is_silent(child, shard_index, now, unreachable)
+                else ""
+            )
+            pause = STALL_REPEAT_SECONDS if reason == STALLED_REASON else SILENT_SECONDS
+            if reason and (current is None or now - current.raised_at >= pause):
+                number = child.status_board.raise_fence(shard_index)
+                self._rounds[child.worker_id, shard_index] = _RaisedFence(child, shard_index, reason, number, now)
+
+    def _log(self, child: ChildProcess, now: float, *, is_stalled: bool) -> None:
+        if is_stalled and child.worker_id not in self._stalled:
+            self._stalled.add(child.worker_id)
+            logger.warning(
+                "worker process %s has not responded for %.1f s; its tasks that have not begun are given back",
+                *(child.worker_id, now - child.status_board.last_tick_at),
+            )
+        elif not is_stalled and child.worker_id in self._stalled:
+            self._stalled.discard(child.worker_id)
+            logger.info("worker process %s responds again", child.worker_id)
+
+    @staticmethod
+    def _is_silent(child: ChildProcess, shard_index: int, now: float, unreachable: Collection[int]) -> bool:
+        polled = child.status_board.last_poll_at(shard_index)
+        return (
+            bool(polled) and now - polled > SILENT_SECONDS and not child.is_stopping and shard_index not in unreachable
+        )
+
+    def _send(self, current: _RaisedFence) -> None:
+        current.is_sent = True
+        child, label = current.child, self._labels[current.shard_index]
+        started = child.status_board.started_tokens(current.shard_index) | self._passed_on(
+            child.worker_id, current.shard_index
+        )
+        done = partial(self._done, current, label)
+        self._give_back([Reconciliation(label, child.worker_id, current.reason, started, done)])
+
+    @staticmethod
+    def _done(current: _RaisedFence, label: str, count: int) -> None:
+        """From the thread that talks to the server."""
+        current.child.status_board.lower_fence(current.shard_index, current.number)
+        current.is_over = True
+        if count:
+            logger.info(
+                "queue %s: %d tasks of worker %s are ready again: %s",
+                *(label, count, current.child.worker_id, current.reason),
+            )

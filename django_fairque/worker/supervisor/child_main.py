@@ -1,18 +1,19 @@
-"""A child process: a `Core` with a line to its supervisor, which keeps its leases and may end it at any moment."""
+"""The main function of a worker process: a `Core` and a pipe to the supervisor, which renews its leases and may kill it at any
+moment."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import os
 import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.worker.execution import process_copies as copies
-from django_fairque.worker.supervisor import project_loading as loading
+from django_fairque.worker.execution import process_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,26 +23,88 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.options import WorkerOptions
 
+PRELOADED_MODULES = (
+    "django_fairque.worker.core",
+    "concurrent.futures.thread",
+    "redis.asyncio",
+    "django.core.cache",
+    "django_fairque.engine.queue.queue",
+    "django_fairque.tasks.results",
+)
+"""What is imported by the first task, or by what surrounds it, and so would be by every child anew."""
+
+
+def load_project(options: WorkerOptions) -> None:
+    """Set up Django, with it the project and its tasks, and take over what the command was given.
+
+    Raises whatever the project does. It must not be repeated: logging would be set up anew, and forget its loggers.
+    """
+    import django
+    from django.apps import apps
+
+    if not apps.ready:  # a manage.py without `if __name__ == "__main__":` has done this
+        django.setup()
+    from django_fairque.conf import set_overrides
+    from django_fairque.worker.reporting import log
+
+    log.set_up_logging()
+    set_overrides(options.overrides)
+
+
+def preload(options: WorkerOptions) -> None:
+    """More that children would import, read or work out, once the project is loaded."""
+    from django_fairque.conf import get_queue
+    from django_fairque.engine.scripting import scripts
+    from django_fairque.worker.execution.task_services import import_handler
+
+    import_handler(options.handler)
+    for module in PRELOADED_MODULES:
+        importlib.import_module(module)
+    for name in scripts.names():
+        scripts.load(name)
+    for queue in options.queues:
+        get_queue(queue)
+
+
+def close_project_connections() -> None:
+    """Close what the project opened at import: two processes that talk through one connection understand nothing."""
+    from django.core.cache import close_caches
+    from django.db import connections
+
+    from django_fairque.conf import close_queues
+
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if connection.connection is not None:  # Django never closes a SQLite database in memory
+            connection.connection.close()
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()
+        del connections[connection.alias]
+    close_caches()
+    close_queues()
+
+
 SWITCH_INTERVAL_SECONDS = 0.001
 """Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
 server waits longer for its turn than for the server."""
 
 READY, RETIRING, UNFIT, DONE, BLOCKED, UNKNOWN_NAMES = "ready", "retiring", "unfit", "done", "blocked", "unknown"
 SEPARATE = "separate"
-"""What the child says: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(BLOCKED, loop)`` with the
-`BlockedLoop`, or None when its event loop goes on, ``(UNKNOWN, names)`` of tasks that it does not know, ``(DONE,)`` when all
-that is left is to exit, ``(SEPARATE, *task)`` for a task that it has fetched and that must run in a process of its own
-(`separate.SeparateTask`). It is told ``("stop",)``, ``("quiet", whether)``, ``("suspect", lane)``,
-``("revoked", lane, leases)``, ``("news", alerts and endings)``, ``("separate_ended", lane, token)`` when such a task has ended
-or was given back, and ``("run", *task)`` if it is the process for one."""
+"""Messages of the child: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(BLOCKED, loop)`` with the
+`BlockedLoop`, or None when its event loop goes on, ``(UNKNOWN_NAMES, names)`` of tasks that no function is registered for,
+``(DONE,)`` when all that is left is to exit, and ``(SEPARATE, *task)`` for a `SeparateTask` that it has fetched.
+
+Messages of the supervisor: ``("stop",)``, ``("drain", whether)``, ``("reconcile", shard index)``,
+``("revoked", shard index, leases)``, ``("announce", alerts and endings)``, ``("separate_ended", shard index, token)`` when such a
+task has ended or was given back, and ``("run", *task)`` if the process is for one task."""
 
 UNUSABLE_EXIT_CODE = 3
-"""Exit code of a child that could not begin, and said why."""
+"""Exit code of a child that could not start and has logged why."""
 
 
 def run_spawned_child(options: WorkerOptions, status_board: StatusBoard, pipe: Connection, supervisor: int) -> None:
     """The whole life of a child that was spawned; runs as its main thread."""
-    run_child(options, status_board, pipe, supervisor, load=loading.load_project)
+    run_child(options, status_board, pipe, supervisor, load=load_project)
 
 
 def run_child(
@@ -52,8 +115,8 @@ def run_child(
     load: Callable[[WorkerOptions], None] = lambda _: None,
 ) -> None:
     """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
-    die_with(parent)
-    copies.end_with_this_process()
+    end_with_parent(parent)
+    process_copies.end_with_this_process()
     ignore_terminal_signals()
     register_stack_dump()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -119,16 +182,16 @@ def _listen(pipe: Connection, core: Core) -> None:
             os._exit(1)
         if message[0] == "stop":
             core.stop()
-        elif message[0] == "quiet":
+        elif message[0] == "drain":
             core.set_draining(is_draining=message[1])
-        elif message[0] == "suspect":
+        elif message[0] == "reconcile":
             core.reconcile(message[1])
         elif message[0] == "run":
             task = SeparateTask(*message[1:])
             threading.Thread(target=core.run_one, args=(task,), name="fairque-separate-task", daemon=True).start()
         elif message[0] == "separate_ended":
             core.separate_ended(*message[1:])
-        elif message[0] == "news":
+        elif message[0] == "announce":
             core.signal_thread.announce(message[1])
         else:
             core.revoke(*message[1:])
@@ -143,7 +206,7 @@ def _send(pipe: Connection, *message: object) -> None:
         pipe.send(message)
 
 
-def die_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent dies, even if it holds the interpreter just then."""
     if sys.platform == "linux":
         set_parent_death_signal = 1

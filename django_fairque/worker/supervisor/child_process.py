@@ -1,4 +1,4 @@
-"""One child as its supervisor sees it."""
+"""`ChildProcess`: one worker process as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.worker.leases.worker_record import worker_info, worker_status
+from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.statistics.alerts import Alert
-    from django_fairque.worker.execution.loop_monitor import BlockedLoop
+    from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import TaskEnding
     from django_fairque.worker.supervisor.process_factory import ProcessFactory
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
@@ -51,9 +51,9 @@ class ChildProcess:
             self.send("run", *task)
         self.is_ready = False
         self.is_draining = False
-        """It was told to fetch nothing."""
+        """It got the command to fetch nothing."""
         self.is_stopping = False
-        """It was told to stop, or stops by itself; another has or will have its place."""
+        """It got the command to stop, or stops by itself; another process has replaced or will replace it."""
         self.is_done = False
         """It has settled everything; all that is left for it is to exit."""
         self.deadline: float | None = None
@@ -105,7 +105,7 @@ class ChildProcess:
         return self.blocked is not None and (running.shard_index, running.tokens[0]) in self.blocked.others
 
     def is_stalled(self, now: float, longest: float, unreachable: Sequence[int] = ()) -> bool:
-        """Whether one of its loops has not come round for ``longest`` seconds; not of lanes that have no server now."""
+        """Whether one of its loops has made no progress for ``longest`` seconds. Unreachable shards do not count."""
         last = max(self.status_board.oldest_poll_at(unreachable), self.started_at)
         return now - last > longest
 
@@ -127,7 +127,7 @@ class ChildProcess:
         self.blocked_by = "" if blocked is None else blocked.task or "an unknown task"
 
     def messages(self) -> Iterator[tuple[Any, ...]]:
-        """What it has said."""
+        """The messages that it has sent."""
         with contextlib.suppress(EOFError, OSError):
             while self.pipe.poll():
                 yield self.pipe.recv()
@@ -139,7 +139,7 @@ class ChildProcess:
         self._unsent.append(message)
 
     def flush(self) -> None:
-        """Send what is to be said without ever waiting: a child that holds its interpreter does not listen."""
+        """Send the messages without ever waiting: a child that holds its interpreter does not read."""
         with contextlib.suppress(OSError, ValueError):  # it is dead: its sentinel says so too
             while self._unsent and select.select([], [self.pipe], [], 0)[1]:
                 self.pipe.send(self._unsent.popleft())
@@ -151,17 +151,17 @@ class ChildProcess:
 
     def reconcile(self, shard_index: int) -> None:
         """Have it compare what it holds with what the server thinks it does."""
-        self.send("suspect", shard_index)
+        self.send("reconcile", shard_index)
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
         for first in range(0, len(announcements), 10):
-            self.send("news", list(announcements[first : first + 10]))
+            self.send("announce", list(announcements[first : first + 10]))
 
     def set_draining(self, *, is_draining: bool) -> None:
         """Have it fetch nothing, or again."""
         self.is_draining = is_draining
-        self.send("quiet", is_draining)
+        self.send("drain", is_draining)
 
     def stop(self, deadline: float | None) -> None:
         """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""

@@ -1,4 +1,4 @@
-"""The health file: for probes that can only look at files."""
+"""The health file, for probes that can only look at files."""
 
 from __future__ import annotations
 

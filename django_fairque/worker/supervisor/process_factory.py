@@ -1,28 +1,426 @@
-"""Where children come from: spawned one by one, or forked from a process that has loaded the project.
+"""Starts worker processes: spawned one by one, or forked from a process that has loaded the project (the fork server).
 
-A fork server is started at once if it can be a copy of this process, which spares it to load the project again, else when the
-first child is wanted; again when it has died, and anew when the code has changed: the former one stays until its children have
-ended, which die with it.
+The fork server starts at once if it can be a copy of the supervisor, which saves loading the project again. Otherwise it starts
+when the first process is needed. It starts again when it has died or the code has changed; the earlier server stays until its
+children have ended, because they die with it.
+
+The fork server has no threads and runs no task. It waits for requests. A forked child returns from `serve` and goes on as a
+spawned one does, to the end of the interpreter, so that exit handlers run. The server ends with its supervisor, and its children
+with it.
+
+Messages are JSON, one in each packet. The supervisor sends a worker's id and whether it is for one task, with the files of its
+status board and of its pipe. The server sends ``["ready", threads, connections]`` once (the obstacles to forking), ``["forked",
+pid]`` with a file that stands for the process, and ``["ended", pid, code]``. Linux only.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import json
+import logging
+import multiprocessing
 import os
+import select
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django_fairque.worker.execution.status_board import StatusBoard
 from django_fairque.worker.reporting.log import logger
-from django_fairque.worker.supervisor import child_main as child
-from django_fairque.worker.supervisor.child_limits import REPLACED_AFTER, UNHEALTHY_AFTER
-from django_fairque.worker.supervisor.fork_client import ForkServer, ForkServerGoneError, can_fork, may_be_copied
+from django_fairque.worker.supervisor.child_main import (
+    UNUSABLE_EXIT_CODE,
+    close_project_connections,
+    end_with_parent,
+    ignore_terminal_signals,
+    load_project,
+    preload,
+    run_child,
+    run_spawned_child,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from multiprocessing.connection import Connection
+    from collections.abc import Callable, Sequence
+    from multiprocessing.context import SpawnContext, SpawnProcess
 
     from django_fairque.worker.options import WorkerOptions
+
+
+MAX_FORK_MESSAGE_BYTES = 65_536
+"""Bytes of a message."""
+
+
+@dataclass(frozen=True)
+class ForkRequest:
+    """What a forked child is to be."""
+
+    worker_id: str
+    one_task: bool
+    status_board: int
+    pipe: int
+
+
+def run_fork_server(
+    options: WorkerOptions,
+    shard_count: int,
+    connection: socket.socket,
+    supervisor: int,
+    load: Callable[[WorkerOptions], None] = load_project,
+) -> None:
+    """The whole life of the server; in a forked process, that of a child. ``load`` what is to be loaded first."""
+    ignore_terminal_signals()
+    # It may reach the whole group, too, and children without their parent would die.
+    child_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN)}
+    end_with_parent(supervisor)
+    inherited = stream_sockets()
+    _load_safely(options, load)
+    server = _ForkLoop(connection, child_handlers)
+    server.send(["ready", other_threads(), [peer for file, peer in stream_sockets().items() if file not in inherited]])
+    # What is there now is shared with all children as long as nobody writes to it, as a collection of garbage would.
+    gc.collect()
+    gc.freeze()
+    parent = os.getpid()
+    request = server.serve()
+    if request is None:
+        return
+    multiprocessing.current_process().name = request.worker_id
+    own = options.for_child(request.worker_id, one_task=request.one_task)
+    run_child(
+        own, StatusBoard.in_file(request.status_board, own.concurrency, shard_count), Connection(request.pipe), parent
+    )
+
+
+def _load_safely(options: WorkerOptions, load: Callable[[WorkerOptions], None]) -> None:
+    try:
+        load(options)
+        preload(options)
+        close_project_connections()
+    except Exception:
+        logging.basicConfig()
+        logging.getLogger("django_fairque.worker").exception(
+            "the fork server of worker %s could not begin", options.worker_id
+        )
+        sys.exit(UNUSABLE_EXIT_CODE)
+
+
+def other_threads() -> list[str] | None:
+    """The names of other threads than this one; Python knows none of those that a library in C has started."""
+    if len(list(Path("/proc/self/task").iterdir())) == 1:
+        return None
+    return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+
+
+def stream_sockets(*, opened_here: bool = False) -> dict[str, str]:
+    """This process's sockets that carry a stream, which two processes would garble: what the kernel calls each, and its
+    other end. Datagrams, as to syslog, are whole whoever sends them. ``opened_here``: without those that it was given when it was
+    started.
+    """
+    found = {}
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile, as that of this listing is
+            name = str(link.readlink())
+            if not name.startswith("socket:") or (opened_here and os.get_inheritable(int(link.name))):
+                continue
+            with socket.socket(fileno=os.dup(int(link.name))) as each:
+                if each.type != socket.SOCK_DGRAM:
+                    found[name] = _peer(each)
+    return found
+
+
+def _peer(each: socket.socket) -> str:
+    try:
+        address = each.getpeername()
+    except OSError:
+        return "not connected"
+    if isinstance(address, tuple):
+        return f"{address[0]}:{address[1]}"
+    return os.fsdecode(address) or "a socket pair"
+
+
+def flush_streams() -> None:
+    """Before a fork, or both processes write what is left. What is closed is None."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+class _ForkLoop:
+    """Forks on request and reports the ends of children. ``child_handlers``: the signal handlers that the children get."""
+
+    def __init__(self, connection: socket.socket, child_handlers: dict[signal.Signals, Any]) -> None:
+        self._connection = connection
+        self._pids: set[int] = set()
+        self._woken, self._waker = os.pipe()
+        for end in (self._woken, self._waker):
+            os.set_blocking(end, False)
+        self._child_handlers = child_handlers | {signal.SIGCHLD: signal.signal(signal.SIGCHLD, lambda *_: None)}
+        signal.set_wakeup_fd(self._waker)
+
+    def serve(self) -> ForkRequest | None:
+        """None when the supervisor is gone. In a forked process: what it is to be."""
+        while True:
+            ready, _, _ = select.select([self._connection.fileno(), self._woken], [], [])
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+                self._report_ended()
+            if self._connection.fileno() in ready:
+                try:
+                    message, files, _, _ = socket.recv_fds(
+                        self._connection, MAX_FORK_MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC
+                    )
+                except ConnectionResetError:  # the supervisor is gone; it has not read the last messages
+                    return None
+                if not message:
+                    return None
+                request = ForkRequest(*json.loads(message), *files)
+                if self._fork(request):
+                    return request
+
+    def _fork(self, request: ForkRequest) -> bool:
+        """Whether this is the new process."""
+        flush_streams()
+        pid = os.fork()
+        if pid == 0:
+            self._become_child()
+            return True
+        self._pids.add(pid)
+        os.close(request.status_board)
+        os.close(request.pipe)
+        # Nobody has waited for this process yet, so the number still stands for it.
+        process = os.pidfd_open(pid)
+        self.send(["forked", pid], process)
+        os.close(process)
+        return False
+
+    def _become_child(self) -> None:
+        """Be a process of one's own, with nothing of the server."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._child_handlers.items():
+            signal.signal(number, handler)
+        self._connection.close()
+        os.close(self._woken)
+        os.close(self._waker)
+
+    def _report_ended(self) -> None:
+        """Report the children that have ended. Processes that the project started at import are left alone."""
+        for pid in list(self._pids):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                self._pids.discard(pid)
+                self.send(["ended", pid, os.waitstatus_to_exitcode(status)])
+
+    def send(self, message: list[Any], *files: int) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more: `serve` sees that too
+            socket.send_fds(self._connection, [json.dumps(message).encode()], files)
+
+
+FORK_TIMEOUT_SECONDS = 5.0
+"""Seconds that it has for a fork; it takes milliseconds."""
+EXIT_CODE_TIMEOUT_SECONDS = 1.0
+"""Seconds to wait for the exit code of a child from the fork server, which may be dead itself."""
+FORK_SERVER_EXIT_SECONDS = 2.0
+
+
+class ForkServerGoneError(Exception):
+    """The fork server is dead or does not answer. Caught by the supervisor, which starts another."""
+
+
+def can_fork() -> bool:
+    """Whether this system has what it takes: files that stand for processes (Linux 5.3). A sandbox may refuse any of it."""
+    if not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
+        return False
+    try:
+        process = os.pidfd_open(os.getpid())
+        try:
+            signal.pidfd_send_signal(process, 0)
+        finally:
+            os.close(process)
+        os.close(os.memfd_create("fairque-status-board"))
+    except OSError:
+        return False
+    return True
+
+
+def may_be_copied() -> bool:
+    """Whether a fork of this process would be whole: it has no threads, and talks to nobody that it has called itself (what it
+    was given when it was started is inheritable).
+    """
+    return other_threads() is None and not stream_sockets(opened_here=True)
+
+
+class _CopiedProcess:
+    """A fork of this process, as `multiprocessing.Process` would be."""
+
+    def __init__(self, main: Callable[[], None], name: str) -> None:
+        flush_streams()
+        self.pid = os.fork()
+        if self.pid == 0:
+            multiprocessing.current_process().name = name
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)  # as a spawned one has it
+            os.close(nothing)
+            main()
+            sys.exit()  # through the command that made it, so that exit handlers run
+        # Nobody has waited for this process yet, so the number still stands for it.
+        self._file = os.pidfd_open(self.pid)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._file, signal.SIGKILL)
+
+    def join(self, seconds: float | None = None) -> None:
+        watch = select.poll()
+        watch.register(self._file, select.POLLIN)
+        if watch.poll(None if seconds is None else seconds * 1000):
+            with contextlib.suppress(ChildProcessError):  # another call has waited for it before
+                os.waitpid(self.pid, 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class ForkServer:
+    """Starts at once, in the main thread; can fork as soon as it is ready. A copy of this process if that is possible."""
+
+    def __init__(self, context: SpawnContext, options: WorkerOptions, shard_count: int, *, copy: bool = False) -> None:
+        self._options, self._shard_count = options, shard_count
+        self._connection, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        name, supervisor = f"{options.worker_id}.forkserver", os.getpid()
+        if copy:
+
+            def main() -> None:
+                self._connection.close()
+                run_fork_server(options, shard_count, far_end, supervisor, lambda _: None)
+
+            self._process: _CopiedProcess | SpawnProcess = _CopiedProcess(main, name)
+        else:
+            self._process = context.Process(
+                target=run_fork_server, args=(options, shard_count, far_end, supervisor), name=name
+            )
+            self._process.start()
+        far_end.close()
+        self.started_at = monotonic()
+        self.is_ready = False
+        self.is_gone = False
+        self.threads: list[str] | None = None
+        """What it can't be forked for: names of threads, as far as they are known; None when there are none."""
+        self.connections: list[str] = []
+        """What the project opened at import and has not closed: with whom."""
+        self.children: set[int] = set()
+        """Process ids of those that have not ended."""
+        self._exit_codes: dict[int, int] = {}
+        self._new_child: tuple[int, int] | None = None
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def fork(self, options: WorkerOptions, pipe: Connection) -> tuple[StatusBoard, ForkedProcess]:
+        """A new child.
+
+        Raises:
+            ForkServerGoneError: there is none.
+        """
+        memory = os.memfd_create("fairque-status-board")
+        try:
+            os.ftruncate(memory, StatusBoard.size(options.concurrency, self._shard_count))
+            status_board = StatusBoard.in_file(os.dup(memory), options.concurrency, self._shard_count)
+            message = json.dumps([options.worker_id, options.one_task]).encode()
+            socket.send_fds(self._connection, [message], [memory, pipe.fileno()])
+        except OSError as error:
+            self.is_gone = True
+            raise ForkServerGoneError from error
+        finally:
+            os.close(memory)
+        self._read_until(lambda: self._new_child is not None, FORK_TIMEOUT_SECONDS)
+        if self._new_child is None:
+            self.is_gone = True
+            raise ForkServerGoneError
+        (pid, file), self._new_child = self._new_child, None
+        self.children.add(pid)
+        return status_board, ForkedProcess(self, pid, file)
+
+    def read_messages(self) -> None:
+        """Read the messages that have arrived, without waiting."""
+        self._read_until(lambda: False, 0.0)
+
+    def exit_code_of(self, pid: int) -> int:
+        """The exit code of a process that has ended. If the fork server can't report it, that of a kill, because the death of the
+        server kills its children."""
+        self._read_until(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
+        self.children.discard(pid)
+        return self._exit_codes.pop(pid, -signal.SIGKILL)
+
+    def _read_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = monotonic() + seconds
+        while not (condition() or self.is_gone):
+            if not select.select([self._connection], [], [], max(0.0, deadline - monotonic()))[0]:
+                return
+            self._read_message()
+
+    def _read_message(self) -> None:
+        try:
+            message, files, _, _ = socket.recv_fds(self._connection, MAX_FORK_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            message, files = b"", []
+        if not message:
+            self.is_gone = True
+            return
+        kind, *fields = json.loads(message)
+        if kind == "ready":
+            self.is_ready = True
+            self.threads, self.connections = fields
+        elif kind == "forked":
+            self._new_child = fields[0], files[0]
+        else:
+            self._exit_codes[fields[0]] = fields[1]
+
+    def close(self) -> None:
+        """End it; its children, if there still are any, with it."""
+        self._connection.close()
+        if not self.is_ready or self.is_gone:
+            self._process.kill()
+        self._process.join(FORK_SERVER_EXIT_SECONDS)
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+
+
+class ForkedProcess:
+    """What of `multiprocessing.Process` a supervisor needs, for a process that is its grandchild."""
+
+    def __init__(self, server: ForkServer, pid: int, file: int) -> None:
+        self.pid = pid
+        self.sentinel = file
+        self._server = server
+        self._code: int | None = None
+        self._watch = select.poll()
+        self._watch.register(file, select.POLLIN)
+
+    @property
+    def exitcode(self) -> int | None:
+        if self._code is None and self._watch.poll(0):
+            self._code = self._server.exit_code_of(self.pid)
+        return self._code
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
+
+    def join(self) -> None:
+        """Wait until it has ended, whether or not its exit code is known."""
+        if self._code is None:
+            self._watch.poll()
+
+    def close(self) -> None:
+        os.close(self.sentinel)
 
 
 class Process(Protocol):
@@ -83,7 +481,7 @@ class ProcessFactory:
                 return *self._server.fork(options, far), near
             status_board = StatusBoard.shared(self._context, options.concurrency, self._shard_count)
             process = self._context.Process(
-                target=child.run_spawned_child, args=(options, status_board, far, os.getpid()), name=options.worker_id
+                target=run_spawned_child, args=(options, status_board, far, os.getpid()), name=options.worker_id
             )
             process.start()
         except ForkServerGoneError:
@@ -94,7 +492,7 @@ class ProcessFactory:
         return status_board, process, near
 
     def read_messages(self) -> bool:
-        """Take in what fork servers have said; whether one could not begin."""
+        """Read the messages of fork servers. Returns whether a server could not start."""
         for each in self._servers():
             each.read_messages()
         for each in [each for each in self._former if each.is_gone or not each.children]:
@@ -131,7 +529,7 @@ class ProcessFactory:
         return not server.is_ready
 
     def _is_stuck(self, server: ForkServer) -> bool:
-        longest = self._options.poll_interval + UNHEALTHY_AFTER + REPLACED_AFTER
+        longest = self._options.replaced_after
         if server is not self._server or server.is_ready or monotonic() - server.started_at < longest:
             return False
         logger.error("the fork server of worker %s has not begun within %g s", self._options.worker_id, longest)

@@ -1,8 +1,10 @@
-"""The supervisor: the process that an operator starts. It runs no task, so nothing a task does can hold it up.
+"""The supervisor: the process that an operator starts. It runs no task, so no task can block it.
 
-It starts children (`nursery`; never as forks of itself: their threads and connections are their own; what they are forked
-from may be a copy of it, made before it has either), keeps their leases (`keeper`), sees them die and gives back what they
-had, ends what must not go on (`policing`), and stops them gracefully.
+It starts worker processes through `ProcessFactory` (never as forks of itself once it has threads and connections), renews their
+leases with `LeaseRenewal`, enforces `ChildLimits`, gives back the leases of processes that died, and stops processes gracefully.
+
+With ``reload`` it replaces its children when the project's code changes. It runs none of that code, so it stays itself; a change
+of the worker's own options needs a restart.
 """
 
 from __future__ import annotations
@@ -11,50 +13,191 @@ import faulthandler
 import math
 import os
 import platform
+import signal
+import threading
 from collections import deque
 from contextlib import suppress
 from multiprocessing.connection import wait
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django.utils import autoreload
+
 from django_fairque.conf import get_config, get_queue
-from django_fairque.conf.version import version
+from django_fairque.early_signals import exit_early, received
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.tasks.schedules import sync_or_log
+from django_fairque.version import version
+from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn, RenewedWorker
-from django_fairque.worker.leases.operator_commands import DRAIN_COMMAND, STOP_COMMAND
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
-from django_fairque.worker.leases.worker_record import worker_figures
-from django_fairque.worker.options import names
-from django_fairque.worker.reporting.log import logger, shown
+from django_fairque.worker.options import describe_users
+from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS
-from django_fairque.worker.supervisor.autoreload import Reloader
-from django_fairque.worker.supervisor.child_limits import ChildLimits, leases_to_return
-from django_fairque.worker.supervisor.child_main import BLOCKED, DONE, READY, RETIRING, SEPARATE, UNFIT, UNKNOWN_NAMES
+from django_fairque.worker.supervisor.child_limits import ChildLimits, StalledProcesses, leases_to_return
+from django_fairque.worker.supervisor.child_main import (
+    BLOCKED,
+    DONE,
+    READY,
+    RETIRING,
+    SEPARATE,
+    UNFIT,
+    UNKNOWN_NAMES,
+    close_project_connections,
+)
 from django_fairque.worker.supervisor.child_process import ChildProcess
-from django_fairque.worker.supervisor.declared_schedules import STARTUP_RETRY_SECONDS, DeclaredSchedules
-from django_fairque.worker.supervisor.fork_client import ForkServerGoneError
 from django_fairque.worker.supervisor.health_file import HealthFile
-from django_fairque.worker.supervisor.process_factory import ProcessFactory
-from django_fairque.worker.supervisor.project_loading import close_project_connections
+from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
 from django_fairque.worker.supervisor.separate_tasks import (
     SUSPECT_RETURN_SECONDS,
     SeparateTask,
     SeparateTaskRequest,
     SeparateTasks,
 )
-from django_fairque.worker.supervisor.stalled_processes import StalledProcesses
-from django_fairque.worker.supervisor.stop_signals import StopSignals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
     from django_fairque.engine.statistics.alerts import Alert
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.task_endings import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import TaskEnding
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_AT_ONCE_SIGNALS = (
+    signal.SIGQUIT,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGXCPU,
+)
+"""Signals that end a process by default: they end a worker at once, which gives back what runs."""
+
+
+class StopSignals:
+    """Counts stop signals, and wakes who waits for `fileno`. Signals: main thread only."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self.stop_count = 0
+        """How many stop signals the process has received."""
+        self.dump_count = 0
+        """How many signals have requested the stacks of its threads."""
+
+    def fileno(self) -> int:
+        return self._read
+
+    def install_handlers(self) -> None:
+        for each in STOP_SIGNALS:
+            if signal.getsignal(each) is not signal.SIG_IGN:  # nohup wants it so
+                signal.signal(each, self._on_signal)
+        for each in STOP_AT_ONCE_SIGNALS:
+            if signal.getsignal(each) in (signal.SIG_DFL, exit_early):
+                signal.signal(each, self._on_stop_at_once)
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, self._on_dump)
+        self.stop_count += len(received)
+
+    def _on_signal(self, *_: object) -> None:
+        self.stop_count += 1
+        self.wake()
+
+    def _on_stop_at_once(self, *_: object) -> None:
+        self.stop_count += 2
+        self.wake()
+
+    def _on_dump(self, *_: object) -> None:
+        self.dump_count += 1
+        self.wake()
+
+    def wake(self) -> None:
+        try:
+            os.write(self._write, b".")
+        except BlockingIOError:  # it will wake anyway
+            return
+
+    def clear(self) -> None:
+        try:
+            os.read(self._read, 4096)
+        except BlockingIOError:  # woken by something else
+            return
+
+
+class _ChangeReporter(autoreload.StatReloader):
+    """Reports a change instead of ending the process. Django's receivers (templates, translations) come first."""
+
+    def __init__(self, on_change: Callable[[Path], None]) -> None:
+        super().__init__()
+        self._on_change = on_change
+
+    def notify_file_changed(self, path: str | PathLike[str]) -> None:
+        results = autoreload.file_changed.send(sender=self, file_path=path)
+        if not any(result for _, result in results):
+            self._on_change(Path(path))
+
+
+class Reloader(threading.Thread):
+    """Calls ``wake`` when something has changed; `take` then says so once."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__(name="fairque-reloader", daemon=True)
+        self._wake = wake
+        self._changed = False
+
+    def take_change(self) -> bool:
+        changed, self._changed = self._changed, False
+        return changed
+
+    def run(self) -> None:
+        watching = _ChangeReporter(self._on_change)
+        autoreload.autoreload_started.send(sender=watching)
+        logger.info("watching the code for changes")
+        for _ in watching.tick():  # once a second
+            pass
+
+    def _on_change(self, path: Path) -> None:
+        logger.info("%s changed", path)
+        self._changed = True
+        self._wake()
+
+
+STARTUP_RETRY_SECONDS = 0.5
+"""Seconds for which a call is repeated that all else waits for."""
+SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
+MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
+"""Seconds between two attempts while the server is away: each asks the user functions of tasks."""
+
+
+class DeclaredSchedules(threading.Thread):
+    """Makes the first attempt where it is begun, so that a burst finds the schedules; more in a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(name="fairque-schedules", daemon=True)
+        self._ended = threading.Event()
+
+    def begin(self, *, is_unreachable: bool) -> None:
+        """``is_away``: the server did not answer just now."""
+        if is_unreachable or not sync_or_log(STARTUP_RETRY_SECONDS):
+            self.start()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def run(self) -> None:
+        pause = SCHEDULE_SYNC_PAUSE_SECONDS
+        while not self._ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
+            pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
+
 
 SUPERVISOR_TICK_SECONDS = 0.1
 """Seconds between looks at the limits: they are kept to this precision."""
 MAX_RENEWAL_SILENCE_SECONDS = 6.0
-"""Seconds beyond its longest pause for which the keeper may be silent before the worker is unhealthy."""
+"""Seconds beyond its longest pause for which lease renewal may have no success before the worker is unhealthy."""
 GIVE_BACK_SECONDS = 5.0
 """Seconds for giving everything back at the end; after that the leases end by themselves."""
 OUTAGE_GIVE_BACK_SECONDS = 2.0
@@ -67,7 +210,7 @@ MAX_START_BACKOFF_SECONDS = 30.0
 
 
 class Supervisor:
-    """Runs until it is told to stop (SIGTERM or SIGINT; the second one ends it at once) or a burst is over.
+    """Runs until it gets a stop signal (SIGTERM or SIGINT; the second one ends it at once) or a burst is over.
 
     Args:
         health_file: see `health`. reload: replace the children when the project's code changes.
@@ -107,7 +250,7 @@ class Supervisor:
         self._renewed_workers: dict[str, RenewedWorker] = {}
         self._children: list[ChildProcess] = []
         self._separate = SeparateTasks(options.processes * options.concurrency)
-        labels = [shard.label for queue in self._queues for shard in queue.shards]
+        labels = [shard.display_name for queue in self._queues for shard in queue.shards]
         self._stalled_processes = StalledProcesses(labels, self._lease_renewal.give_back, self._separate.waiting_tokens)
         self._start_due = dict.fromkeys(range(options.processes), 0.0)
         """Per place without a child: when to fill it."""
@@ -174,7 +317,7 @@ class Supervisor:
         wait([*waitable, *(child.pipe for child in self._children)], SUPERVISOR_TICK_SECONDS)
         self._stop_signals.clear()
         for child in list(self._children):
-            if child in self._children:  # burying one may end the others
+            if child in self._children:  # removing one may end the others
                 self._read_messages(child)
                 if child.exitcode is not None:
                     self._remove_child(child)
@@ -214,7 +357,7 @@ class Supervisor:
                 child.is_stopping = True
                 self._unfit = self._unfit + 1 if message[0] == UNFIT else 0
                 if not self.is_stopping:
-                    self._start_due[child.index] = _next_start(self._unfit)
+                    self._start_due[child.index] = next_start_time(self._unfit)
             elif message[0] == BLOCKED:
                 child.set_blocked(message[1])
                 self._lease_renewal.renew_now(child.worker_id)
@@ -240,14 +383,14 @@ class Supervisor:
                 self._lease_renewal.renew_now(each.worker_id)
 
     def _mark_done(self, child: ChildProcess) -> None:
-        """It has settled everything. Who was told to stop by someone else is replaced."""
+        """The child has settled everything. If somebody else has stopped it, replace it."""
         if not (child.is_stopping or self.is_stopping or self.options.burst or child.task is not None):
             self._start_due[child.index] = 0.0
         child.is_stopping = child.is_done = True
         child.deadline = min(child.deadline or math.inf, monotonic() + CHILD_EXIT_SECONDS)
 
     def _receive_command(self, command: str) -> None:
-        """An operator's wish, told to any child. From the keeper's thread."""
+        """Take in an operator's command, which any child may have got. Called from the lease renewal thread."""
         self._commands.append(command)
         self._stop_signals.wake()
 
@@ -255,7 +398,7 @@ class Supervisor:
         """They are meant for all children, and for those that will take their places."""
         while self._commands:
             command = self._commands.popleft()
-            logger.info("worker %s was told: %s", self.options.worker_id, command)
+            logger.info("worker %s got the command to %s", self.options.worker_id, command)
             if command == STOP_COMMAND:
                 self._stop_signals.stop_count = max(1, self._stop_signals.stop_count)
                 continue
@@ -315,7 +458,7 @@ class Supervisor:
             self._incarnation += 1
             try:
                 child = ChildProcess(self._process_factory, self.options, index, self._incarnation)
-            except ForkServerGoneError:  # `Nursery.tend` sees to it
+            except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
                 return
             del self._start_due[index]
             if self._is_draining:
@@ -346,12 +489,12 @@ class Supervisor:
             self._incarnation += 1
             try:
                 child = ChildProcess(self._process_factory, self.options, -1, self._incarnation, request.task)
-            except ForkServerGoneError:  # `Nursery.tend` starts another one
+            except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
                 return
             if request.task.why:
                 logger.warning(
                     "task %s runs alone in process %s: %s",
-                    *(shown(request.task.task_id), child.worker_id, request.task.why),
+                    *(printable(request.task.task_id), child.worker_id, request.task.why),
                 )
             self._separate.begin(request, child.worker_id)
             self._add_child(child)
@@ -361,9 +504,9 @@ class Supervisor:
             self._give_back_request(request, 0.0)
 
     def _give_back_request(self, request: SeparateTaskRequest, delay: float) -> None:
-        """Return a lease that no process has taken over, and tell the process that fetched it."""
+        """Return a lease that no process has taken over, and notify the process that fetched it."""
         task = request.task
-        label = [shard.label for queue in self._queues for shard in queue.shards][task.shard_index]
+        label = [shard.display_name for queue in self._queues for shard in queue.shards][task.shard_index]
         outcome = Outcome.release(task.lease(request.fetched_by), delay=delay or None)
         self._lease_renewal.give_back([LeaseReturn(label, request.fetched_by, "", outcomes=[outcome], is_gone=False)])
         self._report_separate_end(request)
@@ -409,7 +552,7 @@ class Supervisor:
         if self._failures >= MAX_FAILED_STARTS and not self._was_ready and self._reloader is None:
             logger.error("%d worker processes in a row could not begin; giving up", self._failures)
             self._give_up()
-        return _next_start(self._failures)
+        return next_start_time(self._failures)
 
     def _give_up(self) -> None:
         self._gave_up = True
@@ -423,14 +566,17 @@ class Supervisor:
         logger.info(
             "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
             *(options.worker_id, version(), platform.python_version(), self._server(), ", ".join(options.queues)),
-            *(names(options.users), f" (steals from {names(options.steal)})" if options.steal else ""),
+            *(
+                describe_users(options.users),
+                f" (steals from {describe_users(options.steal)})" if options.steal else "",
+            ),
             *(options.processes, options.concurrency),
         )
 
     def _server(self) -> str:
         """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
         try:
-            server = self._queues[0].repeating_for(STARTUP_RETRY_SECONDS).health().server
+            server = self._queues[0].with_retry_timeout(STARTUP_RETRY_SECONDS).health().server
             self._outages.record_success()
         except UnsupportedServerError:
             raise
@@ -442,7 +588,7 @@ class Supervisor:
     def _report_health(self) -> None:
         now = monotonic()
         reasons = self._child_limits.unhealthy_reasons(self._children, now)
-        pause = min(self.options.renew_every, *(1.5 * queue.config.sweep_interval for queue in self._queues))
+        pause = min(self.options.renewal_interval, *(1.5 * queue.config.sweep_interval for queue in self._queues))
         pause += self._lease_renewal.max_silence(get_config().redis.socket_timeout)
         if now - self._lease_renewal.last_success_at > pause + MAX_RENEWAL_SILENCE_SECONDS or self._outages.is_ongoing:
             reasons.insert(0, "the server does not answer")
@@ -457,6 +603,6 @@ class Supervisor:
         self._health_file.update(now, reasons, {"worker": self.options.worker_id, "processes": processes})
 
 
-def _next_start(failures: int) -> float:
+def next_start_time(failures: int) -> float:
     """When to try again after so many in a row."""
     return monotonic() + min(MAX_START_BACKOFF_SECONDS, 0.5 * 2.0 ** min(failures - 1, 10)) if failures else 0.0

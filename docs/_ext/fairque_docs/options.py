@@ -24,9 +24,8 @@ LINK = re.compile(r"\]\((?![a-z]+:)([^)]*)\)")
 def sections() -> dict[str, type[BaseModel]]:
     """The sections by the heading under which they stand; an empty one is the top level."""
     from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
-    from django_fairque.conf.monitor import MonitorConfig
     from django_fairque.conf.redis import SentinelConfig
-    from django_fairque.conf.schedule import ScheduleConfig
+    from django_fairque.conf.sections import MonitorConfig, ScheduleConfig
 
     return {
         "": FairQueueConfig,

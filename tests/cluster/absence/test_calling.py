@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
@@ -65,9 +65,9 @@ def test_what_is_missing_is_waited_for_once(queue: FairQueue, away: Away, how: s
 def test_another_queue_of_the_same_client_knows_it_too(queue: FairQueue, away: Away) -> None:
     with stopped(away):
         queue.get_stats()
-        absence = cluster_nodes.absence(queue.client)
+        absence = cluster_nodes.unreachable_nodes(queue.client)
         other = FairQueue(queue.client, config=CONFIG)
-        assert absence.missing(queue.client, other._shards) == away.shards
+        assert absence.missing_shards(queue.client, other._shards) == away.shards
         assert other.get_stats().missing_shards == away.shards
 
 
@@ -84,7 +84,7 @@ def test_who_comes_back_is_seen(queue: FairQueue, away: Away) -> None:
 @pytest.mark.slow
 def test_a_replica_that_takes_over_is_seen_without_patience(queue: FairQueue, away: Away) -> None:
     """As on the admin's pages, which repeat nothing."""
-    hasty = queue.repeating_for(0)
+    hasty = queue.with_retry_timeout(0)
     assert hasty.get_stats().missing_shards == ()
     away.six.nodes[away.primary].kill()
     eventually(lambda: away.six.primary_of(VICTIM) == away.replica, 20)

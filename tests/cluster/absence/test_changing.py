@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import RedisConfig
-from django_fairque.conf.clients import aclose_client
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue

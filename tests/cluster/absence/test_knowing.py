@@ -13,7 +13,7 @@ from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
 
 if TYPE_CHECKING:
-    from django_fairque.engine.inspection.pages import Listed
+    from django_fairque.engine.inspection.pages import PartialList
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 
@@ -60,7 +60,7 @@ def test_pages_and_lists_go_on_without_them(queue: FairQueue, away: Away) -> Non
     matching = queue.matching(Search(TaskState.QUEUED))
     assert (len(matching.task_ids), matching.is_whole) == (len(away.others), False)
     assert matching.missing_shards == away.shards
-    lists: list[Listed[Any]] = [queue.busy_users(), queue.busiest_users(), queue.longest_waits(), queue.workers()]
+    lists: list[PartialList[Any]] = [queue.busy_users(), queue.busiest_users(), queue.longest_waits(), queue.workers()]
     assert [each.missing_shards for each in (*lists, queue.check_invariants())] == [away.shards] * 5
     assert set(queue.busy_users()) == set(away.others)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.dead_letters import operations as dlq
-from django_fairque.engine.dead_letters.letters import Filter, fingerprint, normalised
+from django_fairque.engine.dead_letters.letters import Filter, fingerprint, normalize_error
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializationError, TaskValidationError
-from django_fairque.engine.model.outcome import MAX_ERROR
+from django_fairque.engine.model.outcome import MAX_ERROR_CHARACTERS
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis as AsyncRedis
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.scripting.operations import Request, Steps
+    from django_fairque.engine.scripting.operations import Operation, Request
 
 
 def bury(
@@ -40,7 +40,7 @@ def bury(
     return f"{made.task_id}~1"
 
 
-def drive(queue: FairQueue, steps: Steps[int], after: Callable[[Request], None]) -> int:
+def drive(queue: FairQueue, steps: Operation[int], after: Callable[[Request], None]) -> int:
     """Run ``steps``, doing ``after`` when a request has been served and its reply not been seen."""
     request = next(steps)
     while True:
@@ -167,7 +167,7 @@ def test_none_is_left_out_when_two_operators_move_letters_at_once(make_queue: Ma
     others: list[int] = []
 
     def the_other_operator(request: Request) -> None:
-        if isinstance(request, Call) and not others:
+        if isinstance(request, ScriptCall) and not others:
             others.append(queue.dlq.discard_all(user_id="b", now=NOW + 300))
 
     steps = dlq.requeue_all(queue._shards.home, Filter.create({"user_id": "a"}), None, None, NOW + 300)
@@ -197,13 +197,13 @@ def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> Non
     sizes: list[int] = []
 
     def measure(request: Request) -> None:
-        if isinstance(request, Call):  # the others read whom the payload is signed for
+        if isinstance(request, ScriptCall):  # the others read whom the payload is signed for
             sizes.append(sum(len(arg) for arg in request.args if isinstance(arg, bytes)))
 
     steps = dlq.requeue_some(queue._shards.home, entries, "x" * 1_000_000, NOW)
     assert drive(queue, steps, measure) == 9
     assert len(sizes) == 3
-    assert max(sizes) <= dlq.SLICE_BYTES
+    assert max(sizes) <= dlq.MAX_CALL_PAYLOAD_BYTES
 
 
 def test_cleaning_up_goes_by_when_they_died_whatever_their_retention_was(make_queue: MakeQueue) -> None:
@@ -347,11 +347,11 @@ def test_other_mistakes(queue: FairQueue, letters: dict[str, str]) -> None:
         ("no task 01JDXY7Q8Z5V1M2N3P4R5S6T7V", "no task <id>"),
         ("host fe80::1ff:fe23:4567:890a, 10.0.0.1:80 at 12:30:45", "host <address>, <n> at <n>"),
         ("std::vector of deface", "std::vector of deface"),
-        (f"no '{'y' * MAX_ERROR}"[:MAX_ERROR], "no <text>"),
+        (f"no '{'y' * MAX_ERROR_CHARACTERS}"[:MAX_ERROR_CHARACTERS], "no <text>"),
     ],
 )
 def test_particulars_are_left_out(error: str, expected: str) -> None:
-    assert normalised(error) == expected
+    assert normalize_error(error) == expected
     assert fingerprint("a", "failed", error) != fingerprint("b", "failed", error)
     assert len(fingerprint("a", "failed", "\ud800")) == 12
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.dependencies.xcom import MAX_KEYS
+from django_fairque.engine.dependencies.xcom import MAX_XCOM_KEYS
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
 from tests.engine.conftest import NOW
 from tests.engine.leasing.test_fairness import HOSTILE
@@ -65,7 +65,7 @@ def test_what_can_not_be_kept_is_refused(queue: FairQueue, redis: Redis, key: st
 
 def test_a_namespace_has_room_for_so_many_keys(queue: FairQueue) -> None:
     xcom = queue.xcom("n")
-    xcom.push_many({str(i): i for i in range(MAX_KEYS)})
+    xcom.push_many({str(i): i for i in range(MAX_XCOM_KEYS)})
     xcom.push("0", "again")
     with pytest.raises(TaskValidationError, match="at most 1000 keys"):
         xcom.push_many({"0": 0, "one more": 1})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.inspection.search import Matching, Search
+from django_fairque.engine.inspection.search import MatchingTasks, Search
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.records import TaskState
 from tests.counting import commands, counted
@@ -45,8 +45,8 @@ def test_many_run_now_each_once(queue: FairQueue) -> None:
 
 def test_a_deferred_task_runs_although_what_it_waits_for_has_not(queue: FairQueue) -> None:
     queue.push_graph([task(task_id="a"), task(task_id="b"), task(task_id="c", depends_on=["a", "b"])], now=NOW)
-    assert not queue.run_regardless("a", now=NOW)
-    assert queue.run_regardless("c", now=NOW)
+    assert not queue.ignore_dependencies("a", now=NOW)
+    assert queue.ignore_dependencies("c", now=NOW)
     assert queue.get_task("c").state is TaskState.QUEUED
     assert queue.dependencies("a").waiting_count == 0
     assert queue.cancel("a", now=NOW)
@@ -56,13 +56,13 @@ def test_a_deferred_task_runs_although_what_it_waits_for_has_not(queue: FairQueu
 
 def test_of_an_unknown_task_that_is_said(queue: FairQueue) -> None:
     with pytest.raises(TaskNotFoundError, match="'c'"):
-        queue.run_regardless("c", now=NOW)
+        queue.ignore_dependencies("c", now=NOW)
 
 
 def test_a_deferred_task_still_waits_for_its_time(queue: FairQueue) -> None:
     queue.push(task(task_id="a"), now=NOW)
     queue.push(task(task_id="b", depends_on=["a"], execute_after=NOW + 60), now=NOW)
-    assert queue.run_regardless("b", now=NOW)
+    assert queue.ignore_dependencies("b", now=NOW)
     assert queue.get_task("b").state is TaskState.SCHEDULED
 
 
@@ -84,12 +84,12 @@ def test_canceling_many(queue: FairQueue) -> None:
 def test_what_a_start_depends_on_is_read_in_few_commands(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 3000)
     (last,) = push_many(queue, "b", 1)
-    queue.standing(last)
-    assert sum(stat["calls"] for stat in counted(redis, lambda: queue.standing(last)).values()) <= 16
-    standing = queue.standing(last)
+    queue.wait_reason(last)
+    assert sum(stat["calls"] for stat in counted(redis, lambda: queue.wait_reason(last)).values()) <= 16
+    standing = queue.wait_reason(last)
     assert (standing.users_before, standing.position, standing.lease_ends_at) == (1, 0, None)
     with pytest.raises(TaskNotFoundError, match="'nobody'"):
-        queue.standing("nobody")
+        queue.wait_reason("nobody")
 
 
 class TestFind:
@@ -131,12 +131,12 @@ class TestFind:
 
     def test_all_that_match_by_their_ids(self, queue: FairQueue, redis: Redis) -> None:
         others, mine = push_many(queue, "u", 700), push_many(queue, "me", 20)
-        assert queue.matching(Search(TaskState.QUEUED)) == Matching([*others, *mine], is_whole=True)
-        assert queue.matching(Search(TaskState.QUEUED, "me")) == Matching(mine, is_whole=True)
-        assert queue.matching(Search(TaskState.QUEUED, "me", look_at=705)) == Matching(mine[:5], is_whole=False)
-        assert queue.matching(Search(TaskState.QUEUED, look_at=720)) == Matching([*others, *mine], is_whole=False)
+        assert queue.matching(Search(TaskState.QUEUED)) == MatchingTasks([*others, *mine], is_whole=True)
+        assert queue.matching(Search(TaskState.QUEUED, "me")) == MatchingTasks(mine, is_whole=True)
+        assert queue.matching(Search(TaskState.QUEUED, "me", look_at=705)) == MatchingTasks(mine[:5], is_whole=False)
+        assert queue.matching(Search(TaskState.QUEUED, look_at=720)) == MatchingTasks([*others, *mine], is_whole=False)
         assert queue.matching(Search(TaskState.QUEUED, "me", "other")).task_ids == []
-        assert queue.matching(Search(TaskState.SCHEDULED, "me")) == Matching([], is_whole=True)
+        assert queue.matching(Search(TaskState.SCHEDULED, "me")) == MatchingTasks([], is_whole=True)
         assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED))) == 2
         assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED, "me"))) == 722
 

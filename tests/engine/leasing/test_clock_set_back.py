@@ -202,7 +202,7 @@ def test_a_held_user_whose_place_was_lost_is_not_held_for_the_step(queue: FairQu
     redis.zadd(f"{P}throttled", {"ann": (NOW + HOUR) * 1e6})
     (violation,) = queue.check_invariants()
     assert violation.invariant == "throttled"
-    assert all(each.mended for each in queue.repair(now=NOW))
+    assert all(each.is_fixed for each in queue.repair(now=NOW))
     queue.sweep(now=NOW + 61)
     assert queue.pop("w", now=NOW + 61) is not None
 
@@ -272,11 +272,11 @@ def test_who_may_only_push_may_be_the_first_to_see_it(queue: FairQueue, redis: R
 def test_a_wish_told_after_it_is_newer_than_one_told_before(queue: FairQueue) -> None:
     queue.heartbeat("w", {}, lease=LEASE, now=AHEAD)
     told = []
-    for now, kind in ((AHEAD, "quiet"), (NOW, "work")):
-        queue.tell_worker("w", kind, now=now)
-        wish = queue.heartbeat("w", {}, lease=LEASE, now=now).wish
-        assert wish is not None
-        told.append((wish.at, wish.kind))
+    for now, kind in ((AHEAD, "drain"), (NOW, "work")):
+        queue.set_worker_command("w", kind, now=now)
+        command = queue.heartbeat("w", {}, lease=LEASE, now=now).command
+        assert command is not None
+        told.append((command.at, command.kind))
     assert sorted(told) == told
 
 

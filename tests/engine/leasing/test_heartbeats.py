@@ -1,4 +1,4 @@
-"""What a worker says now and then of all that it holds, and what it is told in return: cancellations and wishes."""
+"""What a worker says now and then of all that it holds, and what it is told in return: cancellations and commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.leasing.lease_ops import Wish
+from django_fairque.engine.leasing.lease_ops import WorkerCommand
 from tests.engine.conftest import NOW, push_many, task
 
 if TYPE_CHECKING:
@@ -51,23 +51,25 @@ def test_a_damaged_token_does_not_keep_a_worker_from_its_heartbeat(queue: FairQu
     assert leases[1].key in queue.heartbeat("w", {}, now=NOW).revoked
 
 
-def test_a_wish_comes_with_every_heartbeat_until_there_is_another(queue: FairQueue) -> None:
-    assert queue.tell_worker("w1", "quiet", now=NOW) is False
-    assert queue.heartbeat("w1", {}, now=NOW).wish is None
-    assert queue.tell_worker("w1", "quiet", now=NOW + 1) is True
-    assert queue.heartbeat("w1", {}, now=NOW + 2).wish == Wish("quiet", NOW + 1)
-    assert queue.heartbeat("w1", {}, now=NOW + 3).wish == Wish("quiet", NOW + 1)
-    assert queue.workers()[0].wish == "quiet"
+def test_a_command_comes_with_every_heartbeat_until_there_is_another(queue: FairQueue) -> None:
+    assert queue.set_worker_command("w1", "drain", now=NOW) is False
+    assert queue.heartbeat("w1", {}, now=NOW).command is None
+    assert queue.set_worker_command("w1", "drain", now=NOW + 1) is True
+    assert queue.heartbeat("w1", {}, now=NOW + 2).command == WorkerCommand("drain", NOW + 1)
+    assert queue.heartbeat("w1", {}, now=NOW + 3).command == WorkerCommand("drain", NOW + 1)
+    assert queue.workers()[0].command == "drain"
     assert queue.workers()[0].info == {}
-    queue.tell_worker("w1", "stop", now=NOW + 4)
-    assert queue.heartbeat("w1", {}, now=NOW + 5).wish == Wish("stop", NOW + 4)
-    assert queue.heartbeat("w2", {}, now=NOW + 5).wish is None
+    queue.set_worker_command("w1", "stop", now=NOW + 4)
+    assert queue.heartbeat("w1", {}, now=NOW + 5).command == WorkerCommand("stop", NOW + 4)
+    assert queue.heartbeat("w2", {}, now=NOW + 5).command is None
     queue.release_worker("w1", forget=True, now=NOW + 6)
-    assert queue.heartbeat("w1", {}, now=NOW + 7).wish is None
+    assert queue.heartbeat("w1", {}, now=NOW + 7).command is None
 
 
-@pytest.mark.parametrize(("worker", "wish", "words"), [("w1", "hurry", "quiet, work, stop"), ("", "quiet", "worker")])
-def test_a_wish_that_can_not_be_is_refused(queue: FairQueue, worker: str, wish: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("worker", "command", "words"), [("w1", "hurry", "drain, work, stop"), ("", "drain", "worker")]
+)
+def test_a_command_that_can_not_be_is_refused(queue: FairQueue, worker: str, command: str, words: str) -> None:
     queue.heartbeat("w1", {}, now=NOW)
     with pytest.raises(ValueError, match=words):
-        queue.tell_worker(worker, wish)
+        queue.set_worker_command(worker, command)

@@ -10,7 +10,7 @@ from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting import scripts
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_a_late_copy_of_a_call_gives_back_nothing_more(queue: FairQueue, redis: 
     commands = queue._shards.home
     steps = leasing.reconcile_worker(commands, "w", [], "the reply was lost", NOW)
     call = next(steps)
-    assert isinstance(call, Call)
+    assert isinstance(call, ScriptCall)
     request = ("FCALL", scripts.load(call.script).function, len(call.keys), *call.keys, *call.args)
     assert redis.execute_command(*request) == [1, 0]
     new = pop(queue)

@@ -9,7 +9,7 @@ import pytest
 import redis as redis_py
 
 from django_fairque.engine.leasing.lease_ops import Fetch
-from django_fairque.engine.leasing.prefetch import Wait
+from django_fairque.engine.leasing.prefetch import PrefetchingWait
 from django_fairque.engine.model.errors import NotPermittedError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
@@ -34,9 +34,9 @@ def known(queue: FairQueue) -> FairQueue:
     return queue
 
 
-def asked(queue: FairQueue, seconds: float = 30.0) -> Wait:
-    wait = Wait(queue, seconds)
-    assert wait.ask(FETCH)
+def asked(queue: FairQueue, seconds: float = 30.0) -> PrefetchingWait:
+    wait = PrefetchingWait(queue, seconds)
+    assert wait.send_fetch(FETCH)
     return wait
 
 
@@ -77,11 +77,11 @@ def test_what_was_asked_for_comes_with_the_news(known: FairQueue) -> None:
 
 
 def test_it_can_be_asked_for_while_somebody_sleeps(known: FairQueue) -> None:
-    wait, ends = Wait(known, 30.0), list[Any]()
+    wait, ends = PrefetchingWait(known, 30.0), list[Any]()
     thread = threading.Thread(target=lambda: ends.append(wait.end()))
     thread.start()
-    assert wait.ask(FETCH)
-    assert not wait.ask(FETCH), "once"
+    assert wait.send_fetch(FETCH)
+    assert not wait.send_fetch(FETCH), "once"
     known.push(task(task_id="t"), now=NOW)
     thread.join(10)
     ((woken, settled),) = ends
@@ -90,11 +90,11 @@ def test_it_can_be_asked_for_while_somebody_sleeps(known: FairQueue) -> None:
 
 
 def test_a_wait_for_which_nobody_asked_only_tells(known: FairQueue) -> None:
-    wait = Wait(known, 30.0)
+    wait = PrefetchingWait(known, 30.0)
     known.push(task(), now=NOW)
     assert wait.end() == (True, None)
-    assert not wait.ask(FETCH), "it is over"
-    assert Wait(known, 0.001).end() == (False, None)
+    assert not wait.send_fetch(FETCH), "it is over"
+    assert PrefetchingWait(known, 0.001).end() == (False, None)
 
 
 def test_a_time_out_is_a_look(known: FairQueue, redis: Redis) -> None:
@@ -139,15 +139,15 @@ def test_a_connection_that_breaks_costs_the_wait_only(named: FairQueue, redis: R
     assert settled is not None
     assert (woken, ids_of(settled.leases)) == (False, ["t"])
 
-    wait = Wait(named, 30.0)
+    wait = PrefetchingWait(named, 30.0)
     kill_the_one_that_waits(redis)
-    assert wait.ask(FETCH), "that it is gone is seen by who reads"
+    assert wait.send_fetch(FETCH), "that it is gone is seen by who reads"
     named.push(task(task_id="again"), now=NOW)
     _, settled = wait.end()
     assert settled is not None
     assert ids_of(settled.leases) == ["again"]
 
-    wait = Wait(named, 0.5)
+    wait = PrefetchingWait(named, 0.5)
     kill_the_one_that_waits(redis)
     named.push(task(), now=NOW)
     assert wait.end() == (True, None), "it waits again"
@@ -155,14 +155,14 @@ def test_a_connection_that_breaks_costs_the_wait_only(named: FairQueue, redis: R
 
 def test_a_lost_reply_is_had_again(known: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     wait = asked(known)
-    assert wait._line is not None
-    read = wait._line.replies
+    assert wait._pending_command is not None
+    read = wait._pending_command.replies
 
     def lost() -> None:
         read()
         raise redis_py.ConnectionError("lost on its way")
 
-    monkeypatch.setattr(wait._line, "replies", lost)
+    monkeypatch.setattr(wait._pending_command, "replies", lost)
     known.push(task(task_id="t"), now=NOW)
     _, settled = wait.end()
     assert settled is not None
@@ -174,8 +174,8 @@ def test_a_lost_reply_is_had_again(known: FairQueue, monkeypatch: pytest.MonkeyP
 def test_what_lies_on_a_connection_that_was_given_up_hands_out_nothing(named: FairQueue, redis: Redis) -> None:
     """The server may hold on to a connection that its client has given up, and carry out later what came over it."""
     wait = asked(named)
-    assert wait._asked is not None
-    command = wait._transport.command(wait._asked[1])
+    assert wait._sent_fetch is not None
+    command = wait._transport.first_command(wait._sent_fetch[1])
     kill_the_one_that_waits(redis)
     _, settled = wait.end()
     assert settled is not None
@@ -204,7 +204,7 @@ def test_a_server_that_refuses_waits_is_an_error_and_keeps_no_task(server: Serve
         queue = FairQueue(client)
         queue.heartbeat("w", {}, now=NOW)
         with pytest.raises(NotPermittedError, match="BZPOPMIN"):
-            Wait(queue, 30.0).end()
+            PrefetchingWait(queue, 30.0).end()
         with pytest.raises(NotPermittedError, match="BZPOPMIN"):
             asked(queue).end()
         queue.push(task(task_id="t"), now=NOW)
@@ -223,8 +223,8 @@ def test_other_clients_wait_as_ever(redis: Redis, server: Server) -> None:
     with Traced(unix_socket_path=server.socket) as client:
         queue = FairQueue(client)
         queue.heartbeat("w", {}, now=NOW)
-        wait = Wait(queue, 30.0)
-        assert not wait.ask(FETCH)
+        wait = PrefetchingWait(queue, 30.0)
+        assert not wait.send_fetch(FETCH)
         queue.push(task(), now=NOW)
         assert wait.end() == (True, None)
 
@@ -232,10 +232,10 @@ def test_other_clients_wait_as_ever(redis: Redis, server: Server) -> None:
 def test_whenever_it_is_asked_for_nothing_is_handed_out_unheard(known: FairQueue, redis: Redis) -> None:
     """The push, the question and the end of the wait at once, again and again: whoever hears of a lease has it."""
     for number in range(200):
-        wait = Wait(known, 0.001 * (number % 3 + 1))
+        wait = PrefetchingWait(known, 0.001 * (number % 3 + 1))
         found = list[Any]()
         threads = [
-            threading.Thread(target=lambda wait=wait: wait.ask(FETCH)),
+            threading.Thread(target=lambda wait=wait: wait.send_fetch(FETCH)),
             threading.Thread(target=lambda: known.push(task(), now=NOW)),
             threading.Thread(target=lambda wait=wait, found=found: found.append(wait.end())),
         ]

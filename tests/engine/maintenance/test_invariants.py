@@ -105,9 +105,9 @@ def test_damage_is_mended(queue: FairQueue, redis: Redis, name: str) -> None:
     repairs += queue.repair(now=NOW)
     assert repairs
     if name in FOR_A_PERSON:
-        assert any(not repair.mended for repair in repairs)
+        assert any(not repair.is_fixed for repair in repairs)
     else:
-        assert all(repair.mended for repair in repairs)
+        assert all(repair.is_fixed for repair in repairs)
         assert queue.check_invariants() == []
     assert queue.get_task("later").state.value == "scheduled"
 
@@ -133,8 +133,8 @@ def test_another_queues_keys_are_not_looked_at(queue: FairQueue, redis: Redis) -
 def test_a_key_of_another_type_is_named_and_left_to_a_person(queue: FairQueue, redis: Redis) -> None:
     redis.set(f"{P}ring", "squatter")
     (repair,) = [each for each in queue.repair(now=NOW) if each.violation.invariant == "type"]
-    assert not repair.mended
+    assert not repair.is_fixed
     assert str(repair).endswith(f"{P}ring: is a string, must be a zset: not written by the queue")
     redis.delete(f"{P}ring")
-    assert all(each.mended for each in queue.repair(now=NOW))
+    assert all(each.is_fixed for each in queue.repair(now=NOW))
     assert queue.check_invariants() == []

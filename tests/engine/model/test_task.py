@@ -111,7 +111,7 @@ def test_a_task_comes_back_from_its_record(options: dict[str, Any]) -> None:
     given = task("ann", **options)
     again = Task.from_redis_dict(given.to_redis_dict())
     assert again == given
-    assert (again.form, again.has_chosen_id) == (given.form, given.has_chosen_id)
+    assert (again.push_template, again.has_chosen_id) == (given.push_template, given.has_chosen_id)
     texts = {
         name: value.decode() if isinstance(value, bytes) else value for name, value in given.to_redis_dict().items()
     }

@@ -9,7 +9,7 @@ import pytest
 
 from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.options import QueueConfig
-from django_fairque.engine.pushing.push import TOGETHER
+from django_fairque.engine.pushing.push import TASKS_SORTED_BY_USER
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
@@ -76,9 +76,11 @@ def test_one_call_is_as_it_came(redis: Redis, queue: FairQueue) -> None:
 
 def test_nobody_waits_for_more_than_a_part_of_it(queue: FairQueue) -> None:
     """Who comes in the first part is there before anything of the second."""
-    tasks = [task("early") for _ in range(TOGETHER)] + [task("late") for _ in range(300)]
+    tasks = [task("early") for _ in range(TASKS_SORTED_BY_USER)] + [task("late") for _ in range(300)]
     queue.push_batch(tasks, now=NOW)
-    ready = [queue.get_task(tasks[at].task_id).ready_at or 0.0 for at in (TOGETHER - 1, TOGETHER)]
+    ready = [
+        queue.get_task(tasks[at].task_id).ready_at or 0.0 for at in (TASKS_SORTED_BY_USER - 1, TASKS_SORTED_BY_USER)
+    ]
     assert ready[0] < ready[1]
 
 

@@ -15,7 +15,7 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.batching import MAX_GRAPH_EDGES, MAX_GRAPH_TASKS
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
 from tests.engine.graphs import die, node, states, take
 
@@ -105,7 +105,7 @@ def test_a_graph_pushed_again_after_a_lost_reply_is_there_once(queue: FairQueue)
     graph = [*tasks, task(depends_on=[each.task_id for each in tasks])]
     steps = pushing.push_graph(queue._shards.home, graph, "r", NOW)
     request = next(steps)
-    assert isinstance(request, Call)
+    assert isinstance(request, ScriptCall)
     first, second = queue._transport.send(request), queue._transport.send(request)
     assert first[1:] == second[1:]
     assert queue.get_stats().totals["pushed"] == 4

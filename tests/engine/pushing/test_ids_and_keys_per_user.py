@@ -152,4 +152,4 @@ def test_calls_are_repeated_no_longer_than_replies_are_recorded(redis: Redis, se
     ):
         QueueConfig(request_timeout=seconds)
     with pytest.raises(TaskValidationError, match=r"at most 60 seconds.*120 seconds"):
-        FairQueue(redis).repeating_for(seconds)
+        FairQueue(redis).with_retry_timeout(seconds)

@@ -71,7 +71,10 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "more minutes than a day": (lambda q: q.get_activity(2000, 10), "minutes must be from 1 to 1440"),
     "minutes in words": (lambda q: q.get_activity("60", 10), "minutes must be from 1 to 1440"),
     "figures of a day": (lambda q: q.get_stats(1440), "minutes must be a whole number from 0 to 60"),
-    "a wish that is none": (lambda q: q.tell_worker("w", "dance"), "a wish is one of quiet, work, stop, got 'dance'"),
+    "a command that is none": (
+        lambda q: q.set_worker_command("w", "dance"),
+        "a command is one of drain, work, stop, got 'dance'",
+    ),
     "no wait": (lambda q: q.wait_for_work(0), "timeout must be a positive number of seconds"),
 }
 

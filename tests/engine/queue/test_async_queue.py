@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.dead_letters.facade import AsyncDeadLetters, DeadLetters
+from django_fairque.engine.dead_letters.facade import AsyncDeadLetterQueue, DeadLetterQueue
 from django_fairque.engine.dependencies.xcom import AsyncXCom, XCom
 from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PAIRS = [
     (FairQueue, AsyncFairQueue),
-    (DeadLetters, AsyncDeadLetters),
+    (DeadLetterQueue, AsyncDeadLetterQueue),
     (UserQueue, AsyncUserQueue),
     (OrganizationQueue, AsyncOrganizationQueue),
     (XCom, AsyncXCom),
@@ -33,7 +33,7 @@ PAIRS = [
 ]
 
 
-DO_NOT_ASK = {"user", "organization", "xcom", "repeating_for", "give_up_when", "order_for"}
+DO_NOT_ASK = {"user", "organization", "xcom", "with_retry_timeout", "cancel_retries_when", "shard_scheduler_for"}
 """What asks the server nothing, and so needs no `await`."""
 
 

@@ -68,7 +68,15 @@ WRONG: dict[str, Any] = {
 }
 
 SKIPPED = {
-    *("repeating_for", "give_up_when", "deliver", "forget_delivered", "heartbeat", "order_for", "reconcile_worker"),
+    *(
+        "with_retry_timeout",
+        "cancel_retries_when",
+        "deliver",
+        "forget_delivered",
+        "heartbeat",
+        "shard_scheduler_for",
+        "reconcile_worker",
+    ),
     *("release_worker", "settle", "take_over"),
 }
 """For the package's own workers, which give them what other calls returned."""
@@ -111,7 +119,7 @@ def sensible(queue: FairQueue) -> dict[str, Any]:
         "calls": [((1,), {})],
         "minutes": 60,
         "per_span": 1,
-        "wish": "work",
+        "command": "work",
         "size": 1,
         "limit": 1,
         "number": 1,

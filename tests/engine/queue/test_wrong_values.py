@@ -16,9 +16,9 @@ from django_fairque import (
     task,
 )
 from django_fairque.conf import WorkerConfig, close_queues
-from django_fairque.engine.model.errors import MAX_SHOWN_CHARACTERS, short
+from django_fairque.engine.model.errors import MAX_QUOTED_CHARACTERS, short
 from django_fairque.engine.model.options import QueueConfig
-from django_fairque.engine.model.payload import MAX_DEPTH
+from django_fairque.engine.model.payload import MAX_PAYLOAD_DEPTH
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker
@@ -181,9 +181,9 @@ def test_the_arguments_of_a_push_are_the_task_again() -> None:
     )
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1])
+@pytest.mark.parametrize("depth", [MAX_PAYLOAD_DEPTH, MAX_PAYLOAD_DEPTH + 1])
 def test_the_depth_of_a_payload_is_limited(queue: FairQueue, depth: int) -> None:
-    if depth > MAX_DEPTH:
+    if depth > MAX_PAYLOAD_DEPTH:
         with pytest.raises(TaskSerializationError, match="nested too deeply for JSON"):
             Task.create("u", 3, nested(depth))
         return
@@ -201,7 +201,7 @@ def test_true_is_no_interval(queue: FairQueue) -> None:
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
 def test_a_value_is_shown_shortly(value: Any) -> None:
-    assert len(short(value)) <= MAX_SHOWN_CHARACTERS + 25
+    assert len(short(value)) <= MAX_QUOTED_CHARACTERS + 25
 
 
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, "a'b", b"x", ["a", 1], {"a": [1]}, (1,), set()])

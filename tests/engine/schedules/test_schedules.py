@@ -21,7 +21,7 @@ from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.operations import Schedule
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class TestFiring:
         schedule = queue.schedules.get("s")
         assert schedule.next_at == NOW + 120
         assert schedule.last is not None
-        assert (schedule.last.instant, schedule.last.task_id) == (NOW + 60, fired.task_id)
+        assert (schedule.last.run_time, schedule.last.task_id) == (NOW + 60, fired.task_id)
 
     def test_an_expiry_counts_from_the_instant(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), every=60, expires=90, now=NOW)
@@ -233,8 +233,8 @@ class TestFiring:
     def test_missed_instants_of_a_cron_that_fired_long_ago(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), cron="*/5 * * * *", missed="one", now=NOW)
         later = NOW + 3 * 366 * 86_400
-        (only,) = [fired for fired in queue.schedules.fire_due(now=later) if fired.instant <= later - 60]
-        assert later - 360 <= only.instant
+        (only,) = [fired for fired in queue.schedules.fire_due(now=later) if fired.run_time <= later - 60]
+        assert later - 360 <= only.run_time
 
     def test_a_full_backlog_is_waited_out(self, make_queue: MakeQueue) -> None:
         queue = make_queue(max_backlog=1)
@@ -298,7 +298,7 @@ class TestFiring:
         queue.schedules.add("s", task=task(), every=60, now=NOW)
         steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
         request = next(steps)
-        while not isinstance(request, Call):
+        while not isinstance(request, ScriptCall):
             request = steps.send(queue._transport.send(request))
         assert [queue._transport.send(request) for _ in range(3)] == [1, 0, 0]
         assert pushed(queue) == [60]
@@ -314,7 +314,7 @@ class TestFiring:
             queue.schedules.add("s", task=task(payload="old"), every=60, now=NOW)
             steps = schedules.fire_due(queue._shards.home, 10, NOW + 60)
             request = next(steps)
-            while not isinstance(request, Call):
+            while not isinstance(request, ScriptCall):
                 request = steps.send(queue._transport.send(request))
             change()
             assert queue._transport.send(request) == 0

@@ -13,7 +13,15 @@ from django_fairque import engine
 from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
-from django_fairque.engine.scripting.acl import CONFIRM, READ, ROLES, WORK, WRITE, Mode, rules
+from django_fairque.engine.scripting.acl import (
+    CONFIRM_COMMANDS,
+    READ_COMMANDS,
+    ROLES,
+    WORK_COMMANDS,
+    WRITE_COMMANDS,
+    CallMode,
+    rules,
+)
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ Become = Any
 def become(server: Server, redis: Redis) -> Iterator[Callable[..., Redis]]:
     clients: list[Redis] = []
 
-    def one(role: str, mode: Mode = "functions") -> Redis:
+    def one(role: str, mode: CallMode = "functions") -> Redis:
         redis.execute_command("ACL", "SETUSER", f"a-{role}", "reset", "on", ">secret", *rules(role, mode))
         clients.append(server.client(username=f"a-{role}", password="secret"))
         return clients[-1]
@@ -77,7 +85,7 @@ def run_through(producer: FairQueue, worker: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("mode", ["functions", "scripts"])
-def test_producers_and_workers_can_do_their_work(redis: Redis, become: Become, mode: Mode) -> None:
+def test_producers_and_workers_can_do_their_work(redis: Redis, become: Become, mode: CallMode) -> None:
     if mode == "functions":
         load_functions(become("deployer"))
     run_through(FairQueue(become("producer", mode)), FairQueue(become("worker", mode)))
@@ -119,7 +127,7 @@ def test_a_viewer_sees_everything_and_changes_nothing(redis: Redis, become: Beco
     assert viewer.get_stats().states["queued"] == 1
     assert viewer.get_task("t").task_id == "t"
     assert viewer.health().server["name"]
-    assert viewer.standing("t").position == 0
+    assert viewer.wait_reason("t").position == 0
     assert [each.task_id for each in viewer.tasks("queued").items] == ["t"]
     assert viewer.dlq.count() == 0
     viewer.get_activity()
@@ -180,18 +188,18 @@ def used_by_reads() -> set[str]:
 
 def test_no_role_has_more_than_is_used() -> None:
     used = used_by_scripts() | used_by_reads()
-    assert {*READ, *WRITE, *WORK} <= used
-    assert set(WRITE) <= used_by_scripts()
+    assert {*READ_COMMANDS, *WRITE_COMMANDS, *WORK_COMMANDS} <= used
+    assert set(WRITE_COMMANDS) <= used_by_scripts()
 
 
 def test_a_worker_has_what_is_used() -> None:
-    others = {"time", "fcall", "eval", "evalsha", "info", "loading", "limit", "keys", *CONFIRM}
-    assert (used_by_scripts() | used_by_reads()) - others == {*READ, *WRITE, *WORK}
+    others = {"time", "fcall", "eval", "evalsha", "info", "loading", "limit", "keys", *CONFIRM_COMMANDS}
+    assert (used_by_scripts() | used_by_reads()) - others == {*READ_COMMANDS, *WRITE_COMMANDS, *WORK_COMMANDS}
 
 
 def test_what_a_viewer_may_do_only_reads(redis: Redis) -> None:
     """By the server's own account of its commands."""
     writing = {name.decode() for name in redis.execute_command("ACL", "CAT", "write")}
     reading = {name.decode() for name in redis.execute_command("ACL", "CAT", "read")}
-    assert set(READ) <= reading - writing
-    assert {*WRITE, "bzpopmin"} <= writing
+    assert set(READ_COMMANDS) <= reading - writing
+    assert {*WRITE_COMMANDS, "bzpopmin"} <= writing

@@ -10,7 +10,7 @@ import pytest
 
 from django_fairque.engine.scripting import scripts
 from django_fairque.engine.scripting.keys import Keys
-from django_fairque.engine.scripting.scripts import BASE
+from django_fairque.engine.scripting.scripts import BASE_KEYS
 from tests.engine.conftest import NOW, task
 from tests.engine.leasing.test_fairness import HOSTILE
 
@@ -32,7 +32,7 @@ def test_a_command_begins_with_its_contract(name: str) -> None:
     header = "\n".join(line for line in lines if line.startswith("--"))
     for part in ("KEYS", "ARGV", "REPLY", "COST", "include"):
         assert re.search(rf"^-- {part} ", header, re.MULTILINE), f"{name}.lua says nothing of its {part}"
-    assert set(scripts.load(name).keys) <= {*BASE, *OTHERS}
+    assert set(scripts.load(name).keys) <= {*BASE_KEYS, *OTHERS}
 
 
 @pytest.mark.parametrize("name", scripts.names())
@@ -76,5 +76,5 @@ def test_lua_and_python_give_keys_the_same_names(queue: FairQueue, redis: Redis,
 
 def test_the_readme_names_every_key_and_command() -> None:
     text = (LUA / "README.md").read_text()
-    for name in (*BASE, *OTHERS, *scripts.names()):
+    for name in (*BASE_KEYS, *OTHERS, *scripts.names()):
         assert name in text, f"lua/README.md says nothing of {name}"

@@ -51,9 +51,9 @@ class TestLeases:
         (record,) = queue.workers()
         assert (record.worker, record.leases) == ("w", 2)
         queue.cancel(leases[0].task_id, now=NOW)
-        assert queue.tell_worker("w", "quiet", now=NOW)
+        assert queue.set_worker_command("w", "drain", now=NOW)
         beat = queue.heartbeat("w", {}, now=NOW)
-        assert (beat.revoked, beat.wish and beat.wish.kind) == ([leases[0].key], "quiet")
+        assert (beat.revoked, beat.command and beat.command.kind) == ([leases[0].key], "drain")
         assert queue.release_worker("w", now=NOW) == 1
 
     def test_tokens_of_what_ran_are_said_to_the_shard_whose_they_are(self, queue: FairQueue) -> None:

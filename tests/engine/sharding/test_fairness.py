@@ -11,7 +11,7 @@ import pytest
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.sharding.shard_scheduler import Order, Turns, Window
+from django_fairque.engine.sharding.shard_scheduler import FairShardOrder, ShardScheduler, Window
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
 
@@ -73,7 +73,7 @@ class TestFairness:
         assert abs(served[ONE] - served[TWO]) <= 2
 
     def test_one_that_comes_and_goes_gains_nothing(self, queue: FairQueue) -> None:
-        there, order = queue.shards[1], Order([Turns(2)])  # as the lanes of a worker see it
+        there, order = queue.shards[1], ShardScheduler([FairShardOrder(2)])  # as the lanes of a worker see it
         queue.push_batch([task(ONE) for _ in range(900)], now=NOW)
         queue.push(task(TWO), now=NOW)
         served: Counter[str] = Counter()
@@ -223,7 +223,7 @@ def test_any_two_users_with_work_are_within_a_task_of_each(
 
 
 def test_a_shard_that_was_away_is_not_owed_its_absence() -> None:
-    turns = Turns(2)
+    turns = FairShardOrder(2)
     turns.served(0, 0.0, 1.0, 1)
     turns.served(1, 0.0, 1.0, 1)
     turns.seen(1, None)
@@ -237,8 +237,8 @@ def test_what_is_far_ahead_waits_until_others_were_served(redis: Redis) -> None:
     queue.push_batch([task(A) for _ in range(5)], now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
     queue.finish(lease, took=60, now=NOW)
-    ((place, _),) = queue.shards[0].settle([], now=NOW).standings
+    ((place, _),) = queue.shards[0].settle([], now=NOW).shard_heads
     assert place is not None
     held = queue.shards[0].settle([], 3, worker="w", window=Window(until=place - 1e6), now=NOW)
-    assert (held.leases, held.standings) == ([], ((place, 0),)), "it says where it stands"
+    assert (held.leases, held.shard_heads) == ([], ((place, 0),)), "it says where it stands"
     assert len(queue.shards[0].settle([], 1, worker="w", window=Window(until=place), now=NOW).leases) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from django_fairque.engine.model.outcome import Settled, ShardHead
-from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Order, Orders, Window
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, ShardScheduler, ShardSchedulers, Window
 from tests.engine.conftest import NOW, task
 from tests.engine.leasing.test_fairness_at_random import A_QUARTER, STEPS, by_either, quietly, seeds
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
@@ -117,13 +117,13 @@ class TestTheOrder:
     """Of two shards, on both of which somebody of a list lives."""
 
     @pytest.fixture
-    def order(self) -> Order:
-        return Orders(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
+    def order(self) -> ShardScheduler:
+        return ShardSchedulers(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
 
     def reply(self, *standings: ShardHead) -> Settled:
         return Settled([], [], NOW, None, 0.0, standings)
 
-    def test_nobody_is_stolen_from_until_both_were_looked_at(self, order: Order) -> None:
+    def test_nobody_is_stolen_from_until_both_were_looked_at(self, order: ShardScheduler) -> None:
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
         order.served(0, self.reply(ShardHead(None, 0.0)))
         assert order.turn(0) > order.turn(1)
@@ -132,26 +132,26 @@ class TestTheOrder:
         assert order.next([0, 1]) == 0, "who has not been stolen from yet"
         assert order.window(0, []).steals
 
-    def test_a_shard_says_how_far_it_may_go(self, order: Order) -> None:
+    def test_a_shard_says_how_far_it_may_go(self, order: ShardScheduler) -> None:
         order.served(0, self.reply(ShardHead(0.0, 300.0)))
         order.served(1, self.reply(ShardHead(0.0, 100.0)))
         assert order.next([0, 1]) == 1
         assert order.window(1, [0]) == Window(until=200.0, steals=False)
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
 
-    def test_a_reply_that_says_nothing_changes_nothing(self, order: Order) -> None:
+    def test_a_reply_that_says_nothing_changes_nothing(self, order: ShardScheduler) -> None:
         order.served(0, self.reply(ShardHead(0.0, 300.0)))
         before = order.turn(0), order.turn(1)
         order.served(0, self.reply())
         assert (order.turn(0), order.turn(1)) == before
 
-    def test_one_that_can_not_be_reached_keeps_nobody_waiting(self, order: Order) -> None:
+    def test_one_that_can_not_be_reached_keeps_nobody_waiting(self, order: ShardScheduler) -> None:
         order.seen(0, None)
         assert order.next([0, 1]) == 1
         assert not order.has(0)
 
     def test_orders_are_kept_and_not_too_many(self) -> None:
-        orders = Orders(2)
+        orders = ShardSchedulers(2)
         home = dict.fromkeys(map(str, range(100)), 0).__getitem__
         first = orders.of(["1"], (), home)
         assert orders.of(["1"], (), home) is first
@@ -160,7 +160,7 @@ class TestTheOrder:
         assert orders.of(["1"], (), home) is not first
 
     def test_all_are_one_line_whoever_names_them(self) -> None:
-        orders = Orders(2)
+        orders = ShardSchedulers(2)
         home = {"a": 0}.__getitem__
         everybody, rest = orders.of("*", (), home), orders.of(["a"], "*", home)
         rest.served(0, self.reply(ShardHead(None, 0.0), ShardHead(7.0, 1)))

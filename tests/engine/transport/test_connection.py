@@ -17,7 +17,7 @@ from django_fairque.engine.model.errors import (
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.scripting.operations import Call
+from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis)
         for _ in range(3):
             queue.push(task())
             with pytest.raises(LuaScriptError):
-                queue._transport.send(Call("push", ["a"], []))
+                queue._transport.send(ScriptCall("push", ["a"], []))
             redis.client_kill_filter(_type="normal", skipme=True)
         assert queue.get_stats().states["queued"] == 3
 

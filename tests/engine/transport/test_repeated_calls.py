@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
 
-def repeated(queue: FairQueue, steps: Steps[Any]) -> tuple[Any, Any, Any]:
+def repeated(queue: FairQueue, steps: Operation[Any]) -> tuple[Any, Any, Any]:
     """Send the first call of ``steps`` twice; both replies, and what the steps make of the second."""
     request = next(steps)
     first = queue._transport.send(request)

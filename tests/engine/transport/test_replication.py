@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from django_fairque.engine.leasing.lease_ops import Fetch
-from django_fairque.engine.leasing.prefetch import Wait
+from django_fairque.engine.leasing.prefetch import PrefetchingWait
 from django_fairque.engine.model.errors import NotReplicatedError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
@@ -139,8 +139,8 @@ class TestAnAddressThatMoves:
         with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:
             queue = FairQueue(client)
             queue.heartbeat("w", {}, now=NOW)
-            wait = Wait(queue, 30.0)
-            assert wait.ask(Fetch(1, "w"))
+            wait = PrefetchingWait(queue, 30.0)
+            assert wait.send_fetch(Fetch(1, "w"))
             self.fail_over(primary, replica, address)
             FairQueue(there).push(task(task_id="after"), now=NOW)
             woken, settled = wait.end()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.worker.execution.time_limits import Guard, TimeLimitThread, guarded
+from django_fairque.worker.execution.limits import Guard, TimeLimitThread, run_guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def busy(guard: Guard, steps: int) -> str:
             return "interrupted"
         return "done"
 
-    return guarded(guard, time.monotonic(), 1e6, body, lambda _: "beside")
+    return run_guarded(guard, time.monotonic(), 1e6, body, lambda _: "beside")
 
 
 def test_an_interruption_never_leaves_the_task(hasty: None) -> None:
@@ -83,7 +83,7 @@ def test_it_is_interrupted_once() -> None:
                 interrupted.append(True)
         return "ended in its own time"
 
-    assert guarded(guard, 1.0, 5.0, body, lambda _: "beside") == "ended in its own time"
+    assert run_guarded(guard, 1.0, 5.0, body, lambda _: "beside") == "ended in its own time"
     assert interrupted == [True, False, False]
 
 
@@ -102,7 +102,7 @@ def test_tasks_beyond_their_limit_are_interrupted() -> None:
 
         started = time.monotonic()
         time_limits.begin()
-        assert guarded(guards[1], started, 0.1, endless, lambda _: "beside") == "interrupted"
+        assert run_guarded(guards[1], started, 0.1, endless, lambda _: "beside") == "interrupted"
         assert time.monotonic() - started >= 0.1
     finally:
         time_limits.end()

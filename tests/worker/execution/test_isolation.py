@@ -14,7 +14,6 @@ import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.worker.execution import db_connections as database
 from django_fairque.worker.execution import isolation
 from tests.worker.conftest import ROOT
 
@@ -197,9 +196,9 @@ def test_a_context_costs_a_task_at_most_two_microseconds() -> None:
         return min(timeit.repeat(function, number=5_000, repeat=20)) / 5_000
 
     def task() -> None:
-        database.clean_up_connections(close=True)
+        isolation.clean_up_connections(close=True)
         contexts.run(int)
-        database.clean_up_connections(close=True)
+        isolation.clean_up_connections(close=True)
 
     contexts = isolation.TaskContexts()
     assert mean(task) - mean(int) < 2e-6

@@ -1,4 +1,4 @@
-"""A lane driven by hand: what it plans, and the answers that it is given."""
+"""A planner driven by hand: the calls that it plans, and the replies that it gets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import Outcome, Settled
-from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
-from django_fairque.worker.fetching.slot_budget import SlotBudget
+from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner, SlotBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

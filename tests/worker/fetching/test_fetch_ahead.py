@@ -1,4 +1,4 @@
-"""When a lane asks for tasks before there are any: decisions without I/O, as in `test_lane`."""
+"""When a planner requests tasks before there are any: decisions without I/O, as in `test_fetch_planner`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.model.outcome import Settled
-from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+from django_fairque.worker.fetching.fetch_planner import FetchPlanner, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchThread
-from django_fairque.worker.fetching.slot_budget import SlotBudget
 from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions
@@ -141,7 +140,7 @@ def test_a_planner_that_stops_passes_on_that_there_is_work() -> None:
 
 
 def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None:
-    """Its place is free when the lane is told of the failure, and may be another wait's when its thread has slept."""
+    """Its place is free when the planner gets the failure, and may be another wait's when its thread has slept."""
     planner = planner_of()
     watched(planner, 0.0)
     call = ahead(planner, 0.0)
@@ -150,7 +149,7 @@ def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None
         *(queue, planner, Wakeup(), Wakeup(), nobody, WorkerOptions("w")),
         status_board=nobody,
         time_limits=nobody,
-        outage=Outages([queue]).for_shard(queue.label),
+        outage=Outages([queue]).for_shard(queue.display_name),
         reporter=nobody,
         signal_thread=nobody,
         on_change=nobody,

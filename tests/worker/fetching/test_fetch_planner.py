@@ -9,8 +9,8 @@ from django_fairque.worker.fetching.fetch_planner import (
     OUTCOME_FLUSH_SECONDS,
     SECOND_CALL_OUTCOMES,
     FetchPlanner,
+    SlotBudget,
 )
-from django_fairque.worker.fetching.slot_budget import SlotBudget
 from tests.worker.fetching.planners import answer, lease, planned, planner_of, run_all
 
 
@@ -60,7 +60,7 @@ def test_with_long_tasks_only_free_slots_are_filled() -> None:
 
 
 def short_tasks(slots: int = 4) -> tuple[FetchPlanner, float]:
-    """A lane that has learned that tasks take 10 µs."""
+    """A planner that has measured that tasks take 10 µs."""
     planner, now = planner_of(slots), 0.0
     for _ in range(60):
         now += 0.001

@@ -1,18 +1,22 @@
-"""The lanes of a queue of several shards: which of them may ask, and for whom."""
+"""The planners of a queue of several shards: which of them may fetch, and for which users."""
 
 from __future__ import annotations
 
 from django_fairque.engine.model.outcome import Settled, ShardHead
-from django_fairque.engine.sharding.shard_scheduler import Order, Orders, Turns, Window
-from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
-from django_fairque.worker.fetching.shard_places import ShardTurn
-from django_fairque.worker.fetching.slot_budget import TURN_CHECK_SECONDS, SlotBudget
+from django_fairque.engine.sharding.shard_scheduler import FairShardOrder, ShardScheduler, ShardSchedulers, Window
+from django_fairque.worker.fetching.fetch_planner import (
+    TURN_CHECK_SECONDS,
+    FetchCall,
+    FetchPlanner,
+    ShardTurn,
+    SlotBudget,
+)
 from tests.worker.fetching.planners import answer, lease, planned, planner_of, run_all
 
 
 def planners_of(slots: int = 2) -> tuple[FetchPlanner, FetchPlanner]:
     """Of the two shards of a queue."""
-    budget, order = SlotBudget(slots), Order([Turns(2)])
+    budget, order = SlotBudget(slots), ShardScheduler([FairShardOrder(2)])
     one, two = (FetchPlanner(index, budget, poll_interval=5.0, turn=ShardTurn(order, index)) for index in range(2))
     return one, two
 
@@ -73,7 +77,7 @@ class TestShards:
 
     def test_one_that_may_not_steal_has_not_found_everything(self) -> None:
         """Somebody of the list may be on the other shard, so nobody else was asked for."""
-        budget, order = SlotBudget(2), Orders(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
+        budget, order = SlotBudget(2), ShardSchedulers(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
         one, two = (FetchPlanner(index, budget, poll_interval=5.0, turn=ShardTurn(order, index)) for index in range(2))
         call = planned(one, 0.0)
         assert not call.window.steals

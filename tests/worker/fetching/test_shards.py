@@ -109,7 +109,7 @@ def test_a_killed_process_loses_nothing(start_worker: StartWorker, queue: FairQu
 def test_a_worker_is_steered_through_any_shard(start_worker: StartWorker, queue: FairQueue) -> None:
     worker = start_worker(**ENVIRONMENT).wait_ready()
     (record,) = eventually(queue.workers)
-    assert queue.tell_worker(record.worker, "stop")
+    assert queue.set_worker_command(record.worker, "stop")
     assert worker.wait() == 0
 
 

@@ -1,4 +1,4 @@
-"""What operators wish of workers: to be quiet, to work again, to stop. With real processes, and with the classes."""
+"""Commands of operators to workers: drain, work again, stop. With real processes, and with the classes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.leasing.lease_ops import Wish
+from django_fairque.engine.leasing.lease_ops import WorkerCommand
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.leases.operator_commands import OperatorCommands
+from django_fairque.worker.leases.heartbeat import OperatorCommands
 from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
@@ -35,15 +35,15 @@ def statuses(queue: FairQueue) -> set[str]:
 def test_a_command_is_executed_once() -> None:
     commands = OperatorCommands()
     assert commands.new_command("default", None) == ""
-    assert commands.new_command("default", Wish("quiet", 5.0)) == "quiet"
-    assert commands.new_command("default", Wish("quiet", 5.0)) == ""
-    assert commands.new_command("default", Wish("quiet", 6.0)) == "quiet"
+    assert commands.new_command("default", WorkerCommand("drain", 5.0)) == "drain"
+    assert commands.new_command("default", WorkerCommand("drain", 5.0)) == ""
+    assert commands.new_command("default", WorkerCommand("drain", 6.0)) == "drain"
     assert commands.new_command("mail", None) == ""
-    assert commands.new_command("mail", Wish("stop", 1.0)) == "stop"
+    assert commands.new_command("mail", WorkerCommand("stop", 1.0)) == "stop"
 
 
 def test_a_command_for_an_earlier_worker_of_the_same_id_is_ignored() -> None:
-    assert OperatorCommands().new_command("default", Wish("stop", 5.0)) == ""
+    assert OperatorCommands().new_command("default", WorkerCommand("stop", 5.0)) == ""
 
 
 def test_a_draining_worker_starts_nothing_until_it_is_to_work(
@@ -53,17 +53,17 @@ def test_a_draining_worker_starts_nothing_until_it_is_to_work(
     push("nap", 1.5)
     eventually(lambda: recorded(redis, STARTED))
     (record,) = eventually(queue.workers)
-    assert queue.tell_worker(record.worker, "quiet")
-    eventually(lambda: statuses(queue) == {"quiet"})
+    assert queue.set_worker_command(record.worker, "drain")
+    eventually(lambda: statuses(queue) == {"draining"})
     eventually(lambda: recorded(redis, ENDED))
     later = push("nap", 0.0)
     eventually(lambda: queue.workers()[0].seen_at > record.seen_at + 1.5)
     assert queue.get_task(later).state.value == "queued"
     assert len(worker.children()) == 1
-    assert queue.tell_worker(record.worker, "work")
+    assert queue.set_worker_command(record.worker, "work")
     eventually(lambda: len(recorded(redis, ENDED)) == 2)
     eventually(lambda: statuses(queue) == {"working"})
-    assert "was told: quiet" in worker.log
+    assert "got the command to drain" in worker.log
 
 
 def test_a_command_is_for_all_processes_of_a_worker_and_their_successors(
@@ -71,12 +71,12 @@ def test_a_command_is_for_all_processes_of_a_worker_and_their_successors(
 ) -> None:
     worker = start_worker("--processes", "2", **LEASE).wait_ready(2)
     first = eventually(lambda: len(found := queue.workers()) == 2 and found)[0]
-    queue.tell_worker(first.worker, "quiet")
-    eventually(lambda: statuses(queue) == {"quiet"})
+    queue.set_worker_command(first.worker, "drain")
+    eventually(lambda: statuses(queue) == {"draining"})
     worker.children()[0].kill()
     eventually(lambda: first.worker not in {each.worker for each in queue.workers()} or len(queue.workers()) == 2)
     eventually(lambda: len(worker.children()) == 2 and len(queue.workers()) == 2)
-    assert statuses(queue) == {"quiet"}
+    assert statuses(queue) == {"draining"}
 
 
 def test_a_stop_command_ends_the_worker_gracefully(
@@ -86,7 +86,7 @@ def test_a_stop_command_ends_the_worker_gracefully(
     push("nap", 2.0)
     eventually(lambda: recorded(redis, STARTED))
     record = eventually(queue.workers)[0]
-    assert queue.tell_worker(record.worker, "stop")
+    assert queue.set_worker_command(record.worker, "stop")
     assert worker.wait() == 0
     assert len(recorded(redis, ENDED)) == 1
     assert queue.workers() == []
@@ -123,13 +123,13 @@ class TestClasses:
     @staticmethod
     def _send_each(queue: FairQueue, push: Push, ran: list[int]) -> None:
         eventually(queue.workers)
-        assert queue.tell_worker("w", "quiet")
-        eventually(lambda: statuses(queue) == {"quiet"})
+        assert queue.set_worker_command("w", "drain")
+        eventually(lambda: statuses(queue) == {"draining"})
         push("note", 1)
         seen = queue.workers()[0].seen_at
         eventually(lambda: queue.workers()[0].seen_at > seen)
         assert ran == []
-        assert queue.tell_worker("w", "work")
+        assert queue.set_worker_command("w", "work")
         eventually(lambda: ran == [1])
-        assert queue.tell_worker("w", "stop")
+        assert queue.set_worker_command("w", "stop")
         eventually(lambda: not queue.workers())

@@ -17,8 +17,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.execution.revoked_leases import MAX_REVOKED_LEASES, RevokedLeases
-from django_fairque.worker.execution.task_services import prepare_all, run_one
+from django_fairque.worker.execution.task_services import MAX_REVOKED_LEASES, RevokedLeases, prepare_runs, run_one
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ def test_what_was_revoked_before_it_began_does_not_begin(queue: FairQueue, runs:
     ids = [push(queue, "together", name) for name in ("wanted", "canceled", "late")]
     leases = queue.pop_batch(3, "w")
     revoked = RevokedLeases([leases[1].key, LeaseKey(ids[0], leases[0].token + 1)])
-    begun, outcomes = prepare_all(leases, Services("default", queue.config, lambda *_: None, revoked=revoked))
+    begun, outcomes = prepare_runs(leases, Services("default", queue.config, lambda *_: None, revoked=revoked))
     assert [run.lease for run in begun] == [leases[0], leases[2]]
     revoked.add_leases([leases[2].key])  # in the moment in which it begins
     outcomes += map(run_one, begun)

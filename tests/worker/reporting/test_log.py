@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.worker.reporting.log import LOG_LINES_PER_SECOND, OutcomeReporter, shown
+from django_fairque.worker.reporting.log import LOG_LINES_PER_SECOND, OutcomeReporter, printable
 from tests.worker.fetching.planners import lease
 
 
@@ -71,6 +71,6 @@ def test_returned_tasks_are_not_logged(caplog: pytest.LogCaptureFixture) -> None
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a b", "x" * 300, "\u202eevil"])
 def test_an_id_can_not_forge_a_line(text: str) -> None:
-    assert shown(text).isprintable()
-    assert " " not in shown(text) or text == "a b"
-    assert len(shown(text)) <= 80
+    assert printable(text).isprintable()
+    assert " " not in printable(text) or text == "a b"
+    assert len(printable(text)) <= 80

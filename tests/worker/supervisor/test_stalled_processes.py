@@ -13,7 +13,7 @@ import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.worker.supervisor import stalled_processes as stalls
+from django_fairque.worker.supervisor import child_limits as stalls
 from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import STARTED
 
@@ -147,7 +147,7 @@ def test_no_task_starts_twice_however_often_a_process_is_stopped(
 
 def test_a_stall_is_seen_in_time() -> None:
     """What a process has not begun is back within 2 seconds: the times that lead there, with a second for the call itself."""
-    from django_fairque.worker.execution import time_limits as limits
+    from django_fairque.worker.execution import limits
     from django_fairque.worker.supervisor import supervisor
 
     assert stalls.STALLED_SECONDS >= 2 * 10 * limits.TIME_LIMIT_TICK_SECONDS, (

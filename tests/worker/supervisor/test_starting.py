@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from django_fairque.worker.supervisor.fork_client import can_fork
+from django_fairque.worker.supervisor.process_factory import can_fork
 from tests.worker.conftest import ROOT, both_ways, eventually, is_alive, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 

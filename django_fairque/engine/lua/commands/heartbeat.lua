@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- A worker lives: lengthen all its leases, record it, and tell it what is wished of it and which of its tasks were canceled.
+-- A worker lives: lengthen all its leases, record it, and send it its last command and which of its tasks were canceled.
 --
 -- What a call tells of canceled tasks is kept: told once only, they would be lost with a lost reply, and their tasks run on.
 --
 -- KEYS    base reply workers worker leases revoked
 -- ARGV    options, worker, lease (us), how long its record is kept (us), n, then n × (field, value)
--- REPLY   leases renewed, the last wish ('' for none) and when it was told (us), the shard's epoch (us: when its first
+-- REPLY   leases renewed, the last command ('' for none) and when it was sent (us), the shard's epoch (us: when its first
 --         heartbeat was), the last token, now (us), the server's run id, then `token:id` of the canceled leases (at most 1000
 --         a call)
 -- COST    12 commands, 2 more when tasks were canceled; its leases are as many as the worker asked for
 -- include base
 local worker, lease, ttl = ARGV[A], tonumber(ARGV[A + 1]), tonumber(ARGV[A + 2])
 local ids = redis.call('SMEMBERS', K.leases)
-local wish = redis.call('HMGET', K.worker, 'wish', 'wished')
+local command = redis.call('HMGET', K.worker, 'command', 'commanded')
 local epoch = redis.call('HGET', K.stats, 'epoch')
 if not epoch then
   epoch = now_text -- of data that is gone nothing is known, so another one means that they are
@@ -43,4 +43,4 @@ if stat.lease == 0 or lease <= stat.lease or math.abs(now - stat.heartbeat) > 60
   set_stat('heartbeat', now)
 end
 flush_stats()
-return { #ids, wish[1] or '', wish[2] or '0', epoch, exact(stat.token), now_text, server, unpack(revoked) }
+return { #ids, command[1] or '', command[2] or '0', epoch, exact(stat.token), now_text, server, unpack(revoked) }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.maintenance.invariants.dependency_rules import check_dependencies, check_runs
 from django_fairque.engine.maintenance.invariants.ring_rules import (
-    CHARGED,
+    RUNNING_TASK_SUMS,
     check_organizations,
     check_rings,
     check_weights,
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Steps
+    from django_fairque.engine.scripting.operations import Operation
 
-LOOKS = 3
-SQUATTED = "type"
-"""The invariant that keys have the types of lua/README.md; a person must remove what has not, before anything is mended."""
-BAND = 1e15
+CONFIRMING_READS = 3
+WRONG_TYPE_INVARIANT = "type"
+"""The invariant that keys have the types of lua/README.md; a person must remove what has not, before anything is fixed."""
+SCORE_PER_PRIORITY = 1e15
 """One priority's room in a normal queue's score, as in lua/lib/base.lua."""
-EPOCH = 1735689600000000
+SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """From when moments are counted there, in microseconds."""
 
 
-def check_invariants(commands: Commands) -> Steps[list[Violation]]:
+def check_invariants(commands: Commands) -> Operation[list[Violation]]:
     found: dict[Violation, None] = {}
-    for look in range(LOOKS):
+    for look in range(CONFIRMING_READS):
         snapshot = yield from take_snapshot(commands)
         seen = dict.fromkeys(violations(snapshot, str(commands.keys)))
         found = seen if look == 0 else {violation: None for violation in found if violation in seen}
@@ -52,7 +52,9 @@ def check_invariants(commands: Commands) -> Steps[list[Violation]]:
 def violations(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     """Every way in which a snapshot breaks the invariants."""
     for name, (found, expected) in snapshot.squatters.items():
-        yield Violation(SQUATTED, prefix + name, f"is a {found}, must be a {expected}: not written by the queue")
+        yield Violation(
+            WRONG_TYPE_INVARIANT, prefix + name, f"is a {found}, must be a {expected}: not written by the queue"
+        )
     yield from _one_state_each(snapshot, prefix)
     yield from _queues_and_leases(snapshot, prefix)
     yield from _lanes(snapshot, prefix)
@@ -140,7 +142,7 @@ def _queues_and_leases(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
 def _lanes(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     """A queued task stands where its priority is looked for; elsewhere nobody would ever find it."""
     places = [
-        (task_id, user, f"{score // BAND:.0f}")
+        (task_id, user, f"{score // SCORE_PER_PRIORITY:.0f}")
         for user, members in snapshot.normal.items()
         for task_id, score in members.items()
     ]
@@ -198,12 +200,21 @@ def _waiting(snapshot: Snapshot) -> dict[str, Counter[str]]:
                 counter["expected"] += int(number(record.get(b"cost")))
                 is_companion = record.get(b"companion") == b"1"
                 counter["companions"] += is_companion
-                counter["begun"] += 0 if is_companion else int(number(record.get(b"started"))) - EPOCH
+                counter["begun"] += (
+                    0 if is_companion else int(number(record.get(b"started"))) - SCORE_EPOCH_MICROSECONDS
+                )
     return waiting
 
 
 def _users(snapshot: Snapshot, prefix: str, waiting: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    counted = ("sched", "deferred", "run", "bytes", *CHARGED, *(f"ready:{priority}" for priority in range(1, 7)))
+    counted = (
+        "sched",
+        "deferred",
+        "run",
+        "bytes",
+        *RUNNING_TASK_SUMS,
+        *(f"ready:{priority}" for priority in range(1, 7)),
+    )
     for user in snapshot.users.keys() | waiting.keys():
         record = snapshot.users.get(user, {})
         real = waiting.get(user, Counter())

@@ -75,9 +75,9 @@ def _blocked_tasks(
 
 def check_runs(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     """The members of a run are the tasks that say so."""
-    said = {(name_of(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record}
+    recorded = {(name_of(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record}
     members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
-    for run, task_id in sorted(said ^ members):
+    for run, task_id in sorted(recorded ^ members):
         yield Violation("run", f"{prefix}run:{run}", f"{task_id!r} and its run disagree", ("run", run, task_id))
 
 

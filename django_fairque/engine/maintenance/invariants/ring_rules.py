@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.maintenance.invariants.snapshot import Snapshot, Violation, name_of
 from django_fairque.engine.model.durations import number
-from django_fairque.engine.scripting.keys import AS_ORGANIZATION
+from django_fairque.engine.scripting.keys import ORGANIZATION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     Waiting = Mapping[str, Counter[str]]
 
-MARK = name_of(AS_ORGANIZATION)
-CHARGED = ("expected", "begun", "companions")
+ORGANIZATION_MARK = name_of(ORGANIZATION_PREFIX)
+RUNNING_TASK_SUMS = ("expected", "begun", "companions")
 """Sums over running tasks: what they were charged, and the moments (both microseconds) at which they were handed out."""
-MICRO = 1_000_000
+WEIGHT_UNITS = 1_000_000
 """Weights are summed in millionths, as in lua/lib/ring.lua."""
-ROUNDING = 1_000_000
+ROUNDING_TOLERANCE_MICROSECONDS = 1_000_000
 """How far the sum of moments may be off: it is a double, and beyond 2^53 from some 150 tasks on."""
 
 
@@ -38,7 +38,7 @@ class Sums:
 
 
 def differs(field: str, recorded: int, real: int) -> bool:
-    return abs(recorded - real) > (ROUNDING if field == "begun" else 0)
+    return abs(recorded - real) > (ROUNDING_TOLERANCE_MICROSECONDS if field == "begun" else 0)
 
 
 def organization_of(snapshot: Snapshot, user: str) -> str | None:
@@ -66,7 +66,7 @@ def servable(snapshot: Snapshot, waiting: Waiting) -> set[str]:
 def check_rings(snapshot: Snapshot, prefix: str, waiting: Waiting) -> Iterator[Violation]:
     """Users in the shard's ring, members in that of their organization, each in no other."""
     served = servable(snapshot, waiting)
-    ring = {entry for entry in snapshot.registry("ring") if not entry.startswith(MARK)}
+    ring = {entry for entry in snapshot.registry("ring") if not entry.startswith(ORGANIZATION_MARK)}
     grouped = snapshot.registry("grouped")
     for user in snapshot.users.keys() | served | ring | grouped.keys():
         organization, is_served = organization_of(snapshot, user), user in served
@@ -96,7 +96,7 @@ def _sums(snapshot: Snapshot, waiting: Waiting) -> dict[str, Sums]:
             sums = found.setdefault(organization, Sums())
             sums.members += 1
             sums.ready += user in served
-            for name in ("run", *CHARGED):
+            for name in ("run", *RUNNING_TASK_SUMS):
                 setattr(sums, name, getattr(sums, name) + waiting.get(user, Counter())[name])
     return found
 
@@ -107,14 +107,16 @@ def check_organizations(snapshot: Snapshot, prefix: str, waiting: Waiting) -> It
     sums = _sums(snapshot, waiting)
     behind = 0
     for organization in (
-        sums.keys() | known.keys() | {entry.removeprefix(MARK) for entry in ring if entry.startswith(MARK)}
+        sums.keys()
+        | known.keys()
+        | {entry.removeprefix(ORGANIZATION_MARK) for entry in ring if entry.startswith(ORGANIZATION_MARK)}
     ):
         record, real, key = (
             snapshot.organizations.get(organization, {}),
             sums.get(organization, Sums()),
             f"{prefix}group:{organization}",
         )
-        for name in ("members", "ready", "run", *CHARGED):
+        for name in ("members", "ready", "run", *RUNNING_TASK_SUMS):
             recorded = int(number(record.get(name.encode())))
             if differs(name, recorded, getattr(real, name)):
                 detail = f"{name} is {recorded}, there are {getattr(real, name)}"
@@ -132,7 +134,7 @@ def check_organizations(snapshot: Snapshot, prefix: str, waiting: Waiting) -> It
         is_served = _is_served(record, real.ready, real.run)
         behind += real.ready - is_served
         repair = ("standing", organization, "")
-        if is_served != (MARK + organization in ring):
+        if is_served != (ORGANIZATION_MARK + organization in ring):
             word = "can be served but is not in the ring" if is_served else "is in the ring but can't be served"
             yield Violation("ring", key, word, repair)
         if bool(record) != (organization in known):
@@ -142,7 +144,7 @@ def check_organizations(snapshot: Snapshot, prefix: str, waiting: Waiting) -> It
 
 def _counted(record: Mapping[bytes, bytes], *, is_active: bool) -> int:
     """What a user or organization counts in the sum of the weights of those with work."""
-    return math.floor(number(record.get(b"weight"), 1.0) * MICRO + 0.5) if is_active else 0
+    return math.floor(number(record.get(b"weight"), 1.0) * WEIGHT_UNITS + 0.5) if is_active else 0
 
 
 def check_weights(snapshot: Snapshot, prefix: str, waiting: Waiting) -> Iterator[Violation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.scripting.operations import Read, Scan, Steps, scored
+from django_fairque.engine.scripting.operations import Operation, Read, Scan, parse_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class Violation:
     """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen.
 
-    ``mend`` is what ``repair.lua`` is told to do about it; empty when only a person can.
+    ``fix`` is what ``repair.lua`` does about it; empty if only a person can fix it.
     """
 
     invariant: str
     key: str
     detail: str
-    mend: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.invariant}: {self.key}: {self.detail}"
@@ -59,7 +59,7 @@ class Snapshot:
         return self.members.get(name, {})
 
 
-def take_snapshot(commands: Commands) -> Steps[Snapshot]:
+def take_snapshot(commands: Commands) -> Operation[Snapshot]:
     prefix = str(commands.keys)
     keys: set[str] = set()
     cursor = 0
@@ -76,7 +76,7 @@ def take_snapshot(commands: Commands) -> Steps[Snapshot]:
     return snapshot
 
 
-def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Steps[None]:
+def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Operation[None]:
     prefix = str(commands.keys)
     types = yield Read([("TYPE", bytes_of(prefix + name)) for name in names])
     for name, found in zip(names, types, strict=True):
@@ -99,7 +99,7 @@ _COMMANDS: dict[str, Callable[[bytes], tuple[Any, ...]]] = {
 }
 _SHAPES: dict[str, Callable[[Any], Any]] = {
     "hash": lambda reply: reply,
-    "zset": lambda reply: {name_of(member): score for member, score in scored(reply)},
+    "zset": lambda reply: {name_of(member): score for member, score in parse_scores(reply)},
     "list": lambda reply: [name_of(item) for item in reply],
     "set": lambda reply: {name_of(item) for item in reply},
 }
@@ -181,5 +181,5 @@ def name_of(value: bytes) -> str:
 
 
 def bytes_of(name: str) -> bytes:
-    """What `name_of` was given: any bytes, for damaged names must be read and mended too."""
+    """What `name_of` was given: any bytes, for damaged names must be read and fixed too."""
     return name.encode("utf-8", "surrogateescape")

@@ -152,12 +152,12 @@ class TestLooking:
         push_many(queue, "alone", 1)
         push_many(queue, "a", 1)
         (task_id,) = push_many(queue, "b", 1)
-        standing = queue.standing(task_id)
+        standing = queue.wait_reason(task_id)
         assert standing.users_before == 2
         assert standing.organization is not None
         assert standing.organization.organization == "g"
         queue.user("b").pause(now=NOW)
-        assert queue.standing(task_id).users_before is None
+        assert queue.wait_reason(task_id).users_before is None
 
 
 class TestWhatIsKept:

@@ -1,23 +1,28 @@
-"""Ends what runs in a thread from outside, by raising an exception there: time limits and cancellations.
+"""Limits of time and memory. Interrupts a task from outside, by raising an exception in its thread: for time limits and
+cancellations.
 
-CPython can set an exception in another thread (`PyThreadState_SetAsyncExc`); it is raised there at one of the next
-bytecodes, which may be anywhere. That it meets the task and nothing else is the business of `Guard`:
+CPython can set an exception in another thread (`PyThreadState_SetAsyncExc`); it is raised there at one of the next bytecodes,
+which may be anywhere. `Guard` makes sure that it hits the task and nothing else:
 
 - it is set under the guard's lock, only while a task is armed, and at most once per task;
 - `disarm` takes the lock, so nothing is set afterwards, and takes back what was set but not yet raised;
-- between the two it may also be raised in the few lines around the task, so the slot calls `disarm` again when an
-  interruption escapes from it (`guarded`). A second call can't be interrupted: nothing can be set any more.
+- between the two it may also be raised in the few lines around the task, so the slot calls `disarm` again when an interruption
+  escapes from it (`run_guarded`). A second call can't be interrupted: nothing can be set any more.
 
-Code that does not come back to the interpreter (a long call into C, `time.sleep`) is not reached by this; that is
-what the hard limit is for.
+Code that does not return to the interpreter (a long call into C, `time.sleep`) is not reached by this. The hard time limit is for
+that code.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+import os
+import resource
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
@@ -84,7 +89,7 @@ class Guard:
             return True
 
 
-def guarded(
+def run_guarded(
     guard: Guard, started: float, timeout: float, body: Callable[[], T], on_interrupted: Callable[[BaseException], T]
 ) -> T:
     """Run ``body`` so that it may be interrupted; ``instead`` answers for it if the interruption met our own code."""
@@ -139,3 +144,34 @@ class TimeLimitThread(threading.Thread):
     def end(self) -> None:
         self._ended = True
         self._wakeup.notify()
+
+
+BYTES_PER_MB = 2**20
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_mb(pid: int | None = None) -> float:
+    """Megabytes in RAM, of this process by default. Where /proc is missing: this process's highest so far."""
+    try:
+        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1])
+    except OSError:
+        highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return highest / (2**20 if sys.platform == "darwin" else 2**10)
+    return pages * _PAGE_BYTES / 2**20
+
+
+def limit_allocation(size: int) -> None:
+    """Let this process allocate at most twice ``size`` bytes from here on: one large allocation is a `MemoryError` then, before
+    anybody could see what the process uses. Linux only.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return
+    now = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), None)
+    if now is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = now + 2 * size
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )

@@ -1,0 +1,288 @@
+"""The sections of the configuration except REDIS and QUEUE: the top level, workers, the monitor, and schedules."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    SerializationInfo,
+    field_serializer,
+    field_validator,
+)
+
+from django_fairque.conf.redis import REVEAL
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id
+from django_fairque.engine.model.options import (
+    Mistake,
+    Number,
+    Options,
+    PriorityName,
+    Whole,
+    earlier_name,
+    problem,
+    seconds,
+    shown,
+    unknown,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EVERYONE = "*"
+MAX_NAMED_USERS = 5
+"""The largest number of users that an error names."""
+
+QUEUE_NAME_PATTERN = r"^[a-z0-9_.-]{1,64}$"
+QUEUE_NAME_WORDS = '1 to 64 lower-case letters, digits, "_", "." or "-"'
+
+
+def split_list(value: Any) -> Any:
+    """A list written as text, where nothing else can be written: ``a,b``, or JSON if an item holds a comma."""
+    if not isinstance(value, str):
+        return list(value) if isinstance(value, (tuple, set, frozenset)) else value
+    if value.lstrip().startswith("["):
+        return json.loads(value)  # its error is a ValueError, so the field's own words follow
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _user_id(value: str) -> str:
+    try:
+        return check_id(value, "user id")
+    except TaskValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+Users = Annotated[list[Annotated[str, AfterValidator(_user_id)]], BeforeValidator(split_list)]
+QueueNames = Annotated[
+    list[Annotated[str, Field(pattern=QUEUE_NAME_PATTERN)]], BeforeValidator(split_list), Field(min_length=1)
+]
+
+
+def _users(default: list[str]) -> Any:
+    return Field(
+        default_factory=default.copy,
+        description='a list of user ids, or "*" for everyone',
+        title=f"a user id: a non-empty text of at most {MAX_ID_BYTES} bytes",
+    )
+
+
+class WorkerConfig(Options):
+    """One worker. Durations are seconds; docs/configuration.md explains each field."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "assigned_users": "users",
+        "steal_targets": "steal",
+        "poll_interval_seconds": "poll_interval",
+        "task_timeout_seconds": "task_timeout",
+        "max_concurrent_tasks": "concurrency",
+        "graceful_shutdown_timeout": "shutdown_timeout",
+    }
+
+    id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
+    users: Users = _users([EVERYONE])
+    steal: Users = _users([])
+    queues: QueueNames = Field(
+        default_factory=lambda: ["default"],
+        description="a list of at least one queue's name",
+        title=f"a queue's name: {QUEUE_NAME_WORDS}",
+    )
+    poll_interval: Number = seconds(5)
+    task_timeout: Number = seconds(300)
+    hard_timeout_grace: Number = seconds(5, least=0)
+    concurrency: Whole = whole(8, least=1, most=1000)
+    shutdown_timeout: Number = seconds(30, least=0)
+    lease_seconds: Number = seconds(30)
+    processes: Whole = whole(1, least=1, most=256)
+    start_method: Literal["auto", "spawn", "forkserver"] = Field(
+        default="auto", description='"auto", "spawn" or "forkserver"'
+    )
+    handler: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description='the dotted path of a callable, such as "shop.tasks.handle"',
+    )
+    alert_email: list[str] = Field(
+        default_factory=list, description="a list of e-mail addresses", title="an e-mail address"
+    )
+    max_tasks: Whole = Field(
+        default=0, ge=0, le=10**12, description="a whole number of tasks, at least 0 (0: no limit)"
+    )
+    max_memory_mb: Whole = Field(
+        default=0, ge=0, le=10**9, description="a whole number of megabytes, at least 0 (0: no limit)"
+    )
+    close_database_connections: bool = Field(default=False, description="true or false")
+
+    assigned_users = earlier_name("users")
+    steal_targets = earlier_name("steal")
+    poll_interval_seconds = earlier_name("poll_interval")
+    task_timeout_seconds = earlier_name("task_timeout")
+    max_concurrent_tasks = earlier_name("concurrency")
+    graceful_shutdown_timeout = earlier_name("shutdown_timeout")
+
+    def contradictions(self) -> Iterator[Mistake]:
+        for name in ("users", "steal"):
+            users = getattr(self, name)
+            if EVERYONE in users and len(users) > 1:
+                yield Mistake(
+                    "conflict", (name,), f'expected "*" alone or user ids; got "*" beside {len(users) - 1} more'
+                )
+            if (count := len(set(users))) > MAX_LISTED_USERS:
+                text = f'expected at most {MAX_LISTED_USERS:,} user ids, or "*" for everyone; got {count:,}'
+                yield Mistake("value", (name,), text)
+        if EVERYONE in self.users and self.steal:
+            yield Mistake(
+                "conflict",
+                ("steal",),
+                f'expected nothing here, because users is "*" and leaves nobody to steal from; got {_format_users(self.steal)}',
+            )
+        elif both := [user for user in self.steal if user in set(self.users)]:
+            yield Mistake(
+                "conflict",
+                ("steal",),
+                f"expected users that are not in users; got {_format_users(both)}, who {_is_or_are(both)} in both",
+            )
+
+
+def _format_users(users: list[str]) -> str:
+    more = len(users) - MAX_NAMED_USERS
+    return ", ".join(map(repr, users[:MAX_NAMED_USERS])) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_or_are(users: list[str]) -> str:
+    return "is" if len(users) == 1 else "are"
+
+
+def _switched(value: Any) -> Any:
+    """YAML reads on and off, without quotation marks, as true and false."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+class TopLevelOptions(Options):
+    """The options at the top level, outside all sections."""
+
+    enqueue_on_commit: bool = Field(default=True, description="true or false")
+    outbox: bool = Field(default=False, description="true or false")
+    request_user: str | None = Field(default=None, description="the dotted path of a callable")
+    tracing: bool = Field(default=False, description="true or false")
+    signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
+        default="on", description='"on", "off" or "verify-only"'
+    )
+    redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(split_list)] = Field(
+        default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
+        description="a list of words",
+        title="a word that is not empty",
+    )
+
+    @field_validator("tracing")
+    @classmethod
+    def _can_trace(cls, tracing: bool) -> bool:
+        if tracing and not _has_opentelemetry():
+            raise problem(
+                "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
+            )
+        return tracing
+
+
+def _has_opentelemetry() -> bool:
+    try:
+        return find_spec("opentelemetry.trace") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+MIN_TOKEN_CHARACTERS = 16
+TOKEN_WORDS = f"at least {MIN_TOKEN_CHARACTERS} letters, digits and marks of ASCII, without spaces"
+
+
+LIMIT_NAMES = (
+    "depth",
+    "oldest_wait",
+    "wait_p95",
+    "run_p95",
+    "failure_share",
+    "dead",
+    "deferred",
+    "sla_violated",
+    "idle_backlog",
+)
+"""The figures that ``LIMITS`` can name: `django_fairque.monitoring.monitor.METRICS` defines them."""
+
+
+def _token_list(value: Any) -> Any:
+    """One token, several (the old and the new one while they are exchanged), or, as text, a JSON list of them."""
+    if isinstance(value, str):
+        return json.loads(value) if value.startswith("[") else [value]
+    if isinstance(value, SecretStr):
+        return [value]
+    return [] if value is None else value
+
+
+def _token(value: SecretStr) -> SecretStr:
+    if not re.fullmatch(rf"[!-~]{{{MIN_TOKEN_CHARACTERS},}}", value.get_secret_value()):
+        raise ValueError(f"expected {TOKEN_WORDS}")
+    return value
+
+
+class MonitorConfig(Options):
+    """``MONITOR``: the limits beyond which a queue is not well, and the tokens that `django_fairque.urls` requires (none:
+    nobody reads figures there)."""
+
+    limits: dict[str, Annotated[Number, Field(ge=0)]] = Field(
+        default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
+    )
+    token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
+        default_factory=list,
+        repr=False,
+        description="a token, or a list of tokens",
+        title=f"a token: {TOKEN_WORDS}",
+    )
+
+    def contradictions(self) -> Iterator[Mistake]:
+        yield from (unknown(("limits", name), LIMIT_NAMES) for name in self.limits if name not in LIMIT_NAMES)
+        if (share := self.limits.get("failure_share", 0)) > 1:
+            yield Mistake("value", ("limits", "failure_share"), f"expected a fraction from 0 to 1; got {shown(share)}")
+
+    @field_serializer("token")
+    def _reveal(self, value: list[SecretStr], info: SerializationInfo) -> Any:
+        if info.context == REVEAL:
+            return [each.get_secret_value() for each in value]
+        return [str(each) for each in value] if info.mode_is_json() else value
+
+
+class ScheduleConfig(Options):
+    """One of ``SCHEDULES``. Durations are seconds; docs/schedules.md explains each field."""
+
+    task: str = Field(min_length=1, max_length=200, description='the name of a task, such as "shop.tasks.report"')
+    cron: str | None = Field(default=None, description='a cron expression of five fields, such as "0 3 * * *"')
+    every: Number | None = Field(default=None, description="a number of seconds, at least 1")
+    timezone: str | None = Field(default=None, description='the name of a time zone, such as "Europe/Berlin"')
+    user: str | None = Field(default=None, min_length=1, description="a user's id")
+    args: list[Any] = Field(default_factory=list, description="a list of arguments")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="a mapping of arguments")
+    priority: PriorityName | None = Field(default=None, description="the name of a priority, such as HIGH")
+    queue: str | None = Field(
+        default=None, pattern=QUEUE_NAME_PATTERN, description=f"a queue's name: {QUEUE_NAME_WORDS}"
+    )
+    missed: Literal["skip", "one", "all"] = Field(default="skip", description='"skip", "one" or "all"')
+    grace: Number = seconds(60, least=0)
+    expires: Number | None = seconds(None)
+    enabled: bool = Field(default=True, description="true or false")
+
+    def contradictions(self) -> Iterator[Mistake]:
+        from django_fairque.engine.schedules.due_times import Timing
+
+        try:
+            Timing.create(self.cron, self.every, self.timezone or "UTC", 0.0)
+        except TaskValidationError as error:
+            field = "timezone" if "time zone" in str(error) else "cron" if self.cron is not None else "every"
+            yield Mistake("timing" if field == "cron" else "value", (field,), str(error))

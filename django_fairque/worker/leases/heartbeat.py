@@ -1,0 +1,128 @@
+"""The content of heartbeats: the worker's record that they send, and the operator's commands and signs of lost data that they
+return."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.statistics.alerts import Alert
+from django_fairque.version import version
+from django_fairque.worker.execution.limits import resident_mb
+from django_fairque.worker.options import describe_users
+from django_fairque.worker.reporting.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_fairque.engine.leasing.lease_ops import Heartbeat, WorkerCommand
+    from django_fairque.engine.statistics.alerts import AlertKind
+    from django_fairque.worker.options import WorkerOptions
+
+_process_started_at = time.time()
+
+MAX_UNKNOWN_TASK_NAMES = 20
+"""Names of tasks that a worker does not know, in its record."""
+
+
+def worker_status(*, is_draining: bool, is_stopping: bool) -> str:
+    return "stopping" if is_stopping else "draining" if is_draining else "working"
+
+
+def worker_info(
+    options: WorkerOptions,
+    *,
+    done: int,
+    running: int,
+    status: str,
+    pid: int | None = None,
+    started: float | None = None,
+    unknown_tasks: Sequence[str] | None = None,
+    blocked_by: str | None = None,
+) -> dict[str, str]:
+    """The fields of its heartbeat; all text. ``status`` is working, draining or stopping."""
+    # An empty list or text replaces one that was sent before: what is not sent stays in the record.
+    blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
+    unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS_FIELD: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}
+    return {
+        "host": socket.gethostname(),
+        "pid": str(pid or os.getpid()),
+        "started": f"{started or _process_started_at:.3f}",
+        "queues": ",".join(options.queues),
+        "users": describe_users(options.users),
+        "steal": describe_users(options.steal),
+        "concurrency": str(options.concurrency),
+        "status": status,
+        "lease": f"{options.lease_seconds:g}",
+        "running": str(running),
+        "done": str(done),
+        "memory_mb": f"{resident_mb(pid):.0f}",
+        "python": platform.python_version(),
+        "version": version(),
+        **unknown,
+        **blocked,
+    }
+
+
+def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
+    """A worker in numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
+    ready = [each for each in processes if each["ready"]]
+    return {
+        "processes": len(ready),
+        "slots": slots * len(ready),
+        "slots_busy": sum(int(each["running"]) for each in ready),
+        "memory_bytes": sum(float(each["memory_mb"]) for each in processes) * 2**20,
+        "healthy": float(is_healthy),
+    }
+
+
+class ServerEpochs:
+    """What the last heartbeat of each queue returned about its server. For one thread."""
+
+    def __init__(self) -> None:
+        self._last_epochs: dict[str, tuple[float, int]] = {}
+        self._servers: dict[str, str] = {}
+
+    def has_changed_server(self, queue: str, heartbeat: Heartbeat) -> bool:
+        """Whether another server, or the same one after a restart, answers since the last heartbeat. It may lack what the last
+        one acknowledged: leases that were settled there would be renewed for ever, as the worker's own."""
+        before, self._servers[queue] = self._servers.get(queue, heartbeat.server), heartbeat.server
+        return before != heartbeat.server
+
+    def find_loss(self, queue: str, heartbeat: Heartbeat) -> Alert | None:
+        """What has been lost since the last heartbeat; None, nearly always, for nothing."""
+        (epoch, token), now = self._last_epochs.get(queue, (heartbeat.epoch, 0)), (heartbeat.epoch, heartbeat.token)
+        self._last_epochs[queue] = now
+        if heartbeat.epoch == epoch and heartbeat.token >= token:
+            return None
+        kind: AlertKind = "emptied" if heartbeat.epoch != epoch else "went_back"
+        lost = token - heartbeat.token if kind == "went_back" else 0
+        alert = Alert(kind, heartbeat.at, queue, "", "", "", Priority.NORMAL, leases=lost)
+        logger.critical("queue %s: %s", queue, alert)
+        return alert
+
+
+DRAIN_COMMAND, STOP_COMMAND = "drain", "stop"
+"""Two of `WORKER_COMMANDS`; the third is to work again."""
+
+
+class OperatorCommands:
+    """Recognizes new commands. The command in the first heartbeat's reply was for an earlier worker of the same id, because this
+    worker was not known before."""
+
+    def __init__(self) -> None:
+        self._last_times: dict[str, float] = {}
+        """Per queue, when the last command was sent."""
+
+    def new_command(self, queue: str, command: WorkerCommand | None) -> str:
+        """The command if it is new, else an empty text."""
+        at = command.at if command else 0.0
+        before = self._last_times.get(queue)
+        self._last_times[queue] = at
+        return command.kind if command and before is not None and at > before else ""
