@@ -20,8 +20,6 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
-
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
@@ -235,6 +233,10 @@ UNUSED_SECONDS = 86_400
 
 def delete_unused(execute: Callable[..., Any]) -> None:
     """Ask one server with ``execute``. A user who may not do this does nothing."""
+    from redis.exceptions import (
+        ResponseError,
+    )  # not at the top: a process that only captures tasks does not import redis-py
+
     steps = _unused_library_commands()
     command = next(steps)
     while command:
@@ -247,6 +249,8 @@ def delete_unused(execute: Callable[..., Any]) -> None:
 
 async def adelete_unused(execute: Callable[..., Awaitable[Any]]) -> None:
     """As `delete_unused`."""
+    from redis.exceptions import ResponseError
+
     steps = _unused_library_commands()
     command = next(steps)
     while command:
