@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
-from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.scripting.commands import Keys
 from django_fairque.engine.statistics.health import Health
 from django_fairque.engine.transport.server_checks import APPEND_ONLY_FILE_IS_OFF, probe_server
 from django_fairque.monitoring.monitor import broken

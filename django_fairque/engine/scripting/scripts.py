@@ -2,7 +2,7 @@
 
 A command's file starts with ``#!lua`` and a comment that is its contract. Two of its lines are read here::
 
-    -- KEYS    base reply          the declared keys, in order (`keys.BASE` for ``base``)
+    -- KEYS    base reply          the declared keys, in order (`BASE_KEYS` for ``base``)
     -- include base user task      files of lua/lib/ to put before the body, in this order
 
 Each comes in two forms of the same text: a *function* of the library (`library`), which the server loads once and keeps,
