@@ -23,7 +23,7 @@ signal               when, and where it is sent                                 
 ===================  ======================================================================  ==============================
 
 ``task`` is a `django_fairque.Task`, ``queue`` the queue's name, ``took`` seconds, ``alert`` an `Alert` of
-`django_fairque.engine.statistics.alerts`. What follows a task's end is sent once the server has taken it, from a thread of the
+`django_fairque.engine.statistics.health`. What follows a task's end is sent once the server has taken it, from a thread of the
 worker that does nothing else: a slow receiver holds up no task. Beyond 10,000 that wait for receivers, the eldest are dropped. Of
 a task whose own worker can't tell (ended with its process, expired, its workers died) another one does; ``took`` is 0.0 when no
 attempt has failed. ``task_canceled`` has ``took`` and ``error`` too after a ``Discard``. The engine's own methods

@@ -1,7 +1,7 @@
 """Charts as numbers and sentences: where each line, bar and label goes. The templates named ``chart_*.html`` draw them.
 
 Every position is a string, because templates write numbers the way a language does ("1.234,5") and SVG knows only one way.
-Across, positions are of `WIDTH`; labels are put at percentages beside the stretched lines, so that text keeps its size on
+Across, positions are of `CHART_WIDTH`; labels are put at percentages beside the stretched lines, so that text keeps its size on
 every screen.
 """
 
@@ -23,10 +23,10 @@ from django_fairque.monitoring import formatting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-WIDTH, HEIGHT = 1000, 100
-MARGIN = 6
+CHART_WIDTH, CHART_HEIGHT = 1000, 100
+SPARKLINE_MARGIN = 6
 """Above and below the lines of a sparkline, whose strokes have a width."""
-LARGEST = 1e15
+LARGEST_DRAWN_VALUE = 1e15
 """What is more is drawn as this."""
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -78,7 +78,7 @@ class LineChart:
     def levels(self) -> list[tuple[str, str]]:
         """Height of each horizontal line (``0`` is the upper edge), and its label."""
         top = self.top
-        return [(_at(HEIGHT * (1 - part)), self.say(top * part)) for part in (1.0, 0.5, 0.0)]
+        return [(_at(CHART_HEIGHT * (1 - part)), self.say(top * part)) for part in (1.0, 0.5, 0.0)]
 
     @property
     def moments(self) -> list[tuple[str, str, str]]:
@@ -103,17 +103,17 @@ class LineChart:
         label = printable(series.label)
         if not values:
             return gettext("%(label)s: nothing") % {"label": label}
-        told = {"label": label, "most": self.say(max(values)), "latest": self.say(values[-1])}
-        return gettext("%(label)s: at most %(most)s, %(latest)s at last") % told
+        facts = {"label": label, "most": self.say(max(values)), "latest": self.say(values[-1])}
+        return gettext("%(label)s: at most %(most)s, %(latest)s at last") % facts
 
     @property
     def rows(self) -> list[tuple[float, list[str | None]]]:
         """The figures as a table, the latest first: a moment, and what each series says (None for nothing)."""
-        said = [[self._said(value) for value in each.values] for each in self.series]
-        table = list(zip(self.times, zip(*said, strict=True), strict=True)) if said else []
+        texts = [[self._text(value) for value in each.values] for each in self.series]
+        table = list(zip(self.times, zip(*texts, strict=True), strict=True)) if texts else []
         return [(when, list(values)) for when, values in reversed(table)]
 
-    def _said(self, value: float | None) -> str | None:
+    def _text(self, value: float | None) -> str | None:
         known = _known(value)
         return None if known is None else self.say(known)
 
@@ -129,7 +129,7 @@ class Sparkline:
     @property
     def path(self) -> str:
         known = [value for value in map(_known, self.values) if value is not None]
-        return path(self.values, max(known, default=0.0), MARGIN)
+        return path(self.values, max(known, default=0.0), SPARKLINE_MARGIN)
 
     @property
     def description(self) -> str:
@@ -154,7 +154,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class DrawnBar:
-    """A bar as it is drawn; widths of `WIDTH`, ``mark`` is where the fair value is."""
+    """A bar as it is drawn; widths of `CHART_WIDTH`, ``mark`` is where the fair value is."""
 
     label: str
     url: str
@@ -193,8 +193,8 @@ class Bars:
         return DrawnBar(
             label,
             bar.url,
-            _at(WIDTH * min(1.0, value / full)),
-            None if fair is None else _at(WIDTH * min(1.0, fair / full)),
+            _at(CHART_WIDTH * min(1.0, value / full)),
+            None if fair is None else _at(CHART_WIDTH * min(1.0, fair / full)),
             self.say(value),
             None if fair is None else self.say(fair),
             text,
@@ -203,14 +203,14 @@ class Bars:
 
 def path(values: Sequence[float | None], top: float, margin: float = 0.0) -> str:
     """The ``d`` of a line, with a gap for each None; a value between two gaps is a dot."""
-    step = WIDTH / max(1, len(values) - 1)
-    start = 0.0 if len(values) > 1 else WIDTH / 2
-    room = HEIGHT - 2 * margin
+    step = CHART_WIDTH / max(1, len(values) - 1)
+    start = 0.0 if len(values) > 1 else CHART_WIDTH / 2
+    room = CHART_HEIGHT - 2 * margin
 
     def points() -> Iterator[tuple[bool, str]]:
         for index, value in enumerate(map(_known, values)):
             height = min(1.0, (value or 0.0) / top) if top else 0.0
-            yield value is not None, f"{_at(start + index * step)} {_at(HEIGHT - margin - room * height)}"
+            yield value is not None, f"{_at(start + index * step)} {_at(CHART_HEIGHT - margin - room * height)}"
 
     runs = ([point for _, point in run] for is_known, run in groupby(points(), key=itemgetter(0)) if is_known)
     return " ".join(f"M{run[0]}" + ("".join(f"L{point}" for point in run[1:]) or "h0") for run in runs)
@@ -235,7 +235,7 @@ def printable(label: str) -> str:
 def _known(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
-    return min(max(0.0, value), LARGEST)
+    return min(max(0.0, value), LARGEST_DRAWN_VALUE)
 
 
 def _at(position: float) -> str:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from django_fairque.conf import FairQueueConfig
 
-PATIENCE = 1.0
+PAGE_TIMEOUT_SECONDS = 1.0
 """Seconds for an answer, and for a connection; nothing is repeated."""
 
 
-class _Opened:
+class _ServerClient:
     """The client of this process's pages, made from one configuration."""
 
     def __init__(self) -> None:
@@ -48,13 +48,16 @@ class _Opened:
             close_client(client)
 
 
-_opened = _Opened()
-os.register_at_fork(after_in_child=_opened.forget)
-on_reset(_opened.close)
+_server_client = _ServerClient()
+os.register_at_fork(after_in_child=_server_client.forget)
+on_reset(_server_client.close)
 
 
 def _client(config: FairQueueConfig) -> Any:
-    hasty = {name: min(getattr(config.redis, name), PATIENCE) for name in ("socket_timeout", "socket_connect_timeout")}
+    hasty = {
+        name: min(getattr(config.redis, name), PAGE_TIMEOUT_SECONDS)
+        for name in ("socket_timeout", "socket_connect_timeout")
+    }
     return config.redis.model_copy(update={**hasty, "decode_responses": False}).create_redis_client()
 
 
@@ -71,4 +74,4 @@ def page_queue(name: str) -> FairQueue:
     """
     config = get_config()
     options = config.queue_config(name).model_copy(update={"request_timeout": 0.0})
-    return FairQueue(_opened.of(config), name, options)
+    return FairQueue(_server_client.of(config), name, options)

@@ -10,18 +10,18 @@ from django.http import HttpResponseRedirect
 from django.urls import path, reverse
 
 from django_fairque.admin.pages.base import APP
-from django_fairque.admin.pages.dead_letter import DeadLetter
-from django_fairque.admin.pages.dead_letters import DeadLetters
-from django_fairque.admin.pages.dependencies import Dependencies
-from django_fairque.admin.pages.model_events import ModelEvents
-from django_fairque.admin.pages.organizations import Organizations
-from django_fairque.admin.pages.overview import Overview
-from django_fairque.admin.pages.queues import Queues
-from django_fairque.admin.pages.schedules import Schedules
+from django_fairque.admin.pages.dead_letter import DeadLetterPage
+from django_fairque.admin.pages.dead_letters import DeadLettersPage
+from django_fairque.admin.pages.dependencies import DependenciesPage
+from django_fairque.admin.pages.model_events import ModelEventsPage
+from django_fairque.admin.pages.organizations import OrganizationsPage
+from django_fairque.admin.pages.overview import OverviewPage
+from django_fairque.admin.pages.queues import QueuesPage
+from django_fairque.admin.pages.schedules import SchedulesPage
 from django_fairque.admin.pages.task import TaskPage
-from django_fairque.admin.pages.tasks import Tasks
-from django_fairque.admin.pages.users import Users
-from django_fairque.admin.pages.workers import Workers
+from django_fairque.admin.pages.tasks import TasksPage
+from django_fairque.admin.pages.users import UsersPage
+from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue
 
 if TYPE_CHECKING:
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from django.http.response import HttpResponseBase
     from django.urls import URLPattern
 
-    from django_fairque.admin.pages.base import Page
+    from django_fairque.admin.pages.base import AdminPage
 
     Base = admin.ModelAdmin[Queue]
 else:
     Base = admin.ModelAdmin  # no generic at run time
 
-PAGES: tuple[type[Page], ...] = (
-    *(Overview, Queues, Users, Organizations, Tasks),
-    *(TaskPage, DeadLetters, DeadLetter, Dependencies),
-    *(Schedules, Workers, ModelEvents),
+PAGES: tuple[type[AdminPage], ...] = (
+    *(OverviewPage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),
+    *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage),
+    *(SchedulesPage, WorkersPage, ModelEventsPage),
 )
 """All pages, in the menu's order. The admin's index leads to the first one that the user may see."""
 
 
-def _seen_by(request: HttpRequest) -> list[type[Page]]:
+def _seen_by(request: HttpRequest) -> list[type[AdminPage]]:
     """The pages that whoever asks may see."""
     return [page for page in PAGES if request.user.has_perm(f"{APP}.{page.permission}")]
 

@@ -415,7 +415,7 @@ def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
     options |= {"max_connections": config.max_connections, **_once(package)}
     if package == ASYNC:
         return import_module("redis.asyncio.cluster").RedisCluster(**options)
-    from django_fairque.engine.transport.lazy_cluster import LazyRedisCluster
+    from django_fairque.engine.transport.cluster import LazyRedisCluster
 
     return LazyRedisCluster(**options)
 

@@ -1,1 +1,1 @@
-"""The queue itself: its truth lives in Redis and changes only inside the Lua scripts. Knows no Django."""
+"""The queue itself, on Redis or Valkey: its state changes only inside the Lua scripts. Nothing here knows Django."""

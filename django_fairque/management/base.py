@@ -44,12 +44,12 @@ def pages(read: Callable[[str | None], P]) -> Iterator[P]:
             return
 
 
-NONE = "none"
+NO_LIMIT = "none"
 
 
 def limit_of(text: str) -> int | None:
-    """A limit as it was typed: a whole number, or `NONE`; `ValueError` says so of anything else."""
-    if text == NONE:
+    """A limit as it was typed: a whole number, or `NO_LIMIT`; `ValueError` says so of anything else."""
+    if text == NO_LIMIT:
         return None
     try:
         return int(text)

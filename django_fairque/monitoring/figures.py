@@ -158,16 +158,18 @@ HISTOGRAMS = (
     Histogram("task_run_seconds", "How long each attempt ran.", lambda s: s.runs),
 )
 
-FIRST, LAST = 4 * 10, 4 * 37
+FIRST_BUCKET, LAST_BUCKET = 4 * 10, 4 * 37
 """The engine's buckets that are told one by one: from 2^10 to 2^37 microseconds, a millisecond to a day and a half."""
 
-BOUNDS = {bucket: repr(float(f"{2 ** (bucket / 4) / 1_000_000:.4g}")) for bucket in range(FIRST, LAST + 1)}
+BUCKET_BOUNDS = {
+    bucket: repr(float(f"{2 ** (bucket / 4) / 1_000_000:.4g}")) for bucket in range(FIRST_BUCKET, LAST_BUCKET + 1)
+}
 """Their lower bounds in seconds, rounded so that each machine writes the same: series are told apart by this text."""
 
 
 def cumulative(found: Distribution) -> list[tuple[str, float]]:
     """How many are not longer than each bound, then all. The same bounds always, or histograms could not be added."""
-    shares = [sum(n for bucket, n in found.buckets.items() if bucket < FIRST)]
-    shares += [found.buckets.get(bucket, 0) for bucket in range(FIRST, LAST)]
+    shares = [sum(n for bucket, n in found.buckets.items() if bucket < FIRST_BUCKET)]
+    shares += [found.buckets.get(bucket, 0) for bucket in range(FIRST_BUCKET, LAST_BUCKET)]
     counted = accumulate(shares)
-    return [*zip(BOUNDS.values(), counted, strict=True), ("+Inf", float(sum(found.buckets.values())))]
+    return [*zip(BUCKET_BOUNDS.values(), counted, strict=True), ("+Inf", float(sum(found.buckets.values())))]

@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
-from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.scripting.commands import Keys
 from django_fairque.engine.statistics.health import Health
 from django_fairque.engine.transport.server_checks import APPEND_ONLY_FILE_IS_OFF, probe_server
-from django_fairque.monitoring.monitor import broken
+from django_fairque.monitoring.monitor import exceeded_limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def judged(queue: FairQueue) -> Health:
         RedisConnectionError: the server can't be reached, or can't be used.
     """
     health = queue.health()
-    if limits := broken(queue):
+    if limits := exceeded_limits(queue):
         status = "degraded" if health.status == "good" else health.status
         health = replace(health, status=status, reasons=[*health.reasons, *limits])
     return health
@@ -65,7 +65,7 @@ def is_memorydb(host: str) -> bool:
     return ".memorydb." in host and host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
-MAX_AGE = 10.0
+STATUS_FILE_MAX_AGE_SECONDS = 10.0
 """Seconds; a worker writes its file once a second, so that an older one is that of a worker which hangs or is gone."""
 
 
@@ -82,7 +82,7 @@ def worker_health(path: Path) -> Health:
     except (ValueError, TypeError, KeyError):
         return _down(f"{path} is not the health file of a worker")
     age = time.time() - written
-    if age > MAX_AGE:
+    if age > STATUS_FILE_MAX_AGE_SECONDS:
         return _down(f"the worker has not written {path} for {age:.0f} s: it hangs, or was killed")
     if status == "starting":
         reasons = ["the worker is starting"]

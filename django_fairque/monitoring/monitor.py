@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_fairque.monitoring")
 
-LATELY = 5
+FAILURE_SHARE_MINUTES = 5
 """Minutes that count as "lately" for shares and counts."""
 
 
@@ -40,7 +40,7 @@ class Metric:
 
 
 def _failure_share(stats: QueueStats) -> float:
-    minutes = stats.minutes[-LATELY:]
+    minutes = stats.minutes[-FAILURE_SHARE_MINUTES:]
     failed, ended = sum(each.failed for each in minutes), sum(each.failed + each.finished for each in minutes)
     return failed / ended if ended else 0.0
 
@@ -50,13 +50,13 @@ METRICS: Mapping[str, Metric] = {
     "oldest_wait": Metric(lambda stats: stats.oldest_wait_seconds, duration, "longest wait"),
     "wait_p95": Metric(lambda stats: stats.wait.p95, duration, "wait (p95 of the last hour)"),
     "run_p95": Metric(lambda stats: stats.run.p95, duration, "run time (p95 of the last hour)"),
-    "failure_share": Metric(_failure_share, share, f"failed attempts of the last {LATELY} minutes"),
+    "failure_share": Metric(_failure_share, share, f"failed attempts of the last {FAILURE_SHARE_MINUTES} minutes"),
     "dead": Metric(lambda stats: sum(stats.dead.values()), number, "dead letters"),
     "deferred": Metric(lambda stats: stats.dependencies.deferred, number, "tasks that wait for others"),
     "sla_violated": Metric(
-        lambda stats: sum(each.violated for each in stats.minutes[-LATELY:]),
+        lambda stats: sum(each.violated for each in stats.minutes[-FAILURE_SHARE_MINUTES:]),
         number,
-        f"tasks started too late in the last {LATELY} minutes",
+        f"tasks started too late in the last {FAILURE_SHARE_MINUTES} minutes",
     ),
     "idle_backlog": Metric(
         lambda stats: stats.users_ready + stats.due if not stats.workers and not stats.paused else 0,
@@ -67,7 +67,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True)
-class Rule:
+class AlertRule:
     """``metric`` (one of `METRICS`) must not be over ``over`` for longer than ``for_seconds``.
 
     ``name`` tells rules about one metric apart; it is the metric's when none is given.
@@ -96,7 +96,7 @@ class MonitorAlert:
     """A rule begins (``raised``) or ceases (``cleared``) to be broken; ``since`` when its value went over."""
 
     state: str
-    rule: Rule
+    rule: AlertRule
     queue: str
     value: float
     since: float
@@ -123,14 +123,14 @@ class StatsMonitor:
     def __init__(
         self,
         queue: FairQueue,
-        rules: Sequence[Rule] | None = None,
+        rules: Sequence[AlertRule] | None = None,
         on_alert: Callable[[MonitorAlert], object] | None = None,
     ) -> None:
         self._queue = queue
         self.rules = tuple(_configured() if rules is None else rules)
         self._on_alert = on_alert or _log
-        self._since: dict[Rule, float] = {}
-        self._raised: set[Rule] = set()
+        self._since: dict[AlertRule, float] = {}
+        self._raised: set[AlertRule] = set()
 
     def check(self, stats: QueueStats | None = None, *, now: float | None = None) -> list[MonitorAlert]:
         """Look once; returns what changed since the last look. ``now`` defaults to this machine's clock.
@@ -140,23 +140,23 @@ class StatsMonitor:
         """
         figures = self._queue.get_stats() if stats is None else stats
         moment = time.time() if now is None else now
-        changes = [change for rule in self.rules if (change := self._look(rule, figures, moment))]
+        changes = [change for rule in self.rules if (change := self._evaluate(rule, figures, moment))]
         for change in changes:
-            self._tell(change)
+            self._notify(change)
         return changes
 
     @property
-    def raised(self) -> list[Rule]:
+    def raised(self) -> list[AlertRule]:
         """The rules that are broken now, as of the last look."""
         return [rule for rule in self.rules if rule in self._raised]
 
-    def _tell(self, change: MonitorAlert) -> None:
+    def _notify(self, change: MonitorAlert) -> None:
         try:
             self._on_alert(change)
         except Exception:
             logger.exception("on_alert failed for: %s", change)
 
-    def _look(self, rule: Rule, stats: QueueStats, now: float) -> MonitorAlert | None:
+    def _evaluate(self, rule: AlertRule, stats: QueueStats, now: float) -> MonitorAlert | None:
         value = METRICS[rule.metric].value(stats)
         if value <= rule.over:
             if stats.missing_shards and rule in self._since:
@@ -173,14 +173,14 @@ class StatsMonitor:
         return MonitorAlert("raised", rule, stats.queue, value, since)
 
 
-def rules_of(config: MonitorConfig) -> list[Rule]:
+def rules_of(config: MonitorConfig) -> list[AlertRule]:
     """The rules that a configuration sets with ``LIMITS``."""
-    return [Rule(name, config.limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in config.limits]
+    return [AlertRule(name, config.limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in config.limits]
 
 
-def broken(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
+def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
     """What is over its configured limit right now, in sentences (``for_seconds`` is not waited for)."""
-    rules = [Rule(rule.metric, rule.over) for rule in _configured()]
+    rules = [AlertRule(rule.metric, rule.over) for rule in _configured()]
     if not rules:
         return []
     found: list[MonitorAlert] = []
@@ -188,7 +188,7 @@ def broken(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
     return [str(each) for each in found]
 
 
-def _configured() -> list[Rule]:
+def _configured() -> list[AlertRule]:
     from django_fairque.conf import get_config
 
     return rules_of(get_config().monitor)

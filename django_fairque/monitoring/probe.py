@@ -36,12 +36,12 @@ logger = logging.getLogger("django_fairque.monitoring")
 
 T = TypeVar("T")
 
-PATIENCE = 1.0
+ANSWER_TIMEOUT_SECONDS = 1.0
 """Seconds for one answer of the server, and for a connection to it."""
-WITHIN = 1.5
+PROBE_TIMEOUT_SECONDS = 1.5
 """Seconds for the whole look."""
 
-LATE = "the server did not answer in time"
+TIMED_OUT = "the server did not answer in time"
 UNREACHABLE = "the server can't be reached"
 REFUSED = "the server refuses work"
 UNSUITABLE = "the server is too old, or set up to throw tasks away"
@@ -50,14 +50,14 @@ UNREADABLE = "the queue can't be read; the log says why"
 
 
 @dataclass(frozen=True)
-class Sight(Generic[T]):
+class ProbeResult(Generic[T]):
     """What was read of each queue, and of those that could not be read why, in words that anyone may see."""
 
-    seen: dict[str, T] = field(default_factory=dict)
+    readings: dict[str, T] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
 
 
-class Lookout(Generic[T]):
+class Probe(Generic[T]):
     """Reads something of every declared queue. One for each kind of reading in a process; thread-safe.
 
     Args:
@@ -72,62 +72,62 @@ class Lookout(Generic[T]):
     def _forget(self) -> None:
         """Begin anew; in a forked child, where the thread that looks, and perhaps holds the lock, is the parent's."""
         self._lock = threading.Lock()
-        self._under_way: tuple[FairQueueConfig, Future[Sight[T]]] | None = None
-        self._told: dict[str, str] = {}
+        self._under_way: tuple[FairQueueConfig, Future[ProbeResult[T]]] | None = None
+        self._logged: dict[str, str] = {}
 
-    def look(self, within: float = WITHIN) -> Sight[T]:
+    def read(self, within: float = PROBE_TIMEOUT_SECONDS) -> ProbeResult[T]:
         """Look, or share the look that is under way. Never raises, and never takes much longer than ``within``."""
         try:
             config = get_config()
         except ConfigurationError as error:
-            sight: Sight[T] = Sight(troubles={"default": MISCONFIGURED})
-            self._tell(sight.troubles, error)
-            return sight
+            result: ProbeResult[T] = ProbeResult(troubles={"default": MISCONFIGURED})
+            self._log_changes(result.troubles, error)
+            return result
         try:
-            return self._look(config).result(within)
+            return self._current_read(config).result(within)
         except FutureTimeoutError:
-            sight = Sight(troubles=dict.fromkeys(config.queues, LATE))
-            self._tell(sight.troubles, f"no answer within {within:g} s")
-            return sight
+            result = ProbeResult(troubles=dict.fromkeys(config.queues, TIMED_OUT))
+            self._log_changes(result.troubles, f"no answer within {within:g} s")
+            return result
 
-    def _look(self, config: FairQueueConfig) -> Future[Sight[T]]:
+    def _current_read(self, config: FairQueueConfig) -> Future[ProbeResult[T]]:
         with self._lock:
             if self._under_way is None or self._under_way[0] is not config:
-                future: Future[Sight[T]] = Future()
-                threading.Thread(target=self._run, args=(config, future), name="fairque-lookout", daemon=True).start()
+                future: Future[ProbeResult[T]] = Future()
+                threading.Thread(target=self._run, args=(config, future), name="fairque-probe", daemon=True).start()
                 self._under_way = config, future  # only once it runs: or nobody would ever end it
             return self._under_way[1]
 
-    def _run(self, config: FairQueueConfig, future: Future[Sight[T]]) -> None:
-        sight: Sight[T] = Sight()
+    def _run(self, config: FairQueueConfig, future: Future[ProbeResult[T]]) -> None:
+        result: ProbeResult[T] = ProbeResult()
         error: Exception | None = None
         try:
             with _queues(config) as queues:
                 for queue in queues:
-                    sight.seen[queue.name] = self._read(queue)
+                    result.readings[queue.name] = self._read(queue)
         except FairQueueError as failure:
             error = failure
         except Exception as failure:
             logger.exception("a look at the queues failed in a way that was not expected")
             error = failure
         # All queues are on one server: what ends the look at one would end it at the next.
-        sight.troubles.update((name, _words(error)) for name in config.queues if name not in sight.seen)
-        self._tell(sight.troubles, error)
+        result.troubles.update((name, _words(error)) for name in config.queues if name not in result.readings)
+        self._log_changes(result.troubles, error)
         with self._lock:
             if self._under_way is not None and self._under_way[1] is future:
                 self._under_way = None  # who comes now wants to know how it is now
-        future.set_result(sight)
+        future.set_result(result)
 
-    def _tell(self, troubles: dict[str, str], why: object) -> None:
+    def _log_changes(self, troubles: dict[str, str], why: object) -> None:
         """Log each change once: probes come every few seconds."""
-        if troubles != self._told:
+        if troubles != self._logged:
             for name, words in troubles.items():
-                if self._told.get(name) != words:
+                if self._logged.get(name) != words:
                     reason = str(why)
                     logger.warning("queue %s: %s", name, reason if reason.startswith(words) else f"{words}: {reason}")
             if not troubles:
                 logger.info("all queues can be read again")
-            self._told = dict(troubles)
+            self._logged = dict(troubles)
 
 
 @contextmanager
@@ -136,7 +136,10 @@ def _queues(config: FairQueueConfig) -> Iterator[list[FairQueue]]:
     from django_fairque.conf.redis import close_client
     from django_fairque.engine.queue.queue import FairQueue
 
-    hasty = {name: min(getattr(config.redis, name), PATIENCE) for name in ("socket_timeout", "socket_connect_timeout")}
+    hasty = {
+        name: min(getattr(config.redis, name), ANSWER_TIMEOUT_SECONDS)
+        for name in ("socket_timeout", "socket_connect_timeout")
+    }
     client = config.redis.model_copy(update={**hasty, "decode_responses": False}).create_redis_client()
     try:
         yield [

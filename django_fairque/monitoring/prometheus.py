@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from django_fairque.monitoring.probe import Lookout, Sight
+from django_fairque.monitoring.probe import Probe, ProbeResult
 
 from .figures import FAMILIES, HISTOGRAMS, PREFIX, Family, Figures, cumulative
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
+FAMILY_CLASSES: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
 }
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
-lookout = Lookout(Figures.read)
+probe = Probe(Figures.read)
 
 
 class FairqueCollector(Collector):
@@ -36,19 +36,19 @@ class FairqueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         began = monotonic()
-        sight = lookout.look()
-        yield from _of_queues(sight)
-        yield from _of_server(sight)
+        result = probe.read()
+        yield from _of_queues(result)
+        yield from _of_server(result)
         yield _gauge("scrape_duration_seconds", "How long reading all this took.", monotonic() - began)
 
     def describe(self) -> Iterator[Metric]:
         """The names, without asking the server: registering must not wait for it."""
-        yield from _of_queues(Sight())
-        yield from _of_server(Sight())
+        yield from _of_queues(ProbeResult())
+        yield from _of_server(ProbeResult())
         yield _gauge("scrape_duration_seconds", "", 0)
 
 
-WORKER = {
+WORKER_FAMILIES = {
     "processes": "Processes of this worker that are ready for tasks.",
     "slots": "Tasks that they can run at once.",
     "slots_busy": "Tasks that they run now.",
@@ -65,7 +65,7 @@ class WorkerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         figures = self._figures()
-        for name, text in WORKER.items():
+        for name, text in WORKER_FAMILIES.items():
             yield _gauge(f"worker_{name}", text, figures[name])
 
 
@@ -80,42 +80,42 @@ def exposition(accept: str, worker: Callable[[], Mapping[str, float]] | None = N
         registry.register(WorkerCollector(worker))
     if "application/openmetrics-text" in accept:
         return openmetrics.generate_latest(registry), openmetrics.CONTENT_TYPE_LATEST
-    return generate_latest(registry), TEXT
+    return generate_latest(registry), TEXT_FORMAT
 
 
-def _of_queues(sight: Sight[Figures]) -> Iterator[Metric]:
+def _of_queues(result: ProbeResult[Figures]) -> Iterator[Metric]:
     for family in FAMILIES:
-        yield _family(family, sight)
+        yield _family(family, result)
     for histogram in HISTOGRAMS:
         metric = HistogramMetricFamily(PREFIX + histogram.name, histogram.help, labels=["queue"])
-        for queue, figures in sight.seen.items():
+        for queue, figures in result.readings.items():
             found = histogram.value(figures.stats)
             metric.add_metric([queue], cumulative(found), found.sum_seconds)
         yield metric
     up = GaugeMetricFamily(f"{PREFIX}queue_up", "1 if the queue could be read.", labels=["queue"])
-    for queue in (*sight.seen, *sight.troubles):
-        up.add_metric([queue], queue in sight.seen)
+    for queue in (*result.readings, *result.troubles):
+        up.add_metric([queue], queue in result.readings)
     yield up
 
 
-def _family(family: Family, sight: Sight[Figures]) -> Metric:
-    metric = KINDS[family.kind](PREFIX + family.name, family.help, labels=["queue", *family.labels])
-    for queue, figures in sight.seen.items():
+def _family(family: Family, result: ProbeResult[Figures]) -> Metric:
+    metric = FAMILY_CLASSES[family.kind](PREFIX + family.name, family.help, labels=["queue", *family.labels])
+    for queue, figures in result.readings.items():
         for values, number in family.samples(figures):
             metric.add_metric([queue, *values], float(number))
     return metric
 
 
-def _of_server(sight: Sight[Figures]) -> Iterator[Metric]:
-    yield _gauge("server_up", "1 if the server answered.", bool(sight.seen))
-    yield _gauge("scrape_errors", "Queues that could not be read.", len(sight.troubles))
-    server = next((figures.health.server for figures in sight.seen.values()), {})
+def _of_server(result: ProbeResult[Figures]) -> Iterator[Metric]:
+    yield _gauge("server_up", "1 if the server answered.", bool(result.readings))
+    yield _gauge("scrape_errors", "Queues that could not be read.", len(result.troubles))
+    server = next((figures.health.server for figures in result.readings.values()), {})
     for name, key, text in (
         ("server_memory_used_bytes", "memory_used", "Memory that the server uses."),
         ("server_memory_limit_bytes", "memory_limit", "Memory beyond which it refuses tasks; 0: no limit."),
     ):
         metric = GaugeMetricFamily(PREFIX + name, text)
-        if sight.seen:
+        if result.readings:
             metric.add_metric([], float(server.get(key) or 0))
         yield metric
 

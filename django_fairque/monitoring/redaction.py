@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
 
 HIDDEN = "••••••"
-MOST_CHARACTERS = 20_000
-DEEPEST = 50
+TEXT_MAX_CHARACTERS = 20_000
+REDACTION_MAX_DEPTH = 50
 """Levels that are looked through; what lies deeper is hidden, because nobody looked at its keys."""
 
 _LOGIN = re.compile(r"(?<=://)[^\s/\"'<>]*(?=@)")
@@ -41,7 +41,7 @@ def redacted(value: Any, patterns: Iterable[str] | None = None) -> Any:
         patterns: the words, in any case; those of ``FAIRQUE["REDACT"]`` when None.
     """
     words = _configured() if patterns is None else patterns
-    return _redacted(value, tuple(word.casefold() for word in words), DEEPEST)
+    return _redacted(value, tuple(word.casefold() for word in words), REDACTION_MAX_DEPTH)
 
 
 def _configured() -> Iterable[str]:
@@ -104,14 +104,14 @@ def as_line(task: Task) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A redacted value as indented JSON, of which at most `MOST_CHARACTERS` are shown, with a note that there is more.
+    """A redacted value as indented JSON, of which at most `TEXT_MAX_CHARACTERS` are shown, with a note that there is more.
 
     Of a payload that is no JSON only its length and what is wrong with it: there are no keys to redact by.
     """
     if isinstance(value, Undecodable):
         return _("%(bytes)d bytes that are not shown: %(error)s") % {"bytes": len(value.raw), "error": value.error}
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    if len(text) <= MOST_CHARACTERS:
+    if len(text) <= TEXT_MAX_CHARACTERS:
         return text
-    note = _("… and %(count)d characters more") % {"count": len(text) - MOST_CHARACTERS}
-    return f"{text[:MOST_CHARACTERS]}\n{note}"
+    note = _("… and %(count)d characters more") % {"count": len(text) - TEXT_MAX_CHARACTERS}
+    return f"{text[:TEXT_MAX_CHARACTERS]}\n{note}"

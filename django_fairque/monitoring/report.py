@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.timeline import Percentiles
     from django_fairque.engine.users.users import UserStats
 
-LATELY = 5
+RATE_MINUTES = 5
 """Whole minutes of which rates are told."""
 
 
@@ -54,7 +54,7 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     yield _listed("states", stats.states)
     yield _listed("ready", stats.depth)
     yield _listed("dead", stats.dead)
-    yield _lately(stats)
+    yield _recent_rates(stats)
     yield ""
     yield from table(
         [
@@ -136,14 +136,14 @@ def top_lines(top: TopUsers) -> Iterator[str]:
         yield f"of {number(top.looked_at)} users looked at; there are {number(top.users)}"
 
 
-def _lately(stats: QueueStats) -> str:
-    minutes = stats.minutes[-1 - LATELY : -1]
+def _recent_rates(stats: QueueStats) -> str:
+    minutes = stats.minutes[-1 - RATE_MINUTES : -1]
     finished, failed = sum(each.finished for each in minutes), sum(each.failed for each in minutes)
     ended = finished + failed
     return (
-        f"{'lately':8} {rate(sum(each.pushed for each in minutes) / (60 * LATELY))} pushed  "
-        f"{rate(finished / (60 * LATELY))} finished  {share(failed / ended if ended else 0)} of attempts failed "
-        f"(last {LATELY} minutes)"
+        f"{'lately':8} {rate(sum(each.pushed for each in minutes) / (60 * RATE_MINUTES))} pushed  "
+        f"{rate(finished / (60 * RATE_MINUTES))} finished  {share(failed / ended if ended else 0)} of attempts failed "
+        f"(last {RATE_MINUTES} minutes)"
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.wait_reason import WaitReason
 
-MOST_NAMED = 20
+BLOCKERS_NAMED = 20
 """Dependencies and workers that are named; of more, only how many."""
 
 _NOT_ALL = re.compile(r" and \d+ more$")
@@ -89,7 +89,7 @@ def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[R
 
 
 def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
-    view = queue.dependencies(task.task_id, MOST_NAMED + 1)
+    view = queue.dependencies(task.task_id, BLOCKERS_NAMED + 1)
     nodes = [view.graph.nodes.get(blocker) for blocker in view.blocked]
     if all(node and node.state in (TaskState.FINISHED, TaskState.CANCELED) for node in nodes):
         yield Reason(
@@ -97,7 +97,7 @@ def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Re
         )
         return
     named = []
-    for blocker in view.blocked[:MOST_NAMED]:
+    for blocker in view.blocked[:BLOCKERS_NAMED]:
         node = view.graph.nodes.get(blocker)
         state = word(node.state.value if node and node.state else "unknown")
         named.append(_("%(task)s (%(state)s)") % {"task": blocker, "state": state})
@@ -108,7 +108,7 @@ def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Re
         "It waits for %(count)d task: %(tasks)s.", "It waits for %(count)d tasks: %(tasks)s.", view.blocked_count
     )
     words = {"count": view.blocked_count, "tasks": ", ".join(named)}
-    yield Reason("depends", text % words, view.blocked[:MOST_NAMED])
+    yield Reason("depends", text % words, view.blocked[:BLOCKERS_NAMED])
     if task.execute_after and task.execute_after > standing.now:
         yield Reason("scheduled", _("After that it is scheduled for %(when)s.") % {"when": _when(task.execute_after)})
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.inspection.runs import RunView
+    from django_fairque.engine.inspection.task_lookup import RunView
     from django_fairque.engine.model.task import Task
 
     from .options import SendOptions, TaskOptions

@@ -22,7 +22,7 @@ register = template.Library()
 NOTHING = "–"
 
 
-def _said(how: Callable[[float], str], value: Any) -> str:
+def _formatted(how: Callable[[float], str], value: Any) -> str:
     return NOTHING if value is None or value == "" else how(float(value))
 
 
@@ -32,31 +32,31 @@ register.filter("in_form", posted.in_form)
 @register.filter
 def duration(seconds: Any) -> str:
     """Seconds: ``0.00123`` -> ``1.23 ms``."""
-    return _said(formatting.duration, seconds)
+    return _formatted(formatting.duration, seconds)
 
 
 @register.filter
 def rate(per_second: Any) -> str:
     """So many a second: ``0.5`` -> ``30 /min``."""
-    return _said(formatting.rate, per_second)
+    return _formatted(formatting.rate, per_second)
 
 
 @register.filter
 def share(fraction: Any) -> str:
     """``0.25`` -> ``25 %``."""
-    return _said(formatting.share, fraction)
+    return _formatted(formatting.share, fraction)
 
 
 @register.filter
 def number(value: Any) -> str:
     """``1234567`` -> ``1,234,567``."""
-    return _said(formatting.number, value)
+    return _formatted(formatting.number, value)
 
 
 @register.filter
 def size(number_of_bytes: Any) -> str:
     """Bytes: ``2048`` -> ``2 KiB``."""
-    return _said(formatting.size, number_of_bytes)
+    return _formatted(formatting.size, number_of_bytes)
 
 
 @register.filter

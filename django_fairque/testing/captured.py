@@ -8,8 +8,7 @@ from graphlib import TopologicalSorter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.runs import RunView
-from django_fairque.engine.inspection.task_lookup import Progress
+from django_fairque.engine.inspection.task_lookup import Progress, RunView
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import Attempt, TaskState

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class MetricsResponse:
     """What is answered, whoever sends it."""
 
     status: int
@@ -25,15 +25,15 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def words(status: int, text: str, **headers: str) -> Answer:
+def text_response(status: int, text: str, **headers: str) -> MetricsResponse:
     """An answer for people."""
-    return Answer(status, f"{text}\n".encode(), {"Content-Type": "text/plain; charset=utf-8", **headers})
+    return MetricsResponse(status, f"{text}\n".encode(), {"Content-Type": "text/plain; charset=utf-8", **headers})
 
 
-UNAUTHORIZED = words(
+UNAUTHORIZED = text_response(
     401, "expected Authorization: Bearer with a token of FAIRQUE's MONITOR", **{"WWW-Authenticate": "Bearer"}
 )
-NOT_FOUND = words(404, "not found")
+NOT_FOUND = text_response(404, "not found")
 
 
 def bearer(header: str) -> str:
@@ -50,7 +50,7 @@ def is_known(token: str, config: MonitorConfig) -> bool:
 
 def metrics(
     authorization: str, accept: str, *, is_open: bool, worker: Callable[[], Mapping[str, float]] | None = None
-) -> Answer:
+) -> MetricsResponse:
     """The figures of all queues for who brings a token, in the format that the ``Accept`` header asks for.
 
     ``is_open``: while no token is configured everyone may have them (else nobody). ``worker``: a worker's own figures.
@@ -58,7 +58,7 @@ def metrics(
     try:
         config = get_config().monitor
     except ConfigurationError:
-        return words(503, MISCONFIGURED)
+        return text_response(503, MISCONFIGURED)
     if not (config.token or is_open):
         return NOT_FOUND
     if config.token and not is_known(bearer(authorization), config):
@@ -66,11 +66,11 @@ def metrics(
     try:
         require_prometheus()
     except ConfigurationError as error:
-        return words(501, str(error))
+        return text_response(501, str(error))
     from django_fairque.monitoring.prometheus import exposition
 
     content, kind = exposition(accept, worker)
-    return Answer(200, content, {"Content-Type": kind})
+    return MetricsResponse(200, content, {"Content-Type": kind})
 
 
 def require_prometheus() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_fairque.monitoring")
 
-STOP_WITHIN = 0.1
+STOP_POLL_SECONDS = 0.1
 """Seconds after which it notices that it is to stop."""
 
 
@@ -48,7 +48,7 @@ class MetricsServer:
         if not 0 <= port <= 65535:
             raise ConfigurationError(f"the port for metrics must be from 0 (any free one) to 65535, got {port}")
         access.require_prometheus()
-        kind = _Server6 if ":" in host else _Server
+        kind = _ThreadingServerIPv6 if ":" in host else _ThreadingServer
         try:
             self._server = kind((host, port), partial(_Handler, worker))
         except OSError as error:
@@ -61,7 +61,7 @@ class MetricsServer:
 
     def __enter__(self) -> Self:
         threading.Thread(
-            target=self._server.serve_forever, args=(STOP_WITHIN,), name="fairque-metrics", daemon=True
+            target=self._server.serve_forever, args=(STOP_POLL_SECONDS,), name="fairque-metrics", daemon=True
         ).start()
         shown = f"[{self.host}]" if ":" in self.host else self.host
         logger.info("metrics at http://%s:%d/metrics", shown, self.port)
@@ -76,7 +76,7 @@ class MetricsServer:
         self._server.server_close()
 
 
-class _Server(ThreadingTCPServer):
+class _ThreadingServer(ThreadingTCPServer):
     # Not http.server's own, which asks a name server for this machine's name before it listens.
     allow_reuse_address = True
     daemon_threads = True
@@ -86,7 +86,7 @@ class _Server(ThreadingTCPServer):
         logger.log(level, "a request for metrics could not be answered", exc_info=True)
 
 
-class _Server6(_Server):
+class _ThreadingServerIPv6(_ThreadingServer):
     address_family = socket.AF_INET6
 
 
@@ -106,16 +106,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._send(self._answer())
 
-    def _answer(self) -> access.Answer:
+    def _answer(self) -> access.MetricsResponse:
         path = self.path.partition("?")[0].rstrip("/")
         if path == "/live":
-            return access.Answer(200, json.dumps({"status": "live"}).encode(), {"Content-Type": "application/json"})
+            return access.MetricsResponse(
+                200, json.dumps({"status": "live"}).encode(), {"Content-Type": "application/json"}
+            )
         if path != "/metrics":
             return access.NOT_FOUND
         accept = ",".join(self.headers.get_all("Accept", []))
         return access.metrics(self.headers.get("Authorization", ""), accept, is_open=True, worker=self._worker)
 
-    def _send(self, answer: access.Answer) -> None:
+    def _send(self, answer: access.MetricsResponse) -> None:
         self.send_response(answer.status)
         for name, value in {
             **answer.headers,

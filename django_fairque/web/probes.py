@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring.health import judged
-from django_fairque.monitoring.probe import Lookout
+from django_fairque.monitoring.probe import Probe
 from django_fairque.web import metrics as access
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from django_fairque.engine.statistics.health import Health
-    from django_fairque.monitoring.probe import Sight
+    from django_fairque.monitoring.probe import ProbeResult
 
-lookout = Lookout(judged)
+health_probe = Probe(judged)
 
 
 def probe(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
@@ -53,8 +53,8 @@ def ready(request: HttpRequest) -> HttpResponse:
     is_known = access.is_known(token, monitor)
     if token and monitor.token and not is_known:
         return _response(access.UNAUTHORIZED)  # who brings one wants to know that it is wrong
-    sight = lookout.look()
-    is_ready = not sight.troubles and all(health.status != "down" for health in sight.seen.values())
+    sight = health_probe.read()
+    is_ready = not sight.troubles and all(health.status != "down" for health in sight.readings.values())
     content: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
     if is_known:
         content |= _details(sight)
@@ -76,11 +76,11 @@ def _monitor() -> MonitorConfig:
         return MonitorConfig()
 
 
-def _details(sight: Sight[Health]) -> dict[str, Any]:
-    queues = {name: {"status": health.status, "reasons": health.reasons} for name, health in sight.seen.items()}
-    queues |= {name: {"status": "down", "reasons": [words]} for name, words in sight.troubles.items()}
-    return {"queues": queues, "server": next((health.server for health in sight.seen.values()), {})}
+def _details(result: ProbeResult[Health]) -> dict[str, Any]:
+    queues = {name: {"status": health.status, "reasons": health.reasons} for name, health in result.readings.items()}
+    queues |= {name: {"status": "down", "reasons": [words]} for name, words in result.troubles.items()}
+    return {"queues": queues, "server": next((health.server for health in result.readings.values()), {})}
 
 
-def _response(answer: access.Answer) -> HttpResponse:
+def _response(answer: access.MetricsResponse) -> HttpResponse:
     return HttpResponse(answer.content, status=answer.status, headers=dict(answer.headers))

@@ -79,7 +79,7 @@ class TestLooking:
     def test_letters_come_in_pages(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(dead_letters, "MOST_SHOWN", 2)
+        monkeypatch.setattr(dead_letters, "LETTERS_PER_PAGE", 2)
         entries = [bury(queue) for _ in range(5)]
         text, seen = page(admin_client, show="letters"), []
         while True:
@@ -149,7 +149,7 @@ class TestLooking:
     def test_it_says_that_there_are_more(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(dead_letters, "LOOK_AT", 2)
+        monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
         for _ in range(3):
             bury(queue)
         text = page(admin_client)
@@ -178,7 +178,7 @@ class TestLooking:
             return int(redis.info("stats")["total_commands_processed"]) - before
 
         page(admin_client)
-        assert commands() <= dead_letters.LOOK_AT + 30
+        assert commands() <= dead_letters.LETTERS_GROUPED + 30
         assert commands(show="letters") <= 130
         assert commands(show="letters", user_id="nobody") <= 1050
 
@@ -245,7 +245,7 @@ class TestAllThatMatch:
     def test_it_goes_on_slice_by_slice(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch, verb: str, done: str
     ) -> None:
-        monkeypatch.setattr(bulk, "AT_ONCE", 2)
+        monkeypatch.setattr(bulk, "LETTERS_PER_REQUEST", 2)
         for _ in range(5):
             bury(queue)
         text = post(admin_client, url(), action=f"{verb}_all")
@@ -299,7 +299,7 @@ def test_of_very_many_the_oldest_are_meant(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dlq_looking, "MAX_DEAD_LETTERS_COUNTED", 2)
-    monkeypatch.setattr(dead_letters, "LOOK_AT", 2)
+    monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
     entries = [bury(queue) for _ in range(3)]
     asks = post(admin_client, url(user_id="acme"), action="discard_all")
     assert "So many of the 2 oldest match" in asks

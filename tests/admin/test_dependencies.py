@@ -10,7 +10,15 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 
 from django_fairque.admin.pages import dependencies as module
-from django_fairque.admin.pages.dependencies import HEIGHT, MOST_DRAWN, TALLEST, WIDTH, counts, draw, layers
+from django_fairque.admin.pages.dependencies import (
+    BOX_HEIGHT,
+    BOX_WIDTH,
+    DRAWING_MAX_ROWS,
+    DRAWING_MAX_TASKS,
+    counts,
+    draw,
+    layers,
+)
 from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
@@ -64,7 +72,7 @@ class TestList:
         assert "<dd>4</dd>" in text, "dependencies"
 
     def test_pages(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.push_graph([node("a"), *(node(f"b{n:02}", "a") for n in range(module.ROWS + 2))])
+        queue.push_graph([node("a"), *(node(f"b{n:02}", "a") for n in range(module.WAITING_TASKS_PER_PAGE + 2))])
         text = shown(admin_client)
         following = re.search(r'href="([^"]*)" rel="next"', text)
         assert following is not None
@@ -78,7 +86,7 @@ class TestList:
         assert text.count("</a>: a</li>") == 2
 
     def test_more_blockers_than_are_named(self, admin_client: Client, queue: FairQueue) -> None:
-        parents = [f"p{n:02}" for n in range(module.BLOCKERS + 3)]
+        parents = [f"p{n:02}" for n in range(module.BLOCKERS_PER_TASK + 3)]
         queue.push_graph([*map(node, parents), node("t", *parents)])
         assert "and 3 more" in shown(admin_client)
 
@@ -105,15 +113,15 @@ class TestGraph:
         assert 'data-state="queued"' in text
 
     def test_of_two_hundred_tasks_is_drawn(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(MOST_DRAWN - 1))], "r")
-        assert shown(admin_client, run="r").count('class="fq-box"') == MOST_DRAWN
+        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(DRAWING_MAX_TASKS - 1))], "r")
+        assert shown(admin_client, run="r").count('class="fq-box"') == DRAWING_MAX_TASKS
 
     def test_of_more_is_counted(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(MOST_DRAWN))], "r")
+        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(DRAWING_MAX_TASKS))], "r")
         text = shown(admin_client, run="r")
         assert "<svg class" not in text
         assert "Too many tasks to draw" in text
-        assert f'<td class="fq-number">{MOST_DRAWN}</td>' in text
+        assert f'<td class="fq-number">{DRAWING_MAX_TASKS}</td>' in text
         assert "There is more than these 200 tasks." in shown(admin_client, task="a")
 
     @pytest.mark.parametrize("query", [{"task": "nobody"}, {"run": "nobody"}, {"task": "x" * 300}])
@@ -150,12 +158,12 @@ class TestActs:
         assert LogEntry.objects.count() == 1
 
     def test_a_subtree_larger_than_is_read(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(MOST_DRAWN + 50))])
+        queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(DRAWING_MAX_TASKS + 50))])
         assert "There are more" in act(admin_client, "a", "cancel_subtree")
         act(admin_client, "a", "cancel_subtree", confirm="yes")
         while queue.sweep().more:
             pass
-        assert queue.get_stats(0).states["canceled"] == MOST_DRAWN + 51
+        assert queue.get_stats(0).states["canceled"] == DRAWING_MAX_TASKS + 51
 
     @pytest.mark.parametrize("action", ["release", "cancel_subtree"])
     def test_needs_a_task(self, admin_client: Client, diamond: FairQueue, action: str) -> None:
@@ -184,14 +192,14 @@ class TestLayout:
         assert counts(graph) == [{"queued": 2}, {"queued": 1}, {"queued": 1}, {"queued": 1}]
 
     def test_nothing_overlaps(self) -> None:
-        graph = self.graph({"a": [], **{f"b{n}": ["a"] for n in range(3 * TALLEST)}, "z": ["b0", "b40"]})
+        graph = self.graph({"a": [], **{f"b{n}": ["a"] for n in range(3 * DRAWING_MAX_ROWS)}, "z": ["b0", "b40"]})
         drawing = draw(graph)
         places = [(box.x, box.y) for box in drawing.boxes]
         for index, (x, y) in enumerate(places):
-            assert x + WIDTH <= drawing.width
-            assert y + HEIGHT <= drawing.height
-            assert all(abs(x - other) >= WIDTH or abs(y - beside) >= HEIGHT for other, beside in places[:index])
-        assert len(drawing.paths) == 3 * TALLEST + 2
+            assert x + BOX_WIDTH <= drawing.width
+            assert y + BOX_HEIGHT <= drawing.height
+            assert all(abs(x - other) >= BOX_WIDTH or abs(y - beside) >= BOX_HEIGHT for other, beside in places[:index])
+        assert len(drawing.paths) == 3 * DRAWING_MAX_ROWS + 2
 
     def test_long_names_keep_their_end(self) -> None:
         graph = DependencyGraph({"a": Node("a", "shop.tasks.reports.monthly_summary", "u", None)})

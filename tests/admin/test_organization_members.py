@@ -41,7 +41,7 @@ def test_members_are_listed_alone(admin_client: Client, queue: FairQueue) -> Non
 def test_members_are_found_behind_any_number_of_others(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_fairque.admin.pages.users.LOOKED_AT", 3)
+    monkeypatch.setattr("django_fairque.admin.pages.users.MEMBERS_PER_READ", 3)
     queue.push_batch([Task.create(f"u{number:02}", 3, None) for number in range(40)])
     for number in range(1, 40, 2):
         queue.user(f"u{number:02}").set_organization("odd")

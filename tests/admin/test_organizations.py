@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin.pages.organizations import PER_PAGE
+from django_fairque.admin.pages.organizations import ORGANIZATIONS_PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import messages_of
@@ -87,13 +87,13 @@ class TestTable:
         assert lines(admin_client), "as it says"
 
     def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
-        names = [f"g{number:03}" for number in range(PER_PAGE + 5)]
+        names = [f"g{number:03}" for number in range(ORGANIZATIONS_PER_PAGE + 5)]
         for name in names:
             queue.organization(name).set_weight(2)
         first = admin_client.get(url())
-        assert [stats.organization for stats, _ in first.context["table"]] == names[:PER_PAGE]
+        assert [stats.organization for stats, _ in first.context["table"]] == names[:ORGANIZATIONS_PER_PAGE]
         second = admin_client.get(first.context["next"])
-        assert [stats.organization for stats, _ in second.context["table"]] == names[PER_PAGE:]
+        assert [stats.organization for stats, _ in second.context["table"]] == names[ORGANIZATIONS_PER_PAGE:]
         assert second.context["next"] == ""
         assert second.context["first"] == url(queue="default")
 
@@ -109,13 +109,15 @@ class TestTable:
     ) -> None:
         admin_client.get(url())  # what is read once
         commands, trips = cost(redis, lambda: admin_client.get(url()))
-        for number in range(PER_PAGE):
+        for number in range(ORGANIZATIONS_PER_PAGE):
             join(queue, f"g{number:02}", f"u{number:02}")
-        assert cost(redis, lambda: admin_client.get(url())) == (commands + PER_PAGE, trips + 1)
-        for number in range(2 * PER_PAGE):
+        assert cost(redis, lambda: admin_client.get(url())) == (commands + ORGANIZATIONS_PER_PAGE, trips + 1)
+        for number in range(2 * ORGANIZATIONS_PER_PAGE):
             join(queue, f"h{number:02}", f"v{number}")
             join(queue, "g00", f"w{number}")
-        assert cost(redis, lambda: admin_client.get(url())) == (commands + PER_PAGE, trips + 1), "members cost nothing"
+        assert cost(redis, lambda: admin_client.get(url())) == (commands + ORGANIZATIONS_PER_PAGE, trips + 1), (
+            "members cost nothing"
+        )
 
     def test_of_several_shards_an_organization_is_one(
         self, admin_client: Client, server: Server, redis: Redis, settings: Settings

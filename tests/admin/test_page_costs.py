@@ -44,7 +44,7 @@ LAYERS = SMALL.run // 10
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a small queue reaches."""
     for module, name in (
-        *((tasks, "LOOK_AT"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "LOOK_AT")),
+        *((tasks, "TASKS_EXAMINED"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "LETTERS_GROUPED")),
         (dead_letters, "MAX_DEAD_LETTERS_COUNTED"),
         *((dlq_looking, "MAX_DEAD_LETTERS_COUNTED"), (dlq_looking, "DEAD_LETTERS_READ_PER_PAGE")),
     ):

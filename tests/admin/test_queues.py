@@ -146,7 +146,7 @@ def test_a_confirmed_purge_cancels_what_waits(admin_client: Client, queue: FairQ
 def test_a_large_purge_goes_on_in_slices(
     admin_client: Client, mail: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purging, "PURGED_AT_ONCE", 3)
+    monkeypatch.setattr(purging, "PURGES_PER_REQUEST", 3)
     asked = content(act(admin_client, "purge"))
     assert "At most 3 tasks are canceled at once" in asked
     answer = act(admin_client, "purge", confirm="yes")

@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin.pages.schedules import PER_PAGE
+from django_fairque.admin.pages.schedules import SCHEDULES_PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks.schedules import sync_schedules
@@ -100,12 +100,14 @@ class TestTable:
         assert f"{row.next:%H:%M %z}" == "09:00 +0000"
 
     def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
-        for number in range(PER_PAGE + 2):
+        for number in range(SCHEDULES_PER_PAGE + 2):
             queue.schedules.add(f"s{number:03}", task=Task.create("ann", 3, 1), every=60)
         first = admin_client.get(url())
-        assert len(first.context["table"]) == PER_PAGE
+        assert len(first.context["table"]) == SCHEDULES_PER_PAGE
         second = admin_client.get(first.context["next"])
-        assert [row.schedule.name for row in second.context["table"]] == [f"s{PER_PAGE + n:03}" for n in range(2)]
+        assert [row.schedule.name for row in second.context["table"]] == [
+            f"s{SCHEDULES_PER_PAGE + n:03}" for n in range(2)
+        ]
         assert (second.context["next"], second.context["first"]) == ("", url(queue="default"))
 
     def test_names_are_escaped(self, admin_client: Client, queue: FairQueue) -> None:

@@ -75,7 +75,7 @@ def test_canceling(admin_client: Client, queue: FairQueue, heard: list[tuple[str
 def test_slices_of_a_purge(
     admin_client: Client, queue: FairQueue, heard: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purging, "PURGED_AT_ONCE", 2)
+    monkeypatch.setattr(purging, "PURGES_PER_REQUEST", 2)
     ids = [push(queue, f"t{number}") for number in range(3)]
     for told in (2, 3):
         fields = {"action": "purge", "user": "ann", "confirm": "yes"}

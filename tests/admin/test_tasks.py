@@ -104,21 +104,21 @@ class TestList:
         assert re.search(r'aria-current="true">queued <span[^>]*>1<', text)
 
     def test_pages(self, admin_client: Client, queue: FairQueue) -> None:
-        made = [push(queue) for _ in range(module.ROWS + 5)]
+        made = [push(queue) for _ in range(module.TASKS_PER_PAGE + 5)]
         first = shown(admin_client, LIST)
-        assert ids(first) == made[: module.ROWS]
+        assert ids(first) == made[: module.TASKS_PER_PAGE]
         following = re.search(r'href="([^"]*)" rel="next"', first)
         assert following is not None
         queue.cancel(made[0])
         second = admin_client.get(following[1].replace("&amp;", "&")).content.decode()
-        assert ids(second) == made[module.ROWS :]
+        assert ids(second) == made[module.TASKS_PER_PAGE :]
         assert 'rel="next"' not in second
         assert "First page" in second
 
     def test_what_is_rare_is_looked_for_further(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "LOOK_AT", 3)
+        monkeypatch.setattr(module, "TASKS_EXAMINED", 3)
         for _ in range(4):
             push(queue)
         push(queue, "rare", "bob")
@@ -155,9 +155,9 @@ class TestList:
             push(queue)
         stats = counted(redis, lambda: shown(admin_client, LIST))
         assert stats.get("get", {"calls": 0})["calls"] <= 1, "the number of the queue's shards"
-        assert stats["hmget"]["calls"] <= module.ROWS + 5
+        assert stats["hmget"]["calls"] <= module.TASKS_PER_PAGE + 5
         stats = counted(redis, lambda: shown(admin_client, LIST, user="nobody"))
-        assert stats["hmget"]["calls"] <= module.LOOK_AT + 5
+        assert stats["hmget"]["calls"] <= module.TASKS_EXAMINED + 5
 
 
 class TestSelected:
@@ -230,7 +230,7 @@ class TestAll:
     def test_those_that_came_after_the_question_are_left_alone(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "AT_ONCE", 2)
+        monkeypatch.setattr(module, "TASKS_PER_REQUEST", 2)
         asked = [push(queue) for _ in range(3)]
         text = act(admin_client, LIST, "cancel_all")
         late = [push(queue) for _ in range(5)]
@@ -250,7 +250,7 @@ class TestAll:
     def test_in_slices_with_their_progress(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "AT_ONCE", 4)
+        monkeypatch.setattr(module, "TASKS_PER_REQUEST", 4)
         for _ in range(10):
             push(queue, execute_after=4e9)
         url = f"{LIST}?state=scheduled"
@@ -268,7 +268,7 @@ class TestAll:
     def test_more_than_are_counted_at_once(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "LOOK_AT", 2)
+        monkeypatch.setattr(module, "TASKS_EXAMINED", 2)
         monkeypatch.setattr(module, "MAX_RECORDS_READ", 4)
         for _ in range(6):
             push(queue)

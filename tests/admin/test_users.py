@@ -10,7 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.pages import base as purging
-from django_fairque.admin.pages.users import PER_PAGE
+from django_fairque.admin.pages.users import USERS_PER_PAGE
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import led_to, messages_of, said
 
@@ -117,20 +117,20 @@ class TestTable:
         queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(3)])
         push(queue, "zulu", 400)
         push(queue, "zebra", 90, execute_after=4e9)
-        assert {"zebra", "zulu"}.isdisjoint(queue.users(None, PER_PAGE, busy_first=True).items)
+        assert {"zebra", "zulu"}.isdisjoint(queue.users(None, USERS_PER_PAGE, busy_first=True).items)
         answer = admin_client.get(url())
         told = {remark.partition(",")[0] for remark in answer.context["remarks"]}
         assert told == {"User zulu has 400 tasks waiting", "User zebra has 90 tasks waiting"}
         listed = [row.user_id for row, _ in answer.context["table"]]
         assert set(listed[:2]) == {"zulu", "zebra"}
-        assert listed[2:] == [f"u{n:03}" for n in range(PER_PAGE)], "nobody else who was looked at"
+        assert listed[2:] == [f"u{n:03}" for n in range(USERS_PER_PAGE)], "nobody else who was looked at"
         assert answer.content.decode().count('<span class="fq-flag">noisy</span>') == 2
 
     def test_many_users_with_much_are_not_noisy(self, admin_client: Client, queue: FairQueue) -> None:
         queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(5)])
         answer = admin_client.get(url())
         assert answer.context["remarks"] == []
-        assert [row.user_id for row, _ in answer.context["table"]] == [f"u{n:03}" for n in range(PER_PAGE)]
+        assert [row.user_id for row, _ in answer.context["table"]] == [f"u{n:03}" for n in range(USERS_PER_PAGE)]
 
     def test_others_that_do_suffer_are_not_passed_over(self, admin_client: Client, queue: FairQueue) -> None:
         work(queue, "ann", waited=90, took=1)
@@ -226,11 +226,11 @@ class TestTable:
         assert row.limits == ["at most 2 at once", "rate 100/60s", "backlog 5,000", "starts within 1.5 min"]
 
     def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.push_batch([Task.create(f"u{n:03}", 3, n) for n in range(PER_PAGE + 5)])
+        queue.push_batch([Task.create(f"u{n:03}", 3, n) for n in range(USERS_PER_PAGE + 5)])
         first = admin_client.get(url())
-        assert [row.user_id for row, _ in first.context["table"]] == [f"u{n:03}" for n in range(PER_PAGE)]
+        assert [row.user_id for row, _ in first.context["table"]] == [f"u{n:03}" for n in range(USERS_PER_PAGE)]
         second = admin_client.get(first.context["next"])
-        assert [row.user_id for row, _ in second.context["table"]] == [f"u{PER_PAGE + n:03}" for n in range(5)]
+        assert [row.user_id for row, _ in second.context["table"]] == [f"u{USERS_PER_PAGE + n:03}" for n in range(5)]
         assert second.context["next"] == ""
         assert second.context["first"] == url(queue="default")
         assert "There is no such page" in led_to(admin_client, url(cursor="nonsense"), "users")
@@ -366,7 +366,7 @@ class TestActs:
     def test_a_large_purge_goes_on_in_slices(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(purging, "PURGED_AT_ONCE", 3)
+        monkeypatch.setattr(purging, "PURGES_PER_REQUEST", 3)
         push(queue, "ann", 5)
         push(queue, "ann", 2, execute_after=4e9)
         asked = said(act(admin_client, "ann", "purge").content.decode())

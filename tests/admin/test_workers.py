@@ -10,7 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin.pages.workers import PER_PAGE
+from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
 from django_fairque.worker.leases.heartbeat import worker_info
 from django_fairque.worker.options import WorkerOptions
 from tests.admin.page_reader import messages_of
@@ -81,16 +81,16 @@ def test_one_whose_leases_have_ended_is_silent(admin_client: Client, queue: Fair
 def test_one_of_an_older_version_is_shown_with_dashes(admin_client: Client, queue: FairQueue) -> None:
     queue.heartbeat("old", {})
     (row,) = admin_client.get(url()).context["table"]
-    assert (row.status, row.memory, row.up, row.asked, row.lease) == ("–", "–", "–", "", 30)
+    assert (row.status, row.memory, row.up, row.pending_command, row.lease) == ("–", "–", "–", "", 30)
 
 
 def test_pages_follow_each_other(admin_client: Client, queue: FairQueue) -> None:
-    for number in range(PER_PAGE + 2):
+    for number in range(WORKERS_PER_PAGE + 2):
         queue.heartbeat(f"w{number:03}", {})
     first = admin_client.get(url())
-    assert len(first.context["table"]) == PER_PAGE
+    assert len(first.context["table"]) == WORKERS_PER_PAGE
     second = admin_client.get(first.context["next"])
-    assert [row.record.worker for row in second.context["table"]] == [f"w{PER_PAGE + n:03}" for n in range(2)]
+    assert [row.record.worker for row in second.context["table"]] == [f"w{WORKERS_PER_PAGE + n:03}" for n in range(2)]
     assert (second.context["next"], second.context["first"]) == ("", url(queue="default"))
 
 
@@ -104,7 +104,7 @@ def test_names_are_escaped(admin_client: Client, queue: FairQueue) -> None:
 def test_drain_and_work(admin_client: Client, queue: FairQueue) -> None:
     beat(queue)
     assert "Worker w1 is asked to drain" in messages_of(act(admin_client, "drain"))
-    assert admin_client.get(url()).context["table"][0].asked == "asked to drain"
+    assert admin_client.get(url()).context["table"][0].pending_command == "asked to drain"
     told = beat(queue, status="draining")
     assert told is not None
     assert told.kind == "drain"
@@ -130,9 +130,9 @@ def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
     told = beat(queue)
     assert told is not None
     assert told.kind == "stop"
-    assert admin_client.get(url()).context["table"][0].asked == "asked to stop"
+    assert admin_client.get(url()).context["table"][0].pending_command == "asked to stop"
     beat(queue, status="stopping")
-    assert admin_client.get(url()).context["table"][0].asked == ""
+    assert admin_client.get(url()).context["table"][0].pending_command == ""
     assert LogEntry.objects.get().object_id == "default: w1"
 
 

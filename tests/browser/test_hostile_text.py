@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from tests.browser.browser_errors import Watch
 
 LISTS = (
-    *((dead_letters, "MOST_SHOWN"), (dependencies, "ROWS"), (overview, "TOLD"), (schedules, "PER_PAGE")),
-    *((tasks, "ROWS"), (users, "PER_PAGE"), (workers, "PER_PAGE")),
+    *(
+        (dead_letters, "LETTERS_PER_PAGE"),
+        (dependencies, "WAITING_TASKS_PER_PAGE"),
+        (overview, "USERS_PER_TABLE"),
+        (schedules, "SCHEDULES_PER_PAGE"),
+    ),
+    *((tasks, "TASKS_PER_PAGE"), (users, "USERS_PER_PAGE"), (workers, "WORKERS_PER_PAGE")),
 )
 """How much each list shows: made so much that one look at it is a look at every string."""
 ATTACKS = """() => [...document.querySelectorAll("*")].flatMap(element => {

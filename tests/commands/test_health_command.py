@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import call_command
 
-from django_fairque.monitoring.health import MAX_AGE
+from django_fairque.monitoring.health import STATUS_FILE_MAX_AGE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,11 +59,11 @@ def test_one_that_starts_is_degraded(file: Path) -> None:
 
 
 def test_one_that_hangs_is_down_whatever_it_said_last(file: Path) -> None:
-    file.write_text(written(age=MAX_AGE + 5))
+    file.write_text(written(age=STATUS_FILE_MAX_AGE_SECONDS + 5))
     code, out = health(file)
     assert code == 2
     assert "for 15 s: it hangs" in out
-    file.write_text(written(age=MAX_AGE - 2))
+    file.write_text(written(age=STATUS_FILE_MAX_AGE_SECONDS - 2))
     assert health(file)[0] == 0
 
 

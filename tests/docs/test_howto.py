@@ -14,7 +14,7 @@ from django_fairque import Priority, Task, signals
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.engine.statistics.alerts import Alert
+from django_fairque.engine.statistics.health import Alert
 from django_fairque.testing import run_tasks
 from tests.docs.blocks import DOCS
 from tests.docs.examples import command_lines, examples

@@ -13,7 +13,7 @@ from django.urls import reverse
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_fairque.conf import FairQueueConfig
-from django_fairque.monitoring.prometheus import WORKER, exposition
+from django_fairque.monitoring.prometheus import WORKER_FAMILIES, exposition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ SELECTOR = re.compile(r"(fairque_\w+)(?:\{([^}]*)\})?")
 def exported(server: Server, redis: Redis, settings: Settings) -> list[Metric]:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     """All, as a worker tells them."""
-    content, _ = exposition("", lambda: dict.fromkeys(WORKER, 1.0))
+    content, _ = exposition("", lambda: dict.fromkeys(WORKER_FAMILIES, 1.0))
     return list(text_string_to_metric_families(content.decode()))
 
 

@@ -19,7 +19,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import MinuteStats
 from django_fairque.monitoring import formatting
-from django_fairque.monitoring.monitor import METRICS, MonitorAlert, Rule, StatsMonitor, broken
+from django_fairque.monitoring.monitor import METRICS, AlertRule, MonitorAlert, StatsMonitor, exceeded_limits
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -45,7 +45,7 @@ def stats(queue: FairQueue) -> QueueStats:
 
 def test_each_change_is_told_once(queue: FairQueue, stats: QueueStats) -> None:
     told: list[MonitorAlert] = []
-    rule = Rule("depth", over=10, for_seconds=60)
+    rule = AlertRule("depth", over=10, for_seconds=60)
     monitor = StatsMonitor(queue, [rule], told.append)
     deep = replace(stats, depth={"NORMAL": 11})
     for now, figures in ((0, deep), (59, deep), (60, deep), (61, deep), (100, stats), (101, stats), (102, deep)):
@@ -57,7 +57,7 @@ def test_each_change_is_told_once(queue: FairQueue, stats: QueueStats) -> None:
 
 
 def test_a_value_that_comes_back_in_between_begins_anew(queue: FairQueue, stats: QueueStats) -> None:
-    monitor = StatsMonitor(queue, [Rule("depth", 1, for_seconds=60)])
+    monitor = StatsMonitor(queue, [AlertRule("depth", 1, for_seconds=60)])
     deep = replace(stats, depth={"NORMAL": 2})
     for now, figures in ((0, deep), (50, stats), (55, deep), (114, deep)):
         assert monitor.check(figures, now=now) == []
@@ -65,7 +65,7 @@ def test_a_value_that_comes_back_in_between_begins_anew(queue: FairQueue, stats:
 
 
 def test_two_rules_about_one_figure_are_told_apart_by_name(queue: FairQueue, stats: QueueStats) -> None:
-    monitor = StatsMonitor(queue, [Rule("depth", 1), Rule("depth", 9, name="page the one on duty")])
+    monitor = StatsMonitor(queue, [AlertRule("depth", 1), AlertRule("depth", 9, name="page the one on duty")])
     deep, deeper = (replace(stats, depth={"NORMAL": depth}) for depth in (5, 10))
     assert [each.rule.name for each in monitor.check(deep, now=0)] == ["depth"]
     assert [each.rule.name for each in monitor.check(deeper, now=1)] == ["page the one on duty"]
@@ -84,7 +84,7 @@ def test_a_handler_that_fails_is_logged_and_the_next_change_is_told(
         if len(told) == 1:
             raise RuntimeError("the pager is off")
 
-    monitor = StatsMonitor(queue, [Rule("depth", 1), Rule("dead", 1)], handler)
+    monitor = StatsMonitor(queue, [AlertRule("depth", 1), AlertRule("dead", 1)], handler)
     assert len(monitor.check(replace(stats, depth={"NORMAL": 5}, dead={"failed": 5}), now=0)) == 2
     assert told == ["depth", "dead"]
     assert "on_alert failed for: queue default: ready tasks 5, over 1" in caplog.text
@@ -95,7 +95,7 @@ def test_changes_are_logged_when_nobody_else_is_told(
     queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "django_fairque.monitoring")
-    monitor = StatsMonitor(queue, [Rule("depth", 1)])
+    monitor = StatsMonitor(queue, [AlertRule("depth", 1)])
     monitor.check(replace(stats, depth={"NORMAL": 5}))
     monitor.check()
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
@@ -108,7 +108,7 @@ def test_a_server_that_is_away_changes_nothing(make_server: MakeServer) -> None:
     server = make_server()
     queue = FairQueue(server.client(), config=QueueConfig(request_timeout=0))
     queue.push(Task.create("u", 3, None))
-    monitor = StatsMonitor(queue, [Rule("depth", 0)])
+    monitor = StatsMonitor(queue, [AlertRule("depth", 0)])
     assert [each.state for each in monitor.check()] == ["raised"]
     server.kill()
     with pytest.raises(RedisConnectionError):
@@ -140,20 +140,22 @@ def test_what_is_looked_at(stats: QueueStats, metric: str, changes: dict[str, An
 
 
 def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Settings, server: Server) -> None:
-    assert broken(queue) == []
+    assert exceeded_limits(queue) == []
     queue.push(Task.create("u", 3, None))
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"LIMITS": {"IDLE_BACKLOG": 0, "DEPTH": 5}}}
-    assert broken(get_queue()) == ["queue default: users and due tasks that wait while no worker lives 1, over 0"]
+    assert exceeded_limits(get_queue()) == [
+        "queue default: users and due tasks that wait while no worker lives 1, over 0"
+    ]
     assert {rule.for_seconds for rule in StatsMonitor(get_queue()).rules} == {60}
 
 
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: Rule("dept", 1), "did you mean 'depth'"),
-        (lambda: Rule("depth", math.nan), "over of the rule about depth must be a number of at least 0, got nan"),
-        (lambda: Rule("depth", 1, for_seconds="60"), "for_seconds of the rule about depth"),  # type: ignore[arg-type]
-        (lambda: Rule("depth", -1), "over of the rule about depth must be a number of at least 0, got -1"),
+        (lambda: AlertRule("dept", 1), "did you mean 'depth'"),
+        (lambda: AlertRule("depth", math.nan), "over of the rule about depth must be a number of at least 0, got nan"),
+        (lambda: AlertRule("depth", 1, for_seconds="60"), "for_seconds of the rule about depth"),  # type: ignore[arg-type]
+        (lambda: AlertRule("depth", -1), "over of the rule about depth must be a number of at least 0, got -1"),
         (lambda: FairQueueConfig.model_validate({"monitor": {"limits": {"depht": 1}}}), "did you mean depth"),
         (
             lambda: FairQueueConfig.model_validate({"monitor": {"limits": {"failure_share": 2}}}),

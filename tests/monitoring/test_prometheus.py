@@ -16,7 +16,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.timeline import Distribution
-from django_fairque.monitoring.figures import BOUNDS, cumulative
+from django_fairque.monitoring.figures import BUCKET_BOUNDS, cumulative
 from django_fairque.monitoring.prometheus import FairqueCollector, exposition
 
 if TYPE_CHECKING:
@@ -192,8 +192,13 @@ class TestHistograms:
         assert {later - sooner for sooner, later in pairwise(counts[:-1])} == {1}
 
     def test_bounds_are_told_as_the_same_text_by_every_machine(self) -> None:
-        assert (BOUNDS[40], BOUNDS[41], BOUNDS[80], BOUNDS[148]) == ("0.001024", "0.001218", "1.049", "137400.0")
-        assert len(set(BOUNDS.values())) == len(BOUNDS) == 109
+        assert (BUCKET_BOUNDS[40], BUCKET_BOUNDS[41], BUCKET_BOUNDS[80], BUCKET_BOUNDS[148]) == (
+            "0.001024",
+            "0.001218",
+            "1.049",
+            "137400.0",
+        )
+        assert len(set(BUCKET_BOUNDS.values())) == len(BUCKET_BOUNDS) == 109
 
 
 def test_a_scrape_costs_the_same_whatever_there_is(queue: FairQueue, redis: Redis) -> None:

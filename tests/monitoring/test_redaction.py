@@ -9,9 +9,9 @@ from django_fairque.conf import FairQueueConfig
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.monitoring.redaction import (
-    DEEPEST,
     HIDDEN,
-    MOST_CHARACTERS,
+    REDACTION_MAX_DEPTH,
+    TEXT_MAX_CHARACTERS,
     as_text,
     redacted,
     redacted_text,
@@ -72,16 +72,16 @@ def test_what_is_too_deep_to_look_through_is_hidden() -> None:
     for _level in range(2000):
         value = [value]
     shown = redacted(value)
-    for _level in range(DEEPEST):
+    for _level in range(REDACTION_MAX_DEPTH):
         (shown,) = shown
     assert shown == HIDDEN
 
 
 def test_text_is_readable_and_cut() -> None:
     assert as_text({"ä": [1]}) == '{\n  "ä": [\n    1\n  ]\n}'
-    text = as_text("x" * (MOST_CHARACTERS + 8))
+    text = as_text("x" * (TEXT_MAX_CHARACTERS + 8))
     assert text.endswith("\n… and 10 characters more")
-    assert len(text) < MOST_CHARACTERS + 50
+    assert len(text) < TEXT_MAX_CHARACTERS + 50
 
 
 def test_of_what_is_no_json_nothing_is_shown() -> None:

@@ -12,7 +12,7 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.monitoring.wait_explanations import MOST_NAMED, reasons
+from django_fairque.monitoring.wait_explanations import BLOCKERS_NAMED, reasons
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -92,7 +92,7 @@ def test_it_depends_on_others(queue: FairQueue) -> None:
 
 
 def test_it_depends_on_many_and_on_its_time(queue: FairQueue) -> None:
-    ids = [f"p{n:02}" for n in range(MOST_NAMED + 3)]
+    ids = [f"p{n:02}" for n in range(BLOCKERS_NAMED + 3)]
     for task_id in ids:
         push(queue, task_id)
     push(queue, depends_on=ids, execute_after=NOW)

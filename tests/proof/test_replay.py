@@ -68,7 +68,7 @@ def shown(result: Any) -> Any:
 def test_a_repeated_call_has_one_effect_and_the_first_reply(
     own_server: Server, redis: Redis, states: States, config: QueueConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_fairque.engine.transport.transport.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("django_fairque.engine.transport.connection.time.sleep", lambda seconds: None)
     config = config.model_copy(
         update={"sweep_batch_size": 1000}
     )  # maintenance is bounded: repeated, it does the next slice

@@ -9,7 +9,7 @@ import pytest
 
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import ScriptCall
-from django_fairque.engine.transport.transport import Transport
+from django_fairque.engine.transport.connection import Transport
 from tests.proof.budget import SEED, times
 from tests.proof.random_history import Walk
 from tests.proof.server_states import States

@@ -25,8 +25,7 @@ from django_fairque import (
     current_task,
     task,
 )
-from django_fairque.engine.inspection.runs import RunView
-from django_fairque.engine.inspection.task_lookup import Progress
+from django_fairque.engine.inspection.task_lookup import Progress, RunView
 from django_fairque.engine.model.records import Attempt
 from django_fairque.tasks.pipelines import PipelineResult
 from django_fairque.testing import capture_tasks, eager, private_server, run_tasks

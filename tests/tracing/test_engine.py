@@ -8,7 +8,7 @@ import pytest
 
 from django_fairque import FairQueue, Task, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
-from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.scripting.commands import Keys
 
 from .test_format import PARENT, SPAN_ID, TRACE_ID
 

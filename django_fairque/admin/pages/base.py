@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"
 """Sent by the script that refreshes a page: only what changes is wanted."""
-MOST_OF_SUBJECT = 200
+SUBJECT_MAX_CHARACTERS = 200
 """Characters that the admin's log has for what something was done to."""
 
 
@@ -63,7 +63,7 @@ class NotHereError(Exception):
     """What the address asks for is not there (any more); raised by `Page.facts`, with a sentence for whoever asked."""
 
 
-class Page(View):
+class AdminPage(View):
     """One page of one queue. Subclasses set the class variables and define `facts`."""
 
     name: ClassVar[str]
@@ -168,13 +168,13 @@ class Page(View):
             if isinstance(error, ShardsAwayError) and len(error.shards) < queue.config.shards:
                 self.log(action.subject(self, request), str(error))  # it may have been done on the others
             messages.error(request, str(error))
-            self.met(error)
+            self.report_failure(error)
         else:
             self.log(action.subject(self, request), done)
             messages.success(request, done)
         return HttpResponseRedirect(self.back_to(request))
 
-    def met(self, error: Exception) -> None:
+    def report_failure(self, error: Exception) -> None:
         """An action has ended in this error, which is told."""
 
     def back_to(self, request: HttpRequest) -> str:
@@ -187,10 +187,10 @@ class Page(View):
         What is too long for the line's subject, such as the ids of many tasks, stands in its text.
         """
         name = f"{self.queue_name}: {subject}" if subject else self.queue_name
-        if len(name) > MOST_OF_SUBJECT:
+        if len(name) > SUBJECT_MAX_CHARACTERS:
             sentence = f"{sentence} {name}"
         name, sentence = (text.replace("\0", "\N{SYMBOL FOR NULL}") for text in (name, sentence))  # PostgreSQL has none
-        self.model_admin.log_change(self.request, Queue(name=name[:MOST_OF_SUBJECT]), sentence)
+        self.model_admin.log_change(self.request, Queue(name=name[:SUBJECT_MAX_CHARACTERS]), sentence)
 
     def url(self, name: str, /, *args: Any, **query: str) -> str:
         """The URL of a page, for the queue that is shown."""
@@ -267,7 +267,7 @@ def ask_first(request: HttpRequest, text: str | Sequence[str], yes: str, title: 
         raise Question(text, yes, fields, title=title)
 
 
-class ConfirmingPage(Page):
+class ConfirmingPage(AdminPage):
     """A page whose actions may raise a `Question`: nothing but a POST with ``confirm=yes`` answers it."""
 
     def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
@@ -345,20 +345,20 @@ def moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 
 
-PURGED_AT_ONCE = 10_000
+PURGES_PER_REQUEST = 10_000
 """Tasks canceled by one request: about a second's work, so that no proxy gives up on it."""
 
 
 def purge(
-    page: Page,
+    page: AdminPage,
     subject: str,
     queue: FairQueue,
     cancel: Callable[..., int],
     waiting: Callable[[], int],
-    said: Callable[[int], str],
+    summary_of: Callable[[int], str],
     question: Callable[..., Question],
 ) -> str:
-    """Cancel at most `PURGED_AT_ONCE` tasks; what was done, or as long as more wait, the question whether to go on.
+    """Cancel at most `PURGES_PER_REQUEST` tasks; what was done, or as long as more wait, the question whether to go on.
 
     Args:
         subject: whose they are, for the audit trail: each slice is a line of it.
@@ -368,9 +368,9 @@ def purge(
     """
     if not is_confirmed(page.request):
         raise question(waiting())
-    done = canceling.telling(queue, lambda note: cancel(PURGED_AT_ONCE, note=note))
-    text = said(done)
-    left = waiting() if done >= PURGED_AT_ONCE else 0
+    done = canceling.telling(queue, lambda note: cancel(PURGES_PER_REQUEST, note=note))
+    text = summary_of(done)
+    left = waiting() if done >= PURGES_PER_REQUEST else 0
     if left:
         page.log(subject, text)
         raise question(left, text)
@@ -380,7 +380,7 @@ def purge(
 def at_most(count: int) -> str:
     """What is to be known of so many; empty if they are canceled at once."""
     text = _("At most %(most)s tasks are canceled at once; then you are asked whether to go on.")
-    return text % {"most": number(PURGED_AT_ONCE)} if count > PURGED_AT_ONCE else ""
+    return text % {"most": number(PURGES_PER_REQUEST)} if count > PURGES_PER_REQUEST else ""
 
 
 def canceled_by(request: HttpRequest) -> str:

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 
-MOST_EDITED = 200_000
+EDITABLE_PAYLOAD_MAX_CHARACTERS = 200_000
 """Bytes of a payload that are edited in a browser."""
 
 
-def _about(page: DeadLetter, request: HttpRequest) -> str:
+def _about(page: DeadLetterPage, request: HttpRequest) -> str:
     return page.entry_id
 
 
-class DeadLetter(ConfirmingPage):
+class DeadLetterPage(ConfirmingPage):
     """Its payload is shown redacted; whoever may requeue it can ask to edit it, and sees what it is. That is logged."""
 
     name = "dead_letter"
@@ -57,7 +57,7 @@ class DeadLetter(ConfirmingPage):
         response = super().post(request, **kwargs)
         return self.get(request, **kwargs) if self.edits else response
 
-    def met(self, error: Exception) -> None:
+    def report_failure(self, error: Exception) -> None:
         if isinstance(error, TaskNotFoundError):  # somebody else has moved it
             self.edits, self.is_gone = False, True
 
@@ -76,8 +76,8 @@ class DeadLetter(ConfirmingPage):
             "attempts": [{"attempt": each, "at": moment(each.at)} for each in reversed(entry.retry_history)],
             "payload": as_text(shown),
             "is_redacted": shown != task.payload,
-            "is_editable": len(task.payload_bytes) <= MOST_EDITED,
-            "most_edited": size(MOST_EDITED),
+            "is_editable": len(task.payload_bytes) <= EDITABLE_PAYLOAD_MAX_CHARACTERS,
+            "most_edited": size(EDITABLE_PAYLOAD_MAX_CHARACTERS),
             "task_url": self.link("task", quote(task.task_id)),
             "same": self.url("dead_letters", fingerprint=entry.fingerprint),
             "back": self.url("dead_letters"),
@@ -95,7 +95,7 @@ class DeadLetter(ConfirmingPage):
         return _("Dead letter %(entry)s requeued") % {"entry": self.entry_id}
 
     def _edit(self, queue: FairQueue, request: HttpRequest) -> str:
-        if len(queue.dlq.get(self.entry_id).original_task.payload_bytes) > MOST_EDITED:
+        if len(queue.dlq.get(self.entry_id).original_task.payload_bytes) > EDITABLE_PAYLOAD_MAX_CHARACTERS:
             raise ValueError(
                 _("The payload is too large to be edited here: use manage.py fairque_dlq requeue --payload.")
             )

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.dead_letters.letters import DLQGroup, DLQMatching, Filters, Letter
     from django_fairque.engine.queue.queue import FairQueue
 
-TEXTS = ("failure_type", "user_id", "name", "fingerprint")
-AGES = ("older_than", "newer_than")
+TEXT_FILTERS = ("failure_type", "user_id", "name", "fingerprint")
+AGE_FILTERS = ("older_than", "newer_than")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LetterQuery:
     """``written`` is the query as it came, ``filters`` what the engine is asked for, ``problem`` why it is not asked."""
 
     written: dict[str, str]
@@ -58,16 +58,16 @@ class Wanted:
         return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
 
 
-def wanted(query: QueryDict) -> Wanted:
-    written = {key: text for key in (*TEXTS, *AGES) if (text := _text(query, key))}
+def letter_query(query: QueryDict) -> LetterQuery:
+    written = {key: text for key in (*TEXT_FILTERS, *AGE_FILTERS) if (text := _text(query, key))}
     found: dict[str, Any] = {}
     try:
         for key, text in written.items():
-            found[key] = _age(text) if key in AGES else text
+            found[key] = _age(text) if key in AGE_FILTERS else text
         Filter.create(cast("Filters", found))
     except ValueError as error:
-        return Wanted(written, {}, f"{key}: {error}")
-    return Wanted(written, cast("Filters", found))
+        return LetterQuery(written, {}, f"{key}: {error}")
+    return LetterQuery(written, cast("Filters", found))
 
 
 def _age(text: str) -> float:
@@ -100,18 +100,18 @@ def fields(written: dict[str, str]) -> list[dict[str, Any]]:
             "label": label,
             "value": written.get(key, ""),
             "choices": [kind.value for kind in FailureType] if key == "failure_type" else [],
-            "hint": _("90s, 10m, 2h, 7d") if key in AGES else "",
+            "hint": _("90s, 10m, 2h, 7d") if key in AGE_FILTERS else "",
         }
         for key, label in labels.items()
     ]
 
 
-AT_ONCE = 1000
+LETTERS_PER_REQUEST = 1000
 """Letters of one request; the engine moves them a hundred at a time."""
 
 
 @dataclass(frozen=True)
-class Slice:
+class BulkProgress:
     """How far it has come with the ``total`` that was confirmed: all that matched and had died ``until`` then."""
 
     action: str
@@ -122,7 +122,7 @@ class Slice:
     """There were fewer left than were counted: somebody else has moved them."""
 
     @classmethod
-    def read(cls, posted: QueryDict) -> Slice:
+    def read(cls, posted: QueryDict) -> BulkProgress:
         """What the form of a confirmation, or of the slice before, sends."""
         try:
             made = cls(
@@ -146,15 +146,15 @@ class Slice:
         fields = {"total": str(self.total), "until": f"{self.until:.6f}", "done": str(self.done)}
         return Question(sentence, _("Continue"), fields, title=_("Go on?"), progress=(self.done, self.total))
 
-    def say(self, sentence: str) -> str:
-        said = sentence % {"done": number(self.done), "total": number(self.total)}
+    def summary(self, sentence: str) -> str:
+        summary = sentence % {"done": number(self.done), "total": number(self.total)}
         if self.is_over and self.done < self.total:
-            return _("%(said)s; the others were not there any more") % {"said": said}
-        return said
+            return _("%(said)s; the others were not there any more") % {"said": summary}
+        return summary
 
 
 @dataclass(frozen=True)
-class Sentences:
+class BulkTexts:
     """What is said of an action on all that match: what is asked, what it means, the button, and what was done."""
 
     how_many: Callable[[int], str]
@@ -173,11 +173,11 @@ def discard_how_many(count: int) -> str:
     return text % {"count": number(count)}
 
 
-def gone_for_good() -> str:
+def discard_meaning() -> str:
     return _("Their tasks are canceled, and what waits for them. This can’t be undone.")
 
 
-def asked_about(found: DLQMatching, filters: str, sentences: Sentences) -> Question:
+def bulk_question(found: DLQMatching, filters: str, sentences: BulkTexts) -> Question:
     """What is about to be done to all that match, and to how many."""
     if not found.count:
         raise ValueError(_("There is nothing to do: no dead letter matches. Nothing was changed."))
@@ -191,22 +191,22 @@ def asked_about(found: DLQMatching, filters: str, sentences: Sentences) -> Quest
     return Question(text, sentences.yes, fields, title=sentences.how_many(found.count))
 
 
-def done_to_all(act: Callable[..., int], filters: Filters, now: Slice) -> Slice:
+def act_on_matching(act: Callable[..., int], filters: Filters, now: BulkProgress) -> BulkProgress:
     """One more slice; what died after the confirmation is left alone."""
     pinned = cast("dict[str, Any]", {key: value for key, value in filters.items() if key != "older_than"})
-    limit = min(AT_ONCE, now.total - now.done)
+    limit = min(LETTERS_PER_REQUEST, now.total - now.done)
     count = act(limit=limit, moved_until=now.until, **pinned)
     return replace(now, done=now.done + count, is_over=count < limit)
 
 
-def done_to_some(act: Callable[[Sequence[str]], int], entries: Sequence[str], sentence: str) -> str:
+def act_on_selected(act: Callable[[Sequence[str]], int], entries: Sequence[str], sentence: str) -> str:
     """To the letters that were ticked; those that have gone meanwhile are told."""
     if not entries:
         raise ValueError(_("Tick at least one dead letter. Nothing was changed."))
     count = act(entries)
     if not count:
         raise ValueError(_("None of these dead letters is there any more. Nothing was changed."))
-    said = sentence % {"count": number(count)}
+    summary = sentence % {"count": number(count)}
     missing = len(entries) - count
     if missing:
         text = ngettext(
@@ -214,24 +214,24 @@ def done_to_some(act: Callable[[Sequence[str]], int], entries: Sequence[str], se
             "%(said)s; the other %(missing)s were not there any more",
             missing,
         )
-        return text % {"said": said, "missing": number(missing)}
-    return said
+        return text % {"said": summary, "missing": number(missing)}
+    return summary
 
 
-MOST_SHOWN = 50
-LOOK_AT = 1000
+LETTERS_PER_PAGE = 50
+LETTERS_GROUPED = 1000
 """Of how many letters groups are made unless more are asked for: each is one read."""
 
 
-def _about_some(page: DeadLetters, request: HttpRequest) -> str:
+def _selected_ids(page: DeadLettersPage, request: HttpRequest) -> str:
     return ", ".join(page.chosen)
 
 
-def _about_all(page: DeadLetters, request: HttpRequest) -> str:
-    return page.wanted.words
+def _filters_in_words(page: DeadLettersPage, request: HttpRequest) -> str:
+    return page.letter_query.words
 
 
-class DeadLetters(ConfirmingPage):
+class DeadLettersPage(ConfirmingPage):
     """Groups of the same error; with a filter for one of them, or asked for, the letters themselves."""
 
     name = "dead_letters"
@@ -242,8 +242,8 @@ class DeadLetters(ConfirmingPage):
     refreshes = False  # what one has ticked would be gone
 
     @property
-    def wanted(self) -> Wanted:
-        return wanted(self.request.GET)
+    def letter_query(self) -> LetterQuery:
+        return letter_query(self.request.GET)
 
     @property
     def chosen(self) -> list[str]:
@@ -253,10 +253,12 @@ class DeadLetters(ConfirmingPage):
         """To the groups, when it was asked for there: their forms post to the address of one of them."""
         if request.POST.get("from") != "groups":
             return super().back_to(request)
-        return self.url(self.name, **{key: text for key, text in self.wanted.written.items() if key != "fingerprint"})
+        return self.url(
+            self.name, **{key: text for key, text in self.letter_query.written.items() if key != "fingerprint"}
+        )
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        known = self.wanted
+        known = self.letter_query
         facts = {
             "counts": [
                 {"kind": kind, "count": count, "url": self.url(self.name, failure_type=kind, show="letters")}
@@ -271,11 +273,11 @@ class DeadLetters(ConfirmingPage):
             return facts
         return {**facts, **(self._letters(queue, known) if self._shows_letters(known) else self._groups(queue, known))}
 
-    def _shows_letters(self, known: Wanted) -> bool:
+    def _shows_letters(self, known: LetterQuery) -> bool:
         return self.request.GET.get("show") == "letters" or "fingerprint" in known.written
 
-    def _groups(self, queue: FairQueue, known: Wanted) -> dict[str, Any]:
-        look_at = MAX_DEAD_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LOOK_AT
+    def _groups(self, queue: FairQueue, known: LetterQuery) -> dict[str, Any]:
+        look_at = MAX_DEAD_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LETTERS_GROUPED
         found = queue.dlq.groups(look_at, **known.filters)
         return {
             "groups": [self._group(group, known) for group in found.groups],
@@ -284,7 +286,7 @@ class DeadLetters(ConfirmingPage):
             "more": "" if look_at == MAX_DEAD_LETTERS_COUNTED else self.url(self.name, look="more", **known.written),
         }
 
-    def _group(self, group: DLQGroup, known: Wanted) -> dict[str, Any]:
+    def _group(self, group: DLQGroup, known: LetterQuery) -> dict[str, Any]:
         return {
             "group": group,
             "url": self.url(self.name, **{**known.written, "fingerprint": group.fingerprint}),
@@ -292,10 +294,10 @@ class DeadLetters(ConfirmingPage):
             "newest": moment(group.newest),
         }
 
-    def _letters(self, queue: FairQueue, known: Wanted) -> dict[str, Any]:
+    def _letters(self, queue: FairQueue, known: LetterQuery) -> dict[str, Any]:
         cursor = self.request.GET.get("cursor") or None
         try:
-            page = queue.dlq.letters(MOST_SHOWN, cursor, **known.filters)
+            page = queue.dlq.letters(LETTERS_PER_PAGE, cursor, **known.filters)
         except ValueError as error:
             return {"problem": str(error)}
         query = {**known.written, "show": "letters"}
@@ -314,15 +316,15 @@ class DeadLetters(ConfirmingPage):
         }
 
     def _requeue(self, queue: FairQueue, request: HttpRequest) -> str:
-        return done_to_some(queue.dlq.requeue_many, self.chosen, _("%(count)s requeued"))
+        return act_on_selected(queue.dlq.requeue_many, self.chosen, _("%(count)s requeued"))
 
     def _discard(self, queue: FairQueue, request: HttpRequest) -> str:
         if self.chosen:
-            ask_first(request, gone_for_good(), _("Yes, discard them"), title=discard_how_many(len(self.chosen)))
-        return done_to_some(queue.dlq.discard_many, self.chosen, _("%(count)s discarded"))
+            ask_first(request, discard_meaning(), _("Yes, discard them"), title=discard_how_many(len(self.chosen)))
+        return act_on_selected(queue.dlq.discard_many, self.chosen, _("%(count)s discarded"))
 
     def _requeue_all(self, queue: FairQueue, request: HttpRequest) -> str:
-        sentences = Sentences(
+        sentences = BulkTexts(
             requeue_how_many,
             _("They run again with a fresh retry budget."),
             _("Yes, requeue them"),
@@ -331,21 +333,21 @@ class DeadLetters(ConfirmingPage):
         return self._all(queue, queue.dlq.requeue_all, request, sentences)
 
     def _discard_all(self, queue: FairQueue, request: HttpRequest) -> str:
-        sentences = Sentences(
+        sentences = BulkTexts(
             discard_how_many,
-            gone_for_good(),
+            discard_meaning(),
             _("Yes, discard them"),
             _("%(done)s of %(total)s dead letters discarded"),
         )
         return self._all(queue, queue.dlq.discard_all, request, sentences)
 
-    def _all(self, queue: FairQueue, act: Any, request: HttpRequest, sentences: Sentences) -> str:
+    def _all(self, queue: FairQueue, act: Any, request: HttpRequest, sentences: BulkTexts) -> str:
         """A slice of all that match, once their count was confirmed; then the question whether to go on."""
-        known = self.wanted
+        known = self.letter_query
         if not is_confirmed(request):
-            raise self._from_here(request, asked_about(queue.dlq.matching(**known.checked), known.words, sentences))
-        done = done_to_all(act, known.checked, Slice.read(request.POST))
-        sentence = done.say(sentences.done)
+            raise self._from_here(request, bulk_question(queue.dlq.matching(**known.checked), known.words, sentences))
+        done = act_on_matching(act, known.checked, BulkProgress.read(request.POST))
+        sentence = done.summary(sentences.done)
         if not done.is_unfinished:
             return sentence
         self.log(known.words, sentence)
@@ -359,8 +361,8 @@ class DeadLetters(ConfirmingPage):
         return question
 
     actions: ClassVar[dict[str, Action]] = {
-        "requeue": Action("change_deadletter", _requeue, _about_some),
-        "discard": Action("delete_deadletter", _discard, _about_some),
-        "requeue_all": Action("change_deadletter", _requeue_all, _about_all),
-        "discard_all": Action("delete_deadletter", _discard_all, _about_all),
+        "requeue": Action("change_deadletter", _requeue, _selected_ids),
+        "discard": Action("delete_deadletter", _discard, _selected_ids),
+        "requeue_all": Action("change_deadletter", _requeue_all, _filters_in_words),
+        "discard_all": Action("delete_deadletter", _discard_all, _filters_in_words),
     }

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 
-ROWS = 25
-BLOCKERS = 10
+WAITING_TASKS_PER_PAGE = 25
+BLOCKERS_PER_TASK = 10
 """Of one task, so many of those that block it are shown in the list."""
-MOST_READ = 2000
-"""Tasks of a graph; of one task's surroundings `MOST_DRAWN`."""
+GRAPH_MAX_TASKS = 2000
+"""Tasks of a graph; of one task's surroundings `DRAWING_MAX_TASKS`."""
 
 
-class Dependencies(ConfirmingPage):
+class DependenciesPage(ConfirmingPage):
     """All that waits; with ``task`` or ``run`` in the query, the graph around a task, or of a run."""
 
     name = "dependencies"
@@ -45,20 +45,20 @@ class Dependencies(ConfirmingPage):
     refreshes = False
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
-        asked = {key: self.request.GET.get(key, "").strip() for key in ("task", "run")}
-        found: dict[str, Any] = {"asked": asked, "may_change": self.may("change_dependency")}
+        requested = {key: self.request.GET.get(key, "").strip() for key in ("task", "run")}
+        found: dict[str, Any] = {"requested": requested, "may_change": self.may("change_dependency")}
         try:
-            if asked["task"]:
-                return {**found, **self._of_task(queue, asked["task"])}
-            if asked["run"]:
-                return {**found, **self._graph(queue.run_graph(asked["run"], MOST_READ))}
+            if requested["task"]:
+                return {**found, **self._of_task(queue, requested["task"])}
+            if requested["run"]:
+                return {**found, **self._graph(queue.run_graph(requested["run"], GRAPH_MAX_TASKS))}
             return {**found, **self._waiting(queue)}
         except (TaskNotFoundError, ValueError) as error:
             messages.error(self.request, str(error))
             return found
 
     def _of_task(self, queue: FairQueue, task_id: str) -> dict[str, Any]:
-        view = queue.dependencies(task_id, MOST_DRAWN)
+        view = queue.dependencies(task_id, DRAWING_MAX_TASKS)
         node = view.graph.nodes[task_id]
         sets = [
             (_("Waits for"), view.blocked, view.blocked_count),
@@ -73,15 +73,15 @@ class Dependencies(ConfirmingPage):
                 {
                     "title": title,
                     "count": count,
-                    "tasks": [self._link(view.graph.nodes.get(each), each) for each in ids[:MOST_DRAWN]],
-                    "more": count - len(ids[:MOST_DRAWN]),
+                    "tasks": [self._link(view.graph.nodes.get(each), each) for each in ids[:DRAWING_MAX_TASKS]],
+                    "more": count - len(ids[:DRAWING_MAX_TASKS]),
                 }
                 for title, ids, count in sets
             ],
         }
 
     def _graph(self, graph: DependencyGraph) -> dict[str, Any]:
-        is_drawn = len(graph.nodes) <= MOST_DRAWN
+        is_drawn = len(graph.nodes) <= DRAWING_MAX_TASKS
         drawing = draw(graph) if is_drawn else None
         states = sorted({state_of(node) for node in graph.nodes.values()})
         return {
@@ -89,8 +89,8 @@ class Dependencies(ConfirmingPage):
             "is_drawn": is_drawn,
             "drawing": drawing,
             "boxes": [(box, self.link("task", quote(box.node.task_id))) for box in drawing.boxes] if drawing else [],
-            "box_width": WIDTH,
-            "box_height": HEIGHT,
+            "box_width": BOX_WIDTH,
+            "box_height": BOX_HEIGHT,
             "layers": [[self._link(graph.nodes[each]) for each in layer] for layer in layers(graph)]
             if is_drawn
             else [],
@@ -101,8 +101,8 @@ class Dependencies(ConfirmingPage):
     def _waiting(self, queue: FairQueue) -> dict[str, Any]:
         """A page of what is deferred, with what blocks it."""
         stats = queue.get_stats(0).dependencies
-        page = queue.find(Search(TaskState.DEFERRED), ROWS, self.request.GET.get("cursor"))
-        blockers = queue.blockers([task.task_id for task in page.tasks], BLOCKERS)
+        page = queue.find(Search(TaskState.DEFERRED), WAITING_TASKS_PER_PAGE, self.request.GET.get("cursor"))
+        blockers = queue.blockers([task.task_id for task in page.tasks], BLOCKERS_PER_TASK)
         rows = [
             {
                 "task": task,
@@ -128,7 +128,7 @@ class Dependencies(ConfirmingPage):
 
     def release(self, queue: FairQueue, request: HttpRequest) -> str:
         """It depends on nothing any more, so what it waited for can end as it likes."""
-        task_id = self._asked(request)
+        task_id = self._requested_task(request)
         if not is_confirmed(request):
             count = queue.dependencies(task_id, 1).blocked_count
             text = ngettext(
@@ -143,8 +143,8 @@ class Dependencies(ConfirmingPage):
 
     def cancel_subtree(self, queue: FairQueue, request: HttpRequest) -> str:
         """The last of the graph first, so that nothing of it is released meanwhile."""
-        task_id = self._asked(request)
-        graph = queue.dependencies(task_id, MOST_DRAWN).graph
+        task_id = self._requested_task(request)
+        graph = queue.dependencies(task_id, DRAWING_MAX_TASKS).graph
         ids = _open(graph, _descendants(graph, task_id))
         if not ids:
             raise ValueError(_("The task had ended before, and nothing waits for it."))
@@ -160,14 +160,14 @@ class Dependencies(ConfirmingPage):
         done = canceling.cancel_many(queue, ids, canceled_by(request))
         return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
 
-    def _asked(self, request: HttpRequest) -> str:
+    def _requested_task(self, request: HttpRequest) -> str:
         task_id = request.GET.get("task", "").strip()
         if not task_id:
             raise ValueError(_("Choose a task first."))
         return task_id
 
     def _subject(self, request: HttpRequest) -> str:
-        return self._asked(request)
+        return self._requested_task(request)
 
     actions: ClassVar[dict[str, Action]] = {
         "release": Action("change_dependency", release, _subject),
@@ -196,12 +196,12 @@ def _open(graph: DependencyGraph, ids: list[str]) -> list[str]:
     return [each for each in reversed(ids) if (state := states[each]) is not None and not state.is_ended]
 
 
-MOST_DRAWN = 200
+DRAWING_MAX_TASKS = 200
 """Tasks; a larger graph is counted instead."""
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 168, 40, 56, 12, 8
-TALLEST = 20
+BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, DRAWING_MARGIN = 168, 40, 56, 12, 8
+DRAWING_MAX_ROWS = 20
 """Tasks in one column: a wider layer takes several columns."""
-MOST_LETTERS = 22
+LABEL_MAX_CHARACTERS = 22
 
 
 @dataclass(frozen=True)
@@ -251,14 +251,17 @@ def draw(graph: DependencyGraph) -> Drawing:
     for layer in layers(graph):
         ordered = sorted(layer, key=lambda each: (_height(places, parents[each]), each))
         for index, each in enumerate(ordered):
-            places[each] = (column + index // TALLEST, index % TALLEST)
-        column += (len(layer) - 1) // TALLEST + 1
+            places[each] = (column + index // DRAWING_MAX_ROWS, index % DRAWING_MAX_ROWS)
+        column += (len(layer) - 1) // DRAWING_MAX_ROWS + 1
     boxes = tuple(_box(graph.nodes[each], *place) for each, place in places.items())
     at = {box.node.task_id: box for box in boxes}
     paths = tuple(_path(at[parent], at[child]) for parent, child in graph.edges if parent in at and child in at)
     rows = max((row for _column, row in places.values()), default=0) + 1
     return Drawing(
-        boxes, paths, column * (WIDTH + GAP_X) - GAP_X + 2 * MARGIN, rows * (HEIGHT + GAP_Y) - GAP_Y + 2 * MARGIN
+        boxes,
+        paths,
+        column * (BOX_WIDTH + GAP_X) - GAP_X + 2 * DRAWING_MARGIN,
+        rows * (BOX_HEIGHT + GAP_Y) - GAP_Y + 2 * DRAWING_MARGIN,
     )
 
 
@@ -288,13 +291,13 @@ def _height(places: Mapping[str, tuple[int, int]], parents: Sequence[str]) -> fl
 
 def _box(node: Node, column: int, row: int) -> Box:
     label = node.name or node.task_id
-    if len(label) > MOST_LETTERS:
-        label = f"…{label[1 - MOST_LETTERS :]}"
-    x, y = MARGIN + column * (WIDTH + GAP_X), MARGIN + row * (HEIGHT + GAP_Y)
+    if len(label) > LABEL_MAX_CHARACTERS:
+        label = f"…{label[1 - LABEL_MAX_CHARACTERS :]}"
+    x, y = DRAWING_MARGIN + column * (BOX_WIDTH + GAP_X), DRAWING_MARGIN + row * (BOX_HEIGHT + GAP_Y)
     return Box(node, label, state_of(node), x, y)
 
 
 def _path(parent: Box, child: Box) -> str:
-    x, y, to_x, to_y = parent.x + WIDTH, parent.y + HEIGHT // 2, child.x, child.y + HEIGHT // 2
+    x, y, to_x, to_y = parent.x + BOX_WIDTH, parent.y + BOX_HEIGHT // 2, child.x, child.y + BOX_HEIGHT // 2
     bend = GAP_X // 2
     return f"M{x} {y} C{x + bend} {y} {to_x - bend} {to_y} {to_x} {to_y}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.page_queues import page_queue
-from django_fairque.admin.pages.base import Page, moment
+from django_fairque.admin.pages.base import AdminPage, moment
 from django_fairque.events.overview import EventFacts, overview
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 
-class ModelEvents(Page):
+class ModelEventsPage(AdminPage):
     """The events of all apps, whichever queue they send to: they are the project's, not a queue's."""
 
     name = "model_events"

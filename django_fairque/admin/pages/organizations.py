@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
 
-PER_PAGE = 50
+ORGANIZATIONS_PER_PAGE = 50
 
 
-def _organization_of(page: Organizations, request: HttpRequest) -> str:
+def _organization_of(page: OrganizationsPage, request: HttpRequest) -> str:
     return posted(request, "organization")
 
 
@@ -36,7 +36,7 @@ def _shards_away(step: Callable[[], None]) -> ShardsAwayError | None:
     return None
 
 
-class Organizations(FormPage):
+class OrganizationsPage(FormPage):
     """A table of organizations by name; or, with ``?organization=``, one of them with its settings.
 
     Who may see and change users may see and change their organizations: either is about whose tasks start, and when.
@@ -60,7 +60,7 @@ class Organizations(FormPage):
 
     def _table(self, queue: FairQueue) -> dict[str, Any]:
         cursor = self.request.GET.get("cursor") or None
-        page = queue.organizations(cursor, PER_PAGE)
+        page = queue.organizations(cursor, ORGANIZATIONS_PER_PAGE)
         return {
             "table": [
                 (stats, self.url(self.name, organization=stats.organization))

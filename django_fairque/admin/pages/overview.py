@@ -10,7 +10,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import Bar, Bars, LineChart, Series
-from django_fairque.admin.pages.base import NotHereError, Page
+from django_fairque.admin.pages.base import AdminPage, NotHereError
 from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import top_users
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.statistics.timeline import Activity, Span
 
-SPANS = {1: 1, 24: 15}
+MINUTES_PER_POINT = {1: 1, 24: 15}
 """Hours that can be shown, and minutes of which each point of a chart is made."""
-REFRESH = {1: 5, 24: 60}
+REFRESH_SECONDS = {1: 5, 24: 60}
 """Seconds. A day is 1,440 reads."""
-LOOKED_AT = 150
+USERS_COMPARED = 150
 """Users, at most: each is a read."""
-TOLD = 10
+USERS_PER_TABLE = 10
 """Users, in each table."""
-SETTLED = 15
+RATE_MIN_SECONDS = 15
 """Seconds from which on a span that is still going on says something of its rate."""
 
 
 @dataclass(frozen=True)
-class Wait:
+class LongestWait:
     """A user, when its longest wait began (seconds since the epoch), and how long it is."""
 
     user_id: str
@@ -45,7 +45,7 @@ class Wait:
     seconds: float
 
 
-class Overview(Page):
+class OverviewPage(AdminPage):
     """Tiles, charts, promises, users, server."""
 
     name = "overview"
@@ -56,15 +56,17 @@ class Overview(Page):
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
         hours = self._hours()
-        stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, SPANS[hours])
+        stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
         longest_waits = longest(queue.longest_waits(), activity.spans[-1])
-        top = top_users(queue, stats, TOLD, LOOKED_AT)
+        top = top_users(queue, stats, USERS_PER_TABLE, USERS_COMPARED)
         return {
             "stats": stats,
             "health": queue.health(),
             "hours": hours,
-            "choices": [(each, self._said(each), self.url(self.name, hours=str(each))) for each in SPANS],
-            "refresh": REFRESH[hours],
+            "choices": [
+                (each, self._hours_label(each), self.url(self.name, hours=str(each))) for each in MINUTES_PER_POINT
+            ],
+            "refresh": REFRESH_SECONDS[hours],
             "tiles": [(title, count, self.link(page, **query)) for title, count, page, query in tiles(stats)],
             "throughput": throughput(activity),
             "waits": waits(activity),
@@ -82,13 +84,13 @@ class Overview(Page):
         }
 
     def _hours(self) -> int:
-        asked = self.request.GET.get("hours", "1")
-        if asked not in map(str, SPANS):
-            raise NotHereError(gettext("hours must be 1 or 24, got %(asked)s.") % {"asked": asked})
-        return int(asked)
+        requested = self.request.GET.get("hours", "1")
+        if requested not in map(str, MINUTES_PER_POINT):
+            raise NotHereError(gettext("hours must be 1 or 24, got %(asked)s.") % {"asked": requested})
+        return int(requested)
 
     @staticmethod
-    def _said(hours: int) -> str:
+    def _hours_label(hours: int) -> str:
         return ngettext("last hour", "last %(hours)d hours", hours) % {"hours": hours}
 
 
@@ -142,12 +144,12 @@ def busiest(sizes: dict[str, Any], url: Callable[[str], str] = lambda user_id: "
     return Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready"))
 
 
-def longest(found: list[WaitingTask], latest: Span) -> list[Wait]:
+def longest(found: list[WaitingTask], latest: Span) -> list[LongestWait]:
     """Users by their longest wait, as long as it is by the server's clock, on which the latest span ends."""
     now, first = latest.begin + latest.seconds - 1, {each.user_id: each.since for each in reversed(found)}
-    ranked = sorted(first.items(), key=itemgetter(1))[:TOLD]
-    return [Wait(user_id, since, max(0.0, now - since)) for user_id, since in ranked]
+    ranked = sorted(first.items(), key=itemgetter(1))[:USERS_PER_TABLE]
+    return [LongestWait(user_id, since, max(0.0, now - since)) for user_id, since in ranked]
 
 
 def _rate(span: Span, count: int) -> float:
-    return count * 60 / max(SETTLED, span.seconds)
+    return count * 60 / max(RATE_MIN_SECONDS, span.seconds)

@@ -12,7 +12,7 @@ from django_fairque.admin.charts import Sparkline
 from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.admin.pages.base import Action, ConfirmingPage, Question, at_most, purge
 from django_fairque.monitoring.formatting import number, per_minute
-from django_fairque.monitoring.report import LATELY
+from django_fairque.monitoring.report import RATE_MINUTES
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats
     from django_fairque.engine.statistics.timeline import Activity
 
-AT_ONCE = 20
+QUEUES_PER_PAGE = 20
 """Queues on a page: each is some eighty reads."""
 
 
 @dataclass(frozen=True)
-class Row:
+class QueueRow:
     """One queue: its figures now and of the last hour, and where more is told of it."""
 
     name: str
@@ -47,7 +47,7 @@ class Row:
     @property
     def rate(self) -> float:
         """Tasks finished a second, lately."""
-        return sum(span.finished for span in self.activity.spans[-1 - LATELY : -1]) / (60 * LATELY)
+        return sum(span.finished for span in self.activity.spans[-1 - RATE_MINUTES : -1]) / (60 * RATE_MINUTES)
 
     @property
     def sparkline(self) -> Sparkline:
@@ -55,7 +55,7 @@ class Row:
         return Sparkline(title, [span.finished for span in self.activity.spans[:-1]], per_minute)
 
 
-class Queues(ConfirmingPage):
+class QueuesPage(ConfirmingPage):
     """Every declared queue in one table."""
 
     name = "queues"
@@ -68,8 +68,8 @@ class Queues(ConfirmingPage):
         names = queue_names()
         after = self.request.GET.get("after", "")
         begin = names.index(after) + 1 if after in names else 0
-        shown = names[begin : begin + AT_ONCE]
-        following = self.url(self.name, after=shown[-1]) if names[begin + AT_ONCE :] else ""
+        shown = names[begin : begin + QUEUES_PER_PAGE]
+        following = self.url(self.name, after=shown[-1]) if names[begin + QUEUES_PER_PAGE :] else ""
         return {"rows": [self._row(name) for name in shown], "next": following}
 
     def back_to(self, request: HttpRequest) -> str:
@@ -85,18 +85,18 @@ class Queues(ConfirmingPage):
         return gettext("Queue %(name)s goes on.") % {"name": queue.name}
 
     def purge(self, queue: FairQueue, request: HttpRequest) -> str:
-        def said(done: int) -> str:
+        def summary(done: int) -> str:
             return ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
 
-        return purge(self, "", queue, queue.purge, lambda: waiting(queue), said, self._question)
+        return purge(self, "", queue, queue.purge, lambda: waiting(queue), summary, self._question)
 
-    def _question(self, count: int, *said: str) -> Question:
+    def _question(self, count: int, *before: str) -> Question:
         sentence = ngettext(
             "%(tasks)s task waits: ready, scheduled or for other tasks. It is canceled for good; running tasks go on.",
             "%(tasks)s tasks wait: ready, scheduled or for other tasks. They are canceled for good; running tasks go on.",
             count,
         )
-        text = [*said, sentence % {"tasks": number(count)}, at_most(count)]
+        text = [*before, sentence % {"tasks": number(count)}, at_most(count)]
         title = gettext("Purge queue %(name)s?") % {"name": self.queue_name}
         return Question(text, gettext("Yes, cancel them"), {}, title=title)
 
@@ -106,11 +106,11 @@ class Queues(ConfirmingPage):
         "purge": Action("delete_queue", purge),
     }
 
-    def _row(self, name: str) -> Row:
+    def _row(self, name: str) -> QueueRow:
         queue = page_queue(name)
         urls = self.url("overview", queue=name), self.url(self.name, queue=name)
         shards = queue.get_shard_stats() if queue.config.shards > 1 else []
-        return Row(name, queue.get_stats(0), queue.get_activity(), shards, *urls)
+        return QueueRow(name, queue.get_stats(0), queue.get_activity(), shards, *urls)
 
 
 def waiting(queue: FairQueue) -> int:

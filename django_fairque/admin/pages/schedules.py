@@ -241,11 +241,11 @@ def _json(text: str, kind: type, words: str) -> Any:
     return value
 
 
-PER_PAGE = 100
+SCHEDULES_PER_PAGE = 100
 
 
 @dataclass(frozen=True)
-class Row:
+class ScheduleRow:
     """One schedule as the table shows it."""
 
     schedule: Schedule
@@ -279,11 +279,11 @@ def _moment(seconds: float | None, schedule: Schedule) -> datetime | None:
     return datetime.fromtimestamp(seconds, zone)
 
 
-def _name_of(page: Schedules, request: HttpRequest) -> str:
+def _name_of(page: SchedulesPage, request: HttpRequest) -> str:
     return request.GET.get("edit") or posted(request, "name")
 
 
-class Schedules(FormPage):
+class SchedulesPage(FormPage):
     """A table of schedules; with ``?edit=`` the form of one, with ``?add=1`` of a new one."""
 
     name = "schedules"
@@ -305,8 +305,8 @@ class Schedules(FormPage):
     def _table(self, queue: FairQueue) -> dict[str, Any]:
         found = queue.schedules.list()
         begin = bisect_right([each.name for each in found], self.request.GET.get("after", ""))
-        shown = found[begin : begin + PER_PAGE]
-        more = len(found) > begin + PER_PAGE
+        shown = found[begin : begin + SCHEDULES_PER_PAGE]
+        more = len(found) > begin + SCHEDULES_PER_PAGE
         return {
             "table": [self._row(each) for each in shown],
             "add": self.url(self.name, add="1"),
@@ -314,9 +314,9 @@ class Schedules(FormPage):
             "first": self.url(self.name) if begin else "",
         }
 
-    def _row(self, schedule: Schedule) -> Row:
+    def _row(self, schedule: Schedule) -> ScheduleRow:
         last = schedule.last.run_time if schedule.last else None
-        return Row(
+        return ScheduleRow(
             schedule,
             in_words(schedule),
             _moment(schedule.next_at, schedule),

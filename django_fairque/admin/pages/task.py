@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 
-NAMED = 20
+RELATED_TASKS_SHOWN = 20
 """Tasks of a list that are named."""
 
 
@@ -54,12 +54,12 @@ class TaskPage(ConfirmingPage):
                 for reason in reasons(queue, task.task_id)
             ],
             "timeline": timeline(task),
-            "promise": promise(task),
+            "promise": sla_state(task),
             "attempts": [{"at": moment(each.at), "it": each} for each in queue.history(task.task_id)],
             "payload": as_text(redacted(task.payload)),
             "result": as_text(redacted(task.result)) if task.state is TaskState.FINISHED else None,
             "progress": queue.get_progress(task.task_id),
-            "others": self._others(queue.dependencies(task.task_id, NAMED)),
+            "others": self._others(queue.dependencies(task.task_id, RELATED_TASKS_SHOWN)),
             "graph_url": self.link("dependencies", task=task.task_id),
             "run_url": self.link("dependencies", run=task.run_id),
             "user_url": self.url("tasks", state=task.state.value, user=task.user_id),
@@ -85,7 +85,7 @@ class TaskPage(ConfirmingPage):
         )
         found = []
         for title, ids, count in lists:
-            nodes = [view.graph.nodes.get(each) for each in ids[:NAMED]]
+            nodes = [view.graph.nodes.get(each) for each in ids[:RELATED_TASKS_SHOWN]]
             tasks = [
                 {**self._link(each), "state": node.state.value if node and node.state else ""}
                 for each, node in zip(ids, nodes, strict=False)
@@ -138,7 +138,7 @@ def timeline(task: Task) -> list[tuple[str, datetime | None, str]]:
     return found
 
 
-def promise(task: Task) -> dict[str, Any] | None:
+def sla_state(task: Task) -> dict[str, Any] | None:
     """By when it was to start, and whether it did; None while it is not ready, so nothing is promised yet."""
     if task.sla_deadline is None:
         return None

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 
-ROWS = 50
-LOOK_AT = 1000
+TASKS_PER_PAGE = 50
+TASKS_EXAMINED = 1000
 """Records that one page looks through for a user or a name."""
-AT_ONCE = 1000
+TASKS_PER_REQUEST = 1000
 """Tasks that one request changes; then it is asked whether to go on."""
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
-class Tasks(ConfirmingPage):
+class TasksPage(ConfirmingPage):
     """What one looks for stands in the query: ``state``, ``user``, ``name``, ``worker``; ``id`` leads to the task."""
 
     name = "tasks"
@@ -60,26 +60,26 @@ class Tasks(ConfirmingPage):
 
     def search(self) -> Search:
         """What the query asks for; ``ValueError`` for a state that there is not."""
-        asked = {key: self.request.GET.get(key) or None for key in ("state", "user", "name", "worker")}
-        state = asked["state"] or TaskState.QUEUED.value
+        requested = {key: self.request.GET.get(key) or None for key in ("state", "user", "name", "worker")}
+        state = requested["state"] or TaskState.QUEUED.value
         if state not in {each.value for each in TaskState}:
             known = ", ".join(each.value for each in TaskState)
             raise ValueError(
                 _("There is no state %(state)s: it is one of %(known)s.") % {"state": state, "known": known}
             )
-        return Search(TaskState(state), asked["user"], asked["name"], LOOK_AT, asked["worker"])
+        return Search(TaskState(state), requested["user"], requested["name"], TASKS_EXAMINED, requested["worker"])
 
     def facts(self, queue: FairQueue) -> dict[str, Any]:
         stats = queue.get_stats(0)
         try:
             search = self.search()
-            found = queue.find(search, ROWS, self.request.GET.get("cursor"))
+            found = queue.find(search, TASKS_PER_PAGE, self.request.GET.get("cursor"))
         except ValueError as error:
             messages.error(self.request, str(error))
             search = Search(TaskState.QUEUED)
-            found = queue.find(search, ROWS)
-        asked = {"user": search.user_id, "name": search.name, "worker": search.worker}
-        query = {key: value for key, value in asked.items() if value is not None}
+            found = queue.find(search, TASKS_PER_PAGE)
+        requested = {"user": search.user_id, "name": search.name, "worker": search.worker}
+        query = {key: value for key, value in requested.items() if value is not None}
         here = {"state": search.state.value, **query}
         return {
             "search": search,
@@ -113,12 +113,12 @@ class Tasks(ConfirmingPage):
     def cancel(self, queue: FairQueue, request: HttpRequest) -> str:
         ids = _selected(request)
         done = canceling.cancel_many(queue, ids, canceled_by(request))
-        return _said(ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done, done, len(ids))
+        return _summary(ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done, done, len(ids))
 
     def run_now(self, queue: FairQueue, request: HttpRequest) -> str:
         ids = _selected(request)
         done = queue.run_now(*ids)
-        return _said(ngettext("%d task was queued.", "%d tasks were queued.", done) % done, done, len(ids))
+        return _summary(ngettext("%d task was queued.", "%d tasks were queued.", done) % done, done, len(ids))
 
     def cancel_all(self, queue: FairQueue, request: HttpRequest) -> str:
         def act(ids: list[str]) -> int:
@@ -150,7 +150,7 @@ class Tasks(ConfirmingPage):
             fields = {"done": "0", "left": str(len(ids))}
             raise Question(_how_many(search, len(ids), is_whole=found.is_whole), yes, fields)
         before, allowed = _counted(request, "done"), _counted(request, "left")
-        some = ids[: min(AT_ONCE, allowed)]
+        some = ids[: min(TASKS_PER_REQUEST, allowed)]
         if not some and not before:
             raise ValueError(_("No task matches (any more)."))
         done = act(some) if some else 0
@@ -193,17 +193,17 @@ def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
     )
 
 
-def _said(sentence: str, done: int, asked: int) -> str:
+def _summary(sentence: str, done: int, selected: int) -> str:
     """Of tasks that were ticked: somebody or something else may have been there before."""
     if not done:
         raise ValueError(_("Nothing was done: all of them had moved on before."))
-    if done == asked:
+    if done == selected:
         return sentence
-    return _("%(said)s The others (%(missing)d) had moved on before.") % {"said": sentence, "missing": asked - done}
+    return _("%(said)s The others (%(missing)d) had moved on before.") % {"said": sentence, "missing": selected - done}
 
 
 def _selected(request: HttpRequest) -> list[str]:
     ids = posted_list(request, "task")
     if not ids:
         raise ValueError(_("Select the tasks first."))
-    return ids[:AT_ONCE]
+    return ids[:TASKS_PER_REQUEST]

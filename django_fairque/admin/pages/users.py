@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.organization_facade import OrganizationQueue
     from django_fairque.engine.users.users import UserStats
 
-NOISY = 20
+NOISY_MIN_TASKS = 20
 """Waiting tasks below which nobody is noisy."""
 TIMES_OTHERS = 10
 """How many times the median of waiting tasks, of the others who have some, are far above it."""
@@ -38,7 +38,7 @@ PROMPT = 1.0
 
 
 @dataclass(frozen=True)
-class Row:
+class UserRow:
     """One user of the table: fractions of 1, figures as text."""
 
     stats: UserStats
@@ -125,7 +125,7 @@ def waiting(stats: UserStats) -> int:
     return stats.sizes.total - stats.sizes.running
 
 
-def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[Row]:
+def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[UserRow]:
     """These users beside each other, and those of the ``others`` who are noisy; noisy ones first. Their shares are of what
     all of them got in the last hour.
 
@@ -135,9 +135,9 @@ def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[R
     users = [*users, *(each for each in others if each.user_id in noisy)]
     users.sort(key=lambda each: each.user_id not in noisy)
     busy = sum(each.last_hour.busy_seconds for each in users)
-    fair = _fair_shares([each for each in users if _has_asked(each)])
+    fair = _fair_shares([each for each in users if _has_demand(each)])
     return [
-        Row(
+        UserRow(
             each,
             each.last_hour.busy_seconds / busy if busy else 0.0,
             fair.get(each.user_id, 0.0),
@@ -164,7 +164,7 @@ def _standing(stats: UserStats) -> tuple[str, bool]:
     return (stats.user_id, False) if stats.organization is None else (stats.organization, True)
 
 
-def _has_asked(stats: UserStats) -> bool:
+def _has_demand(stats: UserStats) -> bool:
     lately = stats.last_hour
     return bool(stats.sizes.total or lately.wait.count or lately.busy_seconds)
 
@@ -175,12 +175,12 @@ def _noisy(users: Sequence[UserStats]) -> set[str]:
     for each in users:
         others = [waiting(other) for other in users if other is not each]
         usual = median([count for count in others if count] or [0])
-        if others and waiting(each) >= max(NOISY, TIMES_OTHERS * usual):
+        if others and waiting(each) >= max(NOISY_MIN_TASKS, TIMES_OTHERS * usual):
             found.add(each.user_id)
     return found
 
 
-def remarks(table: Sequence[Row]) -> list[str]:
+def remarks(table: Sequence[UserRow]) -> list[str]:
     """A sentence or two about each noisy user, and whether the quiet ones suffered."""
     quiet = [row.stats for row in table if not row.is_noisy and not _is_held_back(row.stats)]
     total = sum(row.waiting for row in table)
@@ -225,23 +225,23 @@ def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
     return text % facts
 
 
-PER_PAGE = 50
-LOOKED_AT = 100
+USERS_PER_PAGE = 50
+MEMBERS_PER_READ = 100
 """Users among whom members of an organization are looked for in one read."""
-LOOKS = 10
+MEMBER_READS_PER_PAGE = 10
 """Reads for one page of members, at most: an organization's record does not name them."""
-SUSPECTS = 10
+BUSY_USERS_COMPARED = 10
 """Users of other pages, at most, who are looked at because much of what waits is theirs."""
 
 
 def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[str]:
     """Members among the next users of the queue: about a page of them, or as many as there are among a thousand."""
     found: list[str] = []
-    for _look in range(LOOKS):
-        page = organization.members(cursor, LOOKED_AT)
+    for _look in range(MEMBER_READS_PER_PAGE):
+        page = organization.members(cursor, MEMBERS_PER_READ)
         found += page.items
         cursor = page.cursor
-        if cursor is None or len(found) >= PER_PAGE:
+        if cursor is None or len(found) >= USERS_PER_PAGE:
             break
     return ResultPage(found, cursor, page.missing_shards)
 
@@ -264,11 +264,11 @@ def _whether_to_purge(user_id: str, count: int, *before: str) -> Question:
     return Question(text, yes, {"user": user_id}, title=title)
 
 
-def _user_of(page: Users, request: HttpRequest) -> str:
+def _user_of(page: UsersPage, request: HttpRequest) -> str:
     return posted(request, "user")
 
 
-class Users(FormPage):
+class UsersPage(FormPage):
     """A table of users, those with something to do first. ``?organization=`` limits it to members; ``?user=`` shows one user with
     its settings.
     """
@@ -304,7 +304,7 @@ class Users(FormPage):
         except TaskValidationError as error:
             return {"problem": str(error)}
         try:
-            page = _members(members, cursor) if members else queue.users(cursor, PER_PAGE, busy_first=True)
+            page = _members(members, cursor) if members else queue.users(cursor, USERS_PER_PAGE, busy_first=True)
         except TaskValidationError:
             raise NotHereError(_("There is no such page of users: this is the first.")) from None
         others = [] if cursor or organization else self._suspects(queue, page.items)
@@ -316,14 +316,14 @@ class Users(FormPage):
             "remarks": remarks(table),
             "next": self.url(self.name, cursor=page.cursor, **of_organization) if page.cursor else "",
             "first": self.url(self.name, **of_organization) if cursor else "",
-            "looked_at": number(LOOKED_AT * LOOKS),
+            "looked_at": number(MEMBERS_PER_READ * MEMBER_READS_PER_PAGE),
         }
 
     @staticmethod
     def _suspects(queue: FairQueue, listed: Sequence[str]) -> list[str]:
         """Who may be noisy and is not on the page: there can be any number of pages, and a noisy user on any of them."""
         known = set(listed)
-        return [user_id for user_id in queue.busiest_users() if user_id not in known][:SUSPECTS]
+        return [user_id for user_id in queue.busiest_users() if user_id not in known][:BUSY_USERS_COMPARED]
 
     def _one(self, queue: FairQueue, user_id: str) -> dict[str, Any]:
         self.hold()
@@ -362,8 +362,8 @@ class Users(FormPage):
 
         if not left():
             raise ValueError(_("User %(user)s has nothing waiting, so there is nothing to purge.") % {"user": user_id})
-        told = partial(_purged, user_id), partial(_whether_to_purge, user_id)
-        return purge(self, user_id, queue, user.purge, left, *told)
+        texts = partial(_purged, user_id), partial(_whether_to_purge, user_id)
+        return purge(self, user_id, queue, user.purge, left, *texts)
 
     actions: ClassVar[dict[str, Action]] = {
         "pause": Action("change_user", pause, _user_of),

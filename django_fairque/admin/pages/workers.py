@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.queue.queue import FairQueue
 
-PER_PAGE = 100
-USUAL_LEASE = 30.0
+WORKERS_PER_PAGE = 100
+DEFAULT_LEASE_SECONDS = 30.0
 """Seconds, of a worker that does not tell its own."""
 
 
 @dataclass(frozen=True)
-class Row:
+class WorkerRow:
     """One process that runs tasks, as its last heartbeat described it. What it did not tell is a dash."""
 
     record: WorkerRecord
@@ -52,18 +52,18 @@ class Row:
 
     @property
     def lease(self) -> float:
-        return float(self.record.info.get("lease") or USUAL_LEASE)
+        return float(self.record.info.get("lease") or DEFAULT_LEASE_SECONDS)
 
     @property
     def status(self) -> str:
         if self.is_silent:
             return _("silent")
         words = {"working": _("working"), "draining": _("draining"), "stopping": _("stopping")}
-        told = self.record.info.get("status", "")
-        return words.get(told, told or "–")
+        reported = self.record.info.get("status", "")
+        return words.get(reported, reported or "–")
 
     @property
-    def asked(self) -> str:
+    def pending_command(self) -> str:
         """What it was asked for and has not done yet."""
         status = self.record.info.get("status", "")
         words = {"drain": _("asked to drain"), "work": _("asked to work"), "stop": _("asked to stop")}
@@ -77,20 +77,20 @@ class Row:
 
     @property
     def memory(self) -> str:
-        told = self.record.info.get("memory_mb", "")
-        return size(float(told) * 2**20) if told else "–"
+        reported = self.record.info.get("memory_mb", "")
+        return size(float(reported) * 2**20) if reported else "–"
 
     @property
     def up(self) -> str:
-        told = self.record.info.get("started", "")
-        return duration(max(0.0, self.now - float(told))) if told else "–"
+        reported = self.record.info.get("started", "")
+        return duration(max(0.0, self.now - float(reported))) if reported else "–"
 
 
-def _worker_of(page: Workers, request: HttpRequest) -> str:
+def _worker_of(page: WorkersPage, request: HttpRequest) -> str:
     return posted(request, "worker")
 
 
-class Workers(FormPage):
+class WorkersPage(FormPage):
     """One row for each process; a command to one is for the whole worker that it belongs to."""
 
     name = "workers"
@@ -103,10 +103,10 @@ class Workers(FormPage):
         records = sorted(queue.workers(), key=lambda each: each.worker)
         after = self.request.GET.get("after", "")
         following = [each for each in records if each.worker > after]
-        shown = following[:PER_PAGE]
+        shown = following[:WORKERS_PER_PAGE]
         return {
-            "table": [Row(each, time.time()) for each in shown],
-            "next": self.url(self.name, after=shown[-1].worker) if len(following) > PER_PAGE else "",
+            "table": [WorkerRow(each, time.time()) for each in shown],
+            "next": self.url(self.name, after=shown[-1].worker) if len(following) > WORKERS_PER_PAGE else "",
             "first": self.url(self.name) if after else "",
         }
 

@@ -1,10 +1,11 @@
-"""Leases: fetching tasks, reporting what became of them, keeping and giving back what a worker holds."""
+"""Leases: fetching tasks, reporting their outcomes, renewing and giving back the leases of a worker, and waiting for work."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, duration, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
@@ -16,9 +17,15 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import BlockingCommand, Operation, ScriptCall
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
+from django_fairque.engine.transport import cluster as clusters
+from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.transport.connection import Transport
 
 WOKEN_ARGUMENT_INDEX = 6
 """Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
@@ -341,3 +348,86 @@ def _checked(some: Any, kind: type[T], what: str, check: Callable[[T], T]) -> li
     if isinstance(some, (str, bytes)) or not isinstance(some, Iterable):
         raise TaskValidationError(f"expected a list of {what}, got {short(some)}")
     return [check(each) for each in some]
+
+
+class BlockingQueue(Protocol):
+    """A synchronous queue of one shard, as `PrefetchingWait` uses it."""
+
+    _shards: Shards
+    _transport: Transport
+
+    def wait_for_work(self, timeout: float, /) -> bool: ...
+
+
+class PrefetchingWait:
+    """A wait for work of at most ``timeout`` seconds. One thread sleeps in `end`; another may call `send_fetch` meanwhile.
+
+    A worker with nothing to do sends its fetch behind the blocking command, over the same connection, which saves the round
+    trip after the wake-up. Nothing is lost by this, unlike with a blocking pop: tasks that were handed out are leased, and the
+    call carries a nonce, so that it can be repeated if its reply is lost. A worker that stopped while its fetch was blocked
+    gets nothing (lua/lib/fetch.lua).
+
+    Args:
+        queue: of one shard.
+    """
+
+    def __init__(self, queue: BlockingQueue, timeout: float) -> None:
+        self._queue = queue
+        self._timeout = timeout
+        self._commands = queue._shards.home  # noqa: SLF001 - the queue's own way of waiting
+        self._transport = queue._transport  # noqa: SLF001
+        self._pending_command = self._transport.open_blocking(wake(self._commands, timeout))
+        self._lock = threading.Lock()
+        self._sent_fetch: tuple[Operation[Settled], ScriptCall] | None = None
+
+    def send_fetch(self, fetch: Fetch) -> bool:
+        """Send a fetch behind the wait, once; `end` tells what came of it. False if that is over, or its client can't."""
+        if self._pending_command is None:
+            return False
+        steps = settle(self._commands, [], fetch, None, has_waited=True)
+        call = next(steps)
+        assert isinstance(call, ScriptCall)  # noqa: S101 - it settles nothing on other shards
+        command = self._transport.first_command(call)
+        with self._lock:
+            is_sent = self._pending_command.add(command)
+            if is_sent:
+                self._sent_fetch = steps, call
+        return is_sent
+
+    def end(self) -> tuple[bool, Settled | None]:
+        """Sleep until work comes, at most so long as was said; whether it came, and the reply to what was asked for.
+
+        Raises:
+            FairQueueError: as `FairQueue.wait_for_work` and `FairQueue.settle`.
+        """
+        if self._pending_command is None:
+            return self._queue.wait_for_work(self._timeout), None
+        try:
+            woken, *replies = self._pending_command.replies()
+        except CLIENT_ERRORS as error:
+            woken, replies, in_doubt = error, [error], isinstance(error, clusters.CONNECTION_LOST_ERRORS)
+        else:
+            in_doubt = False
+        with self._lock:  # whoever asks may not have written it down yet
+            sent_fetch = self._sent_fetch
+        is_refused = isinstance(woken, Exception)
+        if sent_fetch is None:
+            return self._queue.wait_for_work(self._timeout) if is_refused else woken is not None, None
+        steps, call = sent_fetch
+        reply = replies[0]
+        if isinstance(reply, Exception):
+            reply = self._transport.send(repeated_call(call), in_doubt=in_doubt)
+        settled = _taken(steps, reply)
+        if is_refused and not in_doubt and not settled.leases:
+            raise translate_error(woken) from woken
+        return not is_refused and woken is not None, settled
+
+
+def _taken(steps: Operation[Settled], reply: object) -> Settled:
+    """The end of a fetch, which is one call."""
+    try:
+        steps.send(reply)
+    except StopIteration as stop:
+        settled: Settled = stop.value
+        return settled
+    raise AssertionError("a fetch is one call")

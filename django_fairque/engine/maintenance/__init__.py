@@ -1,0 +1,4 @@
+"""The work that keeps a queue in order: sweeps, pausing, repair, and the checks before it.
+
+Workers run it at intervals; operators start a repair.
+"""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.inspection import runs
 from django_fairque.engine.inspection import task_lookup as lookup
+from django_fairque.engine.inspection import task_lookup as runs
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance import operations as repairing
@@ -14,8 +14,8 @@ from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.sharding.shards import change_each, sum_over_shards
-from django_fairque.engine.statistics import alerts as alerting
-from django_fairque.engine.users import purge as purging
+from django_fairque.engine.statistics import health as alerting
+from django_fairque.engine.users import users as purging
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.statistics.health import Alert
 
 
 def heartbeat(
@@ -175,7 +175,7 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
 
     def cancel(shard: Commands, _: object) -> Operation[int]:
         try:
-            return (yield from runs.cancel(shard, run_id, reason, note, now))
+            return (yield from runs.cancel_run(shard, run_id, reason, note, now))
         except TaskNotFoundError as error:  # it has no members there
             unknown.append(error)
             return 0

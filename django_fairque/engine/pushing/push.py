@@ -119,7 +119,7 @@ def _push_slice(
 ) -> Operation[list[PushResult]]:
     if not tasks:
         return []
-    args = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
+    args = push_args(commands, tasks, run_id, is_graph=is_graph, other_shards=elsewhere)
     reply = yield commands.call("push", args, now, reply=new_nonce())
     if is_graph:
         raise_graph_refusal(commands, tasks, reply)
@@ -161,7 +161,7 @@ def push_args(
     run_id: str = "",
     *,
     is_graph: bool = False,
-    elsewhere: OtherShards = NO_OTHER_SHARDS,
+    other_shards: OtherShards = NO_OTHER_SHARDS,
 ) -> list[Any]:
     """The arguments of ``push.lua`` behind the options.
 
@@ -174,13 +174,13 @@ def push_args(
     for task in tasks:
         form = forms.setdefault(task.push_template, len(forms) + 1)
         args += (task.task_id, task.user_id, task.payload_bytes + _signature_of(commands, task, run_id), form)
-    parts = elsewhere.parts
+    parts = other_shards.parts
     is_kept = bool(parts) or any(form.is_idempotent for form in forms)
-    tail = [*(dependency_args(tasks, elsewhere.shards) if is_graph else []), *_trace_args(tasks)]
+    tail = [*(dependency_args(tasks, other_shards.shards) if is_graph else []), *_trace_args(tasks)]
     if parts:
         tail = [*(tail if any(task.traceparent for task in tasks) else [*tail, 0]), len(parts)]
         tail += [each for part in parts.items() for each in part]
-    mode = 2 if elsewhere.is_part else int(is_graph)
+    mode = 2 if other_shards.is_part else int(is_graph)
     return [int(is_kept), run_id, mode, len(tasks), len(forms), *args, *(form.packed() for form in forms), *tail]
 
 
@@ -234,7 +234,7 @@ def deliver(
     args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(counts)]
     for event, count in counts.items():
         args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
-    _kept, *rest = push_args(commands, tasks, run_id, is_graph=is_graph, elsewhere=elsewhere)
+    _kept, *rest = push_args(commands, tasks, run_id, is_graph=is_graph, other_shards=elsewhere)
     reply = yield commands.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
     if is_graph:
         raise_graph_refusal(commands, tasks, reply)

@@ -201,7 +201,7 @@ def split_graph(
     parts = {
         f"push:{shard.keys.shard}:{new_nonce()}": pack(
             pushing.push_args(
-                shard, part, run_id, is_graph=True, elsewhere=OtherShards(_except(numbers, shard), is_part=True)
+                shard, part, run_id, is_graph=True, other_shards=OtherShards(_except(numbers, shard), is_part=True)
             )
         )
         for shard, part in others.items()

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
-    from django_fairque.engine.inspection.runs import RunView
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
-    from django_fairque.engine.inspection.task_lookup import Progress
+    from django_fairque.engine.inspection.task_lookup import Progress, RunView
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.model.records import Attempt, EventCount, TaskState
     from django_fairque.engine.model.task import Task

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.ids import Users
     from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.transport.connection import AsyncClient, SyncClient
-    from django_fairque.engine.transport.transport import AsyncTransport, Transport
+    from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport, SyncClient, Transport
 
 
 class QueueOfShards:

@@ -21,7 +21,7 @@ from django_fairque.engine.schedules.schedules import Schedules
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding import resharding as spreading
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
-from django_fairque.engine.transport.transport import Transport
+from django_fairque.engine.transport.connection import Transport
 from django_fairque.engine.users.organization_facade import OrganizationQueue
 from django_fairque.engine.users.users import UserQueue
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.resharding import ReshardResult
-    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.statistics.health import Alert
     from django_fairque.engine.transport.connection import SyncClient
 
 T = TypeVar("T")

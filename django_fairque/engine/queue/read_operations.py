@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.dependencies import dependencies
 from django_fairque.engine.inspection import pages as listing
-from django_fairque.engine.inspection import runs
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
+from django_fairque.engine.inspection import task_lookup as runs
 from django_fairque.engine.inspection.pages import (
     PartialList,
     ResultPage,
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import Sizes
-    from django_fairque.engine.inspection.runs import RunView
     from django_fairque.engine.inspection.search import Search
-    from django_fairque.engine.inspection.task_lookup import Progress
+    from django_fairque.engine.inspection.task_lookup import Progress, RunView
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.model.records import Attempt, EventCount, TaskState
     from django_fairque.engine.model.task import Task
@@ -150,14 +149,14 @@ def run_graph(shards: Shards, run_id: str, nodes: int) -> Operation[DependencyGr
 
 
 def run(shards: Shards, run_id: str) -> Operation[RunView]:
-    return (yield from runs.view((yield from _around_run(shards, run_id)), run_id))
+    return (yield from runs.view_run((yield from _around_run(shards, run_id)), run_id))
 
 
 def _around_run(shards: Shards, run_id: str) -> Operation[Commands]:
     """The members with chosen ids of a run are looked for at once."""
     if len(shards) == 1:
         return shards.home
-    return (yield from shards.around((yield from runs.members(shards.across(), run_id))))
+    return (yield from shards.around((yield from runs.run_members(shards.across(), run_id))))
 
 
 def tasks(

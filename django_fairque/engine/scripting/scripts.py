@@ -2,7 +2,7 @@
 
 A command's file starts with ``#!lua`` and a comment that is its contract. Two of its lines are read here::
 
-    -- KEYS    base reply          the declared keys, in order (`keys.BASE` for ``base``)
+    -- KEYS    base reply          the declared keys, in order (`BASE_KEYS` for ``base``)
     -- include base user task      files of lua/lib/ to put before the body, in this order
 
 Each comes in two forms of the same text: a *function* of the library (`library`), which the server loads once and keeps,
@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-
-from redis.exceptions import ResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -235,6 +233,10 @@ UNUSED_SECONDS = 86_400
 
 def delete_unused(execute: Callable[..., Any]) -> None:
     """Ask one server with ``execute``. A user who may not do this does nothing."""
+    from redis.exceptions import (
+        ResponseError,
+    )  # not at the top: a process that only captures tasks does not import redis-py
+
     steps = _unused_library_commands()
     command = next(steps)
     while command:
@@ -247,6 +249,8 @@ def delete_unused(execute: Callable[..., Any]) -> None:
 
 async def adelete_unused(execute: Callable[..., Awaitable[Any]]) -> None:
     """As `delete_unused`."""
+    from redis.exceptions import ResponseError
+
     steps = _unused_library_commands()
     command = next(steps)
     while command:

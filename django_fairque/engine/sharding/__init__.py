@@ -1,5 +1,4 @@
-"""Which shard an operation goes to, and how the replies of several shards become one.
+"""The shards of a queue: which one an operation goes to, which one is next, and changing their number.
 
-Modules named ``…_sharded`` mirror the operations of a single shard, with `Shards` in place of `Commands`. For a queue of one
-shard they change nothing.
+Modules named ``…_sharded`` in other folders have the operations on several shards; they take `Shards` instead of `Commands`.
 """

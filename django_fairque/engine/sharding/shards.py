@@ -15,8 +15,7 @@ from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayE
 from django_fairque.engine.model.ids import bucket_in, bucket_of, check_id
 from django_fairque.engine.model.lease import check_lease
 from django_fairque.engine.model.options import MAX_SHARDS
-from django_fairque.engine.scripting.commands import Commands
-from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.scripting.commands import Commands, Keys
 from django_fairque.engine.scripting.operations import Read
 
 if TYPE_CHECKING:

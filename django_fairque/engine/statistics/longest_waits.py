@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import check_limit
 from django_fairque.engine.model.durations import number
-from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
-from django_fairque.engine.scripting.keys import ORGANIZATION_PREFIX
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX
 from django_fairque.engine.scripting.operations import Read, read_sound
 
 if TYPE_CHECKING:

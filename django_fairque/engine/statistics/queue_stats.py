@@ -12,7 +12,7 @@ from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.operations import Operation, read_each, read_together
-from django_fairque.engine.statistics.health import attendance
+from django_fairque.engine.statistics.health import read_attendance
 from django_fairque.engine.statistics.longest_waits import waits
 from django_fairque.engine.statistics.timeline import (
     Distribution,
@@ -133,7 +133,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     )
     users, ring, resolving, *states_sizes = sizes
     wanted = range(last - minutes + 1, last + 1)
-    attended = [attendance(shard, round(now * 1_000_000)) for shard in shards]
+    attended = [read_attendance(shard, round(now * 1_000_000)) for shard in shards]
     minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
     replies = yield from read_each([*attended, *minute_reads])
     records = [add_up_records(each) for each in zip(*replies[len(shards) :], strict=True)]

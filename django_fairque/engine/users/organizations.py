@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.pages import cursor_error
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.ids import check_encodable
-from django_fairque.engine.users.users import check_weight, limit
+from django_fairque.engine.users.users import check_limit_value, check_weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def weight_fields(weight: float) -> dict[str, object]:
 
 
 def limit_fields(number: int | None) -> dict[str, object]:
-    return {"cap": limit("max_running", number)}
+    return {"cap": check_limit_value("max_running", number)}
 
 
 def pause_fields(*, paused: bool) -> dict[str, object]:

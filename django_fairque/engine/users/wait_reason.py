@@ -9,7 +9,7 @@ from django_fairque.engine.inspection.task_lookup import position
 from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.keys import ORGANIZATION_PREFIX
+from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX
 from django_fairque.engine.scripting.operations import Operation, Read
 from django_fairque.engine.users.organizations import OrganizationStats, combine_records
 from django_fairque.engine.users.users import UserStats, user_stats

@@ -89,11 +89,11 @@ class Command(QueueCommand):
         getattr(self, f"_{options['action']}")(queue, options)
 
     def _list(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        cursor, shown, said = None, 0, _said(options)
+        cursor, shown, redact = None, 0, _redaction(options)
         while shown < options["limit"]:
             page = queue.dlq.list(min(DEAD_LETTERS_PER_CALL, options["limit"]), cursor, **_filters(options))
             for entry in page.items[: options["limit"] - shown]:
-                self.tell(json.dumps(_fields(entry, said)) if options["json"] else _line(entry, said))
+                self.tell(json.dumps(_fields(entry, redact)) if options["json"] else _line(entry, redact))
                 shown += 1
             cursor = page.cursor
             if cursor is None:
@@ -104,30 +104,30 @@ class Command(QueueCommand):
 
     def _show(self, queue: FairQueue, options: dict[str, Any]) -> None:
         entry = queue.dlq.get(options["entry"])
-        task, said = entry.original_task, _said(options)
+        task, redact = entry.original_task, _redaction(options)
         for name, value in (
             ("entry", entry.entry_id),
             ("task", task.task_id),
             ("user", task.user_id),
             ("name", task.name or "-"),
             ("type", f"{entry.failure_type.value} (fingerprint {entry.fingerprint})"),
-            ("reason", said(entry.reason)),
+            ("reason", redact(entry.reason)),
             ("died", when(entry.moved_at)),
             ("payload", escaped(written(task) if options["unredacted"] else as_line(task))),
         ):
             self.tell(f"{name:8} {value}")
         for attempt in entry.retry_history:
-            line = f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {said(attempt.error)}"
+            line = f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {redact(attempt.error)}"
             self.tell(line.rstrip())
-            for line in said(attempt.traceback).splitlines():
+            for line in redact(attempt.traceback).splitlines():
                 self.tell(f"    {line}")
 
     def _groups(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        said = _said(options)
+        redact = _redaction(options)
         found = queue.dlq.groups(MAX_DEAD_LETTERS_READ, **_filters(options))
         for group in found.groups:
             head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {group.name or '-'}"
-            self.tell(f"{head}  {plain(said(group.error))[:100]}  ({_span(group)})")
+            self.tell(f"{head}  {plain(redact(group.error))[:100]}  ({_span(group)})")
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
@@ -209,19 +209,19 @@ def _span(group: DLQGroup) -> str:
     return f"{when(group.oldest)} to {when(group.newest)}, such as {group.example}"
 
 
-def _said(options: dict[str, Any]) -> Callable[[str], str]:
+def _redaction(options: dict[str, Any]) -> Callable[[str], str]:
     """How errors are shown."""
     return str if options["unredacted"] else redacted_text
 
 
-def _line(entry: DLQEntry, said: Callable[[str], str]) -> str:
+def _line(entry: DLQEntry, redact: Callable[[str], str]) -> str:
     task = entry.original_task
-    reason = said(entry.reason).splitlines()[0] if entry.reason else ""
+    reason = redact(entry.reason).splitlines()[0] if entry.reason else ""
     head = f"{entry.entry_id}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
     return f"{head}  {task.user_id}  {task.name or '-'}  {reason}"
 
 
-def _fields(entry: DLQEntry, said: Callable[[str], str]) -> dict[str, Any]:
+def _fields(entry: DLQEntry, redact: Callable[[str], str]) -> dict[str, Any]:
     task = entry.original_task
     return {
         "entry": entry.entry_id,
@@ -230,7 +230,7 @@ def _fields(entry: DLQEntry, said: Callable[[str], str]) -> dict[str, Any]:
         "name": task.name,
         "type": entry.failure_type.value,
         "fingerprint": entry.fingerprint,
-        "reason": said(entry.reason),
+        "reason": redact(entry.reason),
         "died": entry.moved_at,
         "attempts": len(entry.retry_history),
     }

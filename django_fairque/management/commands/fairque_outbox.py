@@ -20,7 +20,7 @@ from django_fairque.outbox.relay import outboxes, relay
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-MOST_SHOWN = 20
+ENTRIES_SHOWN = 20
 
 
 class Command(PrintingCommand):
@@ -72,7 +72,7 @@ class Command(PrintingCommand):
             f"database {alias}: {number(facts['all'])} wait, the eldest for {duration(age)}; "
             f"{number(facts['failing'])} have failed, {number(facts['stuck'])} are stuck"
         )
-        failing = entries.filter(attempts__gt=0).order_by("id")[:MOST_SHOWN]
+        failing = entries.filter(attempts__gt=0).order_by("id")[:ENTRIES_SHOWN]
         rows: list[tuple[str, ...]] = [("task", "queue", "user", "id", "attempts", "last error")]
         rows += [
             (

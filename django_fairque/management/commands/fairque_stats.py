@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.management.base import QueueCommand
-from django_fairque.monitoring.monitor import broken
+from django_fairque.monitoring.monitor import exceeded_limits
 from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 CLEAR = "\x1b[H\x1b[2J"
-SEEN_WITHIN = 0.5
+STOP_CHECK_SECONDS = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
-LONGEST = 86_400
+INTERVAL_MAX_SECONDS = 86_400
 
 
 class Command(QueueCommand):
@@ -84,13 +84,15 @@ def _sleep(seconds: float) -> None:
     """In short pieces: Ctrl-C between Python's look for signals and the system's sleep is seen only after the sleep."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, SEEN_WITHIN))
+        time.sleep(min(left, STOP_CHECK_SECONDS))
 
 
 def _check(options: dict[str, Any]) -> None:
     watch, count, top = (options[name] for name in ("watch", "count", "top"))
-    if watch is not None and not 0 < watch <= LONGEST:
-        raise ValueError(f"--watch takes a number of seconds more than 0 and at most {LONGEST:,}, got {watch:g}")
+    if watch is not None and not 0 < watch <= INTERVAL_MAX_SECONDS:
+        raise ValueError(
+            f"--watch takes a number of seconds more than 0 and at most {INTERVAL_MAX_SECONDS:,}, got {watch:g}"
+        )
     if count is not None and (watch is None or count < 1):
         raise ValueError("--count takes a number of at least 1, and goes with --watch")
     if top is not None and (top < 1 or options["user"] is not None):
@@ -104,7 +106,7 @@ def _looked(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:
         return
     stats = queue.get_stats()
     top = top_users(queue, stats, options["top"]) if options["top"] else None
-    over = broken(queue, stats)
+    over = exceeded_limits(queue, stats)
     shards = queue.get_shard_stats()
     if options["json"]:
         parts = [asdict(shard) for shard in shards]

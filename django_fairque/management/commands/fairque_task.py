@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 
-MOST_NAMED = 20
+DEPENDENTS_SHOWN = 20
 
 
 class Command(QueueCommand):
@@ -112,12 +112,12 @@ def _named(what: str, ids: tuple[str, ...], count: int, nodes: dict[str, Any]) -
     if not count:
         return
     yield f"{what} {count:,}:"
-    for task_id in ids[:MOST_NAMED]:
+    for task_id in ids[:DEPENDENTS_SHOWN]:
         node = nodes.get(task_id)
         state = "" if node is None or node.state is None else f"  {node.state.value:9}  {node.name or '-'}"
         yield f"  {task_id}{state}"
-    if count > MOST_NAMED:
-        yield f"  and {count - MOST_NAMED:,} more"
+    if count > DEPENDENTS_SHOWN:
+        yield f"  and {count - DEPENDENTS_SHOWN:,} more"
 
 
 def _run(queue: FairQueue, run_id: str) -> Iterator[str]:

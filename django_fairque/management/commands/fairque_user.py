@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import short
-from django_fairque.management.base import NONE, QueueCommand, limit_of, pages
+from django_fairque.management.base import NO_LIMIT, QueueCommand, limit_of, pages
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
@@ -75,17 +75,17 @@ class Command(QueueCommand):
             return user.set_weight(options["weight"])
         if options["action"] == "organization":
             return user.set_organization(options["organization"])
-        if options["burst"] is not None and options["rate"] in (None, NONE):
+        if options["burst"] is not None and options["rate"] in (None, NO_LIMIT):
             raise ValueError("--burst belongs to --rate: give both")
         if all(options[name] is None for name in ("running", "rate", "backlog", "backlog_bytes", "sla")):
             raise ValueError("nothing to change: give --running, --rate, --backlog, --backlog-bytes or --sla")
         if options["sla"] is not None:
-            user.set_sla(None if options["sla"] == NONE else float(options["sla"]))
+            user.set_sla(None if options["sla"] == NO_LIMIT else float(options["sla"]))
         if options["running"] is not None:
             user.set_max_running(limit_of(options["running"]))
         if options["rate"] is not None:
             burst = 1 if options["burst"] is None else options["burst"]
-            user.set_rate(None if options["rate"] == NONE else options["rate"], burst=burst)
+            user.set_rate(None if options["rate"] == NO_LIMIT else options["rate"], burst=burst)
         if options["backlog"] is not None:
             user.set_max_backlog(limit_of(options["backlog"]))
         if options["backlog_bytes"] is not None:

@@ -9,8 +9,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.leasing.lease_ops import Fetch
-from django_fairque.engine.leasing.prefetch import PrefetchingWait
+from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.worker.execution.task_services import batch_sizes

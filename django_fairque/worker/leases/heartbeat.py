@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.statistics.alerts import Alert
+from django_fairque.engine.statistics.health import Alert
 from django_fairque.version import version
 from django_fairque.worker.execution.limits import resident_mb
 from django_fairque.worker.options import describe_users
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.leasing.lease_ops import Heartbeat, WorkerCommand
-    from django_fairque.engine.statistics.alerts import AlertKind
+    from django_fairque.engine.statistics.health import AlertKind
     from django_fairque.worker.options import WorkerOptions
 
 _process_started_at = time.time()

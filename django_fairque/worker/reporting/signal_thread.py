@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.options import WorkerOptions
 
 

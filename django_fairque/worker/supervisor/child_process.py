@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django_fairque.engine.model.lease import LeaseKey
-    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.options import WorkerOptions

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
-    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.reporting.signal_thread import TaskEnding
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.statistics.health import Alert
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.urls import reverse
 
 from django_fairque.monitoring.health import judged
-from django_fairque.monitoring.monitor import MonitorAlert, Rule, StatsMonitor
-from django_fairque.monitoring.probe import Lookout
+from django_fairque.monitoring.monitor import AlertRule, MonitorAlert, StatsMonitor
+from django_fairque.monitoring.probe import Probe
 from django_fairque.monitoring.prometheus import exposition
 from tests.cluster.conftest import SHARDS
 from tests.web.test_probes import get
@@ -63,10 +63,10 @@ def test_metrics_tell_each_shard(queue: FairQueue, away: Away) -> None:
 
 def test_what_probes_see(queue: FairQueue, away: Away) -> None:
     away.kill()
-    sight = Lookout(judged).look(within=5)
+    sight = Probe(judged).read(within=5)
     assert sight.troubles == {}
-    assert sight.seen["default"].status == "degraded"
-    assert sight.seen["default"].missing_shards == away.shards
+    assert sight.readings["default"].status == "degraded"
+    assert sight.readings["default"].missing_shards == away.shards
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
@@ -82,7 +82,7 @@ def test_ready_stays_ready(queue: FairQueue, away: Away, how: str) -> None:
 @pytest.mark.slow
 def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
     told: list[MonitorAlert] = []
-    monitor = StatsMonitor(queue, [Rule("depth", len(away.others))], told.append)
+    monitor = StatsMonitor(queue, [AlertRule("depth", len(away.others))], told.append)
     assert [each.state for each in monitor.check()] == ["raised"]
     away.kill()
     assert monitor.check() == []

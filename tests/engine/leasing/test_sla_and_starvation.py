@@ -124,7 +124,7 @@ def test_nobody_starves_when_that_is_switched_off(make_queue: MakeQueue) -> None
 
 
 def test_alerts_are_handed_out_once_and_again_only_to_the_same_call(queue: FairQueue, redis: Redis) -> None:
-    from django_fairque.engine.statistics import alerts
+    from django_fairque.engine.statistics import health as alerts
 
     queue.push_batch([task(sla=10) for _ in range(3)], now=NOW)
     queue.sweep(now=NOW + 6)

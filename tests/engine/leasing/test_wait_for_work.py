@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis as redis_py
 
-from django_fairque.engine.leasing.lease_ops import Fetch
-from django_fairque.engine.leasing.prefetch import PrefetchingWait
+from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import NotPermittedError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue

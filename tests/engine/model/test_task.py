@@ -10,7 +10,7 @@ import pytest
 from django_fairque.engine.model.lease import LEASE_FIELDS
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.scripting.commands import Keys
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.scripting import scripts
-from django_fairque.engine.scripting.keys import Keys
+from django_fairque.engine.scripting.commands import Keys
 from django_fairque.engine.scripting.scripts import BASE_KEYS
 from tests.engine.conftest import NOW, task
 from tests.engine.leasing.test_fairness import HOSTILE

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_fairque.engine.leasing.lease_ops import Fetch
-from django_fairque.engine.leasing.prefetch import PrefetchingWait
+from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import NotReplicatedError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from django_fairque.engine.statistics.alerts import Alert
+    from django_fairque.engine.statistics.health import Alert
     from tests.conftest import MakeServer
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.maintenance.invariants.snapshot import Snapshot, Violation, name_of
 from django_fairque.engine.model.durations import number
-from django_fairque.engine.scripting.keys import ORGANIZATION_PREFIX
+from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ import pytest
 
 from django_fairque.conf import get_queue
 from django_fairque.monitoring import probe as module
-from django_fairque.monitoring.probe import Lookout
+from django_fairque.monitoring.probe import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from django_fairque.conf import FairQueueConfig
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.monitoring.probe import Sight
+    from django_fairque.monitoring.probe import ProbeResult
     from tests.conftest import MakeServer
     from tests.servers import Server
 
@@ -42,8 +42,8 @@ def configured(server: Server, redis: Redis, settings: Settings) -> None:
 def test_it_reads_every_declared_queue_and_leaves_nothing_open(redis: Redis) -> None:
     get_queue("mail").pause()
     before = len(redis.client_list())
-    sight = Lookout(lambda queue: queue.is_paused()).look()
-    assert (sight.seen, sight.troubles) == ({"default": False, "mail": True}, {})
+    result = Probe(lambda queue: queue.is_paused()).read()
+    assert (result.readings, result.troubles) == ({"default": False, "mail": True}, {})
     assert len(redis.client_list()) == before
 
 
@@ -57,17 +57,17 @@ def test_those_who_ask_at_once_share_a_look_and_the_next_one_is_new() -> None:
                 assert asked.acquire(timeout=10)
         return len(looks)
 
-    class Heard(Lookout[int]):
-        def _look(self, config: FairQueueConfig) -> Future[Sight[int]]:
-            future = super()._look(config)
+    class Counting(Probe[int]):
+        def _current_read(self, config: FairQueueConfig) -> Future[ProbeResult[int]]:
+            future = super()._current_read(config)
             asked.release()
             return future
 
-    lookout = Heard(read)
+    probe = Counting(read)
     with ThreadPoolExecutor(8) as pool:
-        sights = [each.result() for each in [pool.submit(lookout.look, 10) for _ in range(8)]]
-    assert [sight.seen for sight in sights] == [{"default": 1, "mail": 1}] * 8
-    assert lookout.look().seen == {"default": 2, "mail": 2}
+        results = [each.result() for each in [pool.submit(probe.read, 10) for _ in range(8)]]
+    assert [result.readings for result in results] == [{"default": 1, "mail": 1}] * 8
+    assert probe.read().readings == {"default": 2, "mail": 2}
 
 
 def test_what_takes_too_long_is_not_waited_for_and_not_begun_again() -> None:
@@ -77,10 +77,10 @@ def test_what_takes_too_long_is_not_waited_for_and_not_begun_again() -> None:
         looks.append(queue.name)
         go_on.wait(10)
 
-    lookout = Lookout(read)
+    probe = Probe(read)
     for _ in range(3):
         began = time.monotonic()
-        assert lookout.look(within=0.05).troubles == dict.fromkeys(QUEUES, module.LATE)
+        assert probe.read(within=0.05).troubles == dict.fromkeys(QUEUES, module.TIMED_OUT)
         assert time.monotonic() - began < 1
     assert looks == ["default"]
     go_on.set()
@@ -110,8 +110,8 @@ def test_troubles_in_words_that_anyone_may_see(
     ):
         settings.FAIRQUE = fairque
         began = time.monotonic()
-        sight = Lookout(lambda queue: queue.get_stats()).look()
-        assert sight.troubles == {"default": words}, fairque
+        result = Probe(lambda queue: queue.get_stats()).read()
+        assert result.troubles == {"default": words}, fairque
         assert time.monotonic() - began < 2
     assert "hunter2" not in caplog.text
 
@@ -122,18 +122,18 @@ def test_a_fault_of_ours_is_logged_and_told_as_one(caplog: pytest.LogCaptureFixt
             raise RuntimeError("a fault")
         return "read"
 
-    sight = Lookout(read).look()
-    assert (sight.seen, sight.troubles) == ({"default": "read"}, {"mail": module.UNREADABLE})
+    result = Probe(read).read()
+    assert (result.readings, result.troubles) == ({"default": "read"}, {"mail": module.UNREADABLE})
     assert "RuntimeError: a fault" in caplog.text
 
 
 def test_a_change_is_logged_once(server: Server, redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "django_fairque.monitoring")
-    lookout = Lookout(lambda queue: queue.health())
+    probe = Probe(lambda queue: queue.health())
     for happens in (None, server.kill, None, server.start, None):
         if happens is not None:
             happens()
-        lookout.look()
+        probe.read()
     told = [(each.levelname, each.getMessage()) for each in caplog.records]
     assert [level for level, _ in told] == ["WARNING", "WARNING", "INFO"]
     assert told[0][1].startswith("queue default: the server can't be reached: ")
@@ -148,7 +148,7 @@ from django.conf import settings
 
 settings.configure(FAIRQUE={"REDIS": {"URL": os.environ["TEST_SERVER"]}})
 django.setup()
-from django_fairque.monitoring.probe import Lookout
+from django_fairque.monitoring.probe import Probe
 
 go_on, begun = threading.Event(), threading.Event()
 
@@ -157,13 +157,13 @@ def read(queue):
     go_on.wait(10)
     return queue.name
 
-lookout = Lookout(read)
-threading.Thread(target=lookout.look, daemon=True).start()
+probe = Probe(read)
+threading.Thread(target=probe.read, daemon=True).start()
 assert begun.wait(10)
 child = os.fork()
 if not child:
     go_on.set()
-    os._exit(0 if lookout.look().seen == {"default": "default"} else 1)
+    os._exit(0 if probe.read().readings == {"default": "default"} else 1)
 go_on.set()
 assert os.waitpid(child, 0)[1] == 0
 """
