@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.trace_context import Trace
 
 MAX_TASK_NAME_CHARACTERS = 200
@@ -274,21 +275,60 @@ class Task(BaseModel):
         return chosen
 
     def is_ready_to_execute(self, now: float | None = None) -> bool:
-        """Whether its time has come and not passed; ``now`` defaults to this machine's clock."""
+        """Return whether a worker may start the task now.
+
+        A task is ready from ``execute_after`` until ``expires_at``, unless it waits for other tasks, runs or has ended.
+
+        Args:
+            now: seconds since the epoch; by default this machine's clock.
+        """
         at = time.time() if now is None else now
-        return (self.execute_after or 0) <= at and (self.expires_at is None or at < self.expires_at)
+        is_due = (self.execute_after or 0) <= at and (self.expires_at is None or at < self.expires_at)
+        return is_due and self.state in (TaskState.QUEUED, TaskState.SCHEDULED)
 
-    def can_retry(self) -> bool:
-        """Whether its retry budget has something left."""
-        return self.retry_count < self.max_retries
+    def can_retry(self, config: QueueConfig | None = None) -> bool:
+        """Return whether the task has retries left.
 
-    def get_retry_delay(self, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:
-        """Seconds to wait before the next attempt: see `retry_delay`."""
+        Args:
+            config: the queue's options; its ``max_retry_attempts`` limits the task's ``max_retries``.
+        """
+        most = self.max_retries if config is None else min(self.max_retries, config.max_retry_attempts)
+        return self.retry_count < most
+
+    def get_retry_delay(
+        self,
+        config: QueueConfig | None = None,
+        *,
+        base: float | None = None,
+        cap: float | None = None,
+        jitter: float | None = None,
+    ) -> float:
+        """Return the seconds before the next attempt: ``base × 2^retry_count``, at most ``cap``.
+
+        Args:
+            config: the queue's options, which give ``base``, ``cap`` and ``jitter`` unless they are passed.
+            base: seconds before the first retry; 1 by default.
+            cap: the longest delay in seconds; 3600 by default.
+            jitter: the fraction by which the delay may be lengthened at random; 0 by default.
+        """
+        defaults = (1.0, 3600.0, 0.0)
+        if config is not None:
+            defaults = config.retry_base_seconds, config.retry_cap_seconds, config.retry_jitter
+        given = (base, cap, jitter)
+        base, cap, jitter = (
+            default if value is None else value for value, default in zip(given, defaults, strict=True)
+        )
         return retry_delay(self.retry_count, base=base, cap=cap, jitter=jitter)
 
-    def increment_retry(self) -> Task:
-        """A copy with one attempt more used."""
-        return self.model_copy(update={"retry_count": self.retry_count + 1})
+    def increment_retry(self, config: QueueConfig | None = None, *, now: float | None = None) -> Task:
+        """Return a copy with one retry more, which is due after `get_retry_delay` seconds.
+
+        Args:
+            config: the queue's options, for the delay.
+            now: seconds since the epoch; by default this machine's clock.
+        """
+        due = (time.time() if now is None else now) + self.get_retry_delay(config)
+        return self.model_copy(update={"retry_count": self.retry_count + 1, "execute_after": rounded(due)})
 
     @property
     def push_template(self) -> PushTemplate:

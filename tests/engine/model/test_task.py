@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from django_fairque.engine.model.lease import LEASE_FIELDS
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.commands import Keys
@@ -144,6 +145,40 @@ def test_retries_are_counted_down() -> None:
     assert [each.can_retry() for each in (first, second, last)] == [True, True, False]
     assert [each.get_retry_delay() for each in (first, second, last)] == [1.0, 2.0, 4.0]
     assert first.retry_count == 0
+
+
+def test_retries_follow_the_options_of_the_queue() -> None:
+    config = QueueConfig(retry_base_seconds=5, max_retry_attempts=4)
+    given = task("ann", max_retries=9)
+    delays = []
+    while given.can_retry(config):
+        assert given.get_retry_delay(config, jitter=0) == 5 * 2**given.retry_count
+        delays.append(given.get_retry_delay(config))
+        given = given.increment_retry(config, now=NOW)
+    assert given.retry_count == 4
+    assert given.can_retry(), "by its own limit"
+    assert all(5 * 2**number <= delay <= 5.5 * 2**number for number, delay in enumerate(delays))
+    assert given.get_retry_delay(config, base=1, cap=2, jitter=0) == 2
+
+
+def test_a_retry_is_due_after_its_delay(queue: FairQueue) -> None:
+    given = task("ann").increment_retry(now=NOW).increment_retry(now=NOW + 10)
+    assert (given.retry_count, given.execute_after) == (2, NOW + 12)
+    assert [given.is_ready_to_execute(NOW + each) for each in (11, 12)] == [False, True]
+    queue.push(given, now=NOW)
+    found = queue.get_task(given.task_id)
+    assert (found.execute_after, found.state) == (NOW + 12, TaskState.SCHEDULED)
+
+
+def test_a_task_that_waits_for_others_runs_or_has_ended_is_not_ready() -> None:
+    ready = {state for state in TaskState if task("ann").model_copy(update={"state": state}).is_ready_to_execute(NOW)}
+    assert ready == {TaskState.QUEUED, TaskState.SCHEDULED}
+
+
+def test_what_a_push_sends_is_read_as_an_equal_task() -> None:
+    given = Task.create("ann", 3, {"a": 1}, name="mail", max_retries=7, execute_after=NOW, timeout=2.5)
+    found = Task.from_lua_result(given.to_lua_args())
+    assert (found, found.payload_bytes) == (given, given.payload_bytes)
 
 
 def test_a_task_is_ready_from_its_time_until_it_expires() -> None:
