@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.longest_waits import WaitingTask
-    from django_fairque.engine.statistics.queue_stats import QueueStats
+    from django_fairque.engine.statistics.queue_stats import QueueStats, WaitingTask
     from django_fairque.engine.statistics.timeline import Activity, Span
 
 MINUTES_PER_POINT = {1: 1, 24: 15}

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
         Letter,
     )
     from django_fairque.engine.inspection.pages import ResultPage
-    from django_fairque.engine.queue.executor import AllShardsReader, AsyncAllShardsReader
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation
-    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.sharding.shards import AllShardsReader, AsyncAllShardsReader, Shards
 
 
 class DeadLetterQueue:

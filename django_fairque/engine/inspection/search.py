@@ -47,7 +47,7 @@ class Search:
     def matches(self, state: bytes | None, user: bytes | None, name: bytes | None, worker: bytes | None) -> bool:
         """Whether a task's fields of `MATCHED_TASK_FIELDS` are those of one that is meant."""
         wanted = ((self.user_id, user), (self.name, name), (self.worker, worker))
-        is_meant = all(asked is None or (found or b"") == asked.encode() for asked, found in wanted)
+        is_meant = all(expected is None or (found or b"") == expected.encode() for expected, found in wanted)
         return state == self.state.value.encode() and is_meant
 
 

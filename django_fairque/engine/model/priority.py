@@ -43,6 +43,9 @@ class Priority(IntEnum):
         raise TaskValidationError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {short(value)}")
 
 
+SCORE_PER_PRIORITY = 1e15
+"""The range of scores of one priority in a user's queue, as ``BAND`` in lua/lib/base.lua."""
+
 _MEMBERS = tuple(Priority)
 
 

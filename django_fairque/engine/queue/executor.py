@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.model.errors import (
@@ -113,12 +113,6 @@ FINAL_ERRORS = (NotPermittedError, UnsupportedServerError, UntrustedServerError)
 """Errors that do not mean that a node is unreachable."""
 
 
-class AllShardsReader(Protocol):
-    """Drives what is asked of all shards, or of those that answer."""
-
-    def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...
-
-
 class _Rounds:
     """Which shards to ask, round by round: each round leaves out those whose nodes did not answer in the one before."""
 
@@ -220,12 +214,6 @@ class Driving(QueueOfShards):
         except StopIteration as stop:
             result: R = stop.value
             return result
-
-
-class AsyncAllShardsReader(Protocol):
-    """As `AllShardsReader`, awaited."""
-
-    async def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...
 
 
 class AsyncDriving(QueueOfShards):

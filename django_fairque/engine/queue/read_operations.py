@@ -25,7 +25,7 @@ from django_fairque.engine.maintenance.invariants.checker import check_invariant
 from django_fairque.engine.model.ids import check_ids
 from django_fairque.engine.pushing import push as delivering
 from django_fairque.engine.scripting.operations import read_together
-from django_fairque.engine.statistics import longest_waits as waiting
+from django_fairque.engine.statistics import queue_stats as waiting
 from django_fairque.engine.statistics.health import health
 from django_fairque.engine.statistics.queue_stats import stats
 from django_fairque.engine.statistics.timeline import activity
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.longest_waits import WaitingTask
+    from django_fairque.engine.statistics.queue_stats import WaitingTask
     from django_fairque.engine.users.users import UserStats
     from django_fairque.engine.users.wait_reason import WaitReason
 

@@ -10,7 +10,7 @@ from django_fairque.engine.queue.executor import Driving
 from django_fairque.engine.statistics.health import Health, health
 from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, shard_stats, stats
 from django_fairque.engine.statistics.timeline import activity
-from django_fairque.engine.users import organizations_sharded as organizations
+from django_fairque.engine.users import organization_facade as organizations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.longest_waits import WaitingTask
+    from django_fairque.engine.statistics.queue_stats import WaitingTask
     from django_fairque.engine.statistics.timeline import Activity
     from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.users import UserStats

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.executor import AllShardsReader, AsyncAllShardsReader
     from django_fairque.engine.schedules.operations import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation
-    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.sharding.shards import AllShardsReader, AsyncAllShardsReader, Shards
 
 
 class Schedules:

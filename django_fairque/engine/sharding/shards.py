@@ -8,7 +8,7 @@ chosen id is looked for.
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.scripting.operations import Operation, ScriptCall
+
+
+R = TypeVar("R")
 
 
 class Shards:
@@ -248,3 +251,15 @@ def sum_over_shards(
             iter(failures.values())
         )
     return total
+
+
+class AllShardsReader(Protocol):
+    """Drives what is asked of all shards, or of those that answer."""
+
+    def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...
+
+
+class AsyncAllShardsReader(Protocol):
+    """As `AllShardsReader`, awaited."""
+
+    async def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...

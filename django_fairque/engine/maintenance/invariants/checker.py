@@ -21,6 +21,7 @@ from django_fairque.engine.maintenance.invariants.snapshot import Snapshot, Viol
 from django_fairque.engine.model import task as task_hash
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 CONFIRMING_READS = 3
 WRONG_TYPE_INVARIANT = "type"
 """The invariant that keys have the types of lua/README.md; a person must remove what has not, before anything is fixed."""
-SCORE_PER_PRIORITY = 1e15
-"""One priority's room in a normal queue's score, as in lua/lib/base.lua."""
 SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """From when moments are counted there, in microseconds."""
 
