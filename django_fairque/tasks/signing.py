@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 
 from django_fairque import conf
-from django_fairque.engine.model import signature as sealing
+from django_fairque.engine.model import signature as signatures
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.signature import SignedFields
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("django_fairque.security")
 
 def install() -> None:
     """Sign what this process pushes, as ``SIGNING`` says at each push."""
-    sealing.set_signer(_sealed_if_on)
+    signatures.set_signer(_sealed_if_on)
 
 
 def sign_with(key: str | bytes) -> None:
@@ -51,7 +51,7 @@ def sign_with(key: str | bytes) -> None:
         raise TypeError(
             f"sign_with() expects the SECRET_KEY of the project whose workers run the tasks, got {type(key).__name__}"
         )
-    sealing.set_signer(lambda envelope: _sealed(envelope, key))
+    signatures.set_signer(lambda envelope: _sealed(envelope, key))
 
 
 def _sealed_if_on(envelope: SignedFields) -> bytes:

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from django_fairque.admin.pages import dead_letters
 from django_fairque.admin.pages import dead_letters as bulk
-from django_fairque.engine.dead_letters import operations as dlq_looking
+from django_fairque.engine.dead_letters import operations as dead_letter_operations
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
@@ -298,7 +298,7 @@ class TestAllThatMatch:
 def test_of_very_many_the_oldest_are_meant(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlq_looking, "MAX_DEAD_LETTERS_COUNTED", 2)
+    monkeypatch.setattr(dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED", 2)
     monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
     entries = [bury(queue) for _ in range(3)]
     asks = post(admin_client, url(user_id="acme"), action="discard_all")

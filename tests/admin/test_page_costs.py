@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.admin.pages import dead_letters, tasks
-from django_fairque.engine.dead_letters import operations as dlq_looking
+from django_fairque.engine.dead_letters import operations as dead_letter_operations
 from tests.benchmarks.admin import cost
 from tests.benchmarks.filling import Scale, fill
 from tests.benchmarks.visits import visits
@@ -46,7 +46,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         *((tasks, "TASKS_EXAMINED"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "LETTERS_GROUPED")),
         (dead_letters, "MAX_DEAD_LETTERS_COUNTED"),
-        *((dlq_looking, "MAX_DEAD_LETTERS_COUNTED"), (dlq_looking, "DEAD_LETTERS_READ_PER_PAGE")),
+        *((dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED"), (dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE")),
     ):
         monkeypatch.setattr(module, name, 200)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.model import signature as sealing
+from django_fairque.engine.model import signature as signatures
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks declared by an example are gone when its test ends."""
     monkeypatch.setattr(registry, "_tasks", {})
     monkeypatch.setattr(
-        sealing, "_signer", sealing._signer
+        signatures, "_signer", signatures._signer
     )  # one that shows `sign_with` must not sign for all that follow
 
 

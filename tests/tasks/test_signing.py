@@ -20,7 +20,7 @@ from django_fairque import (
     TaskSignatureError,
     task,
 )
-from django_fairque.engine.model import signature as sealing
+from django_fairque.engine.model import signature as signatures
 from django_fairque.engine.model.ids import new_task_id
 from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
@@ -165,24 +165,24 @@ def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis
     value = stored(redis, old.id)
     assert run(queue) == "finished"
     ran.clear()
-    body, _ = sealing.split_signature(value)
-    before = sealing.set_signer(None)
+    body, _ = signatures.split_signature(value)
+    before = signatures.set_signer(None)
     try:
         queue.push(
             Task.create("a", 3, json.loads(body), name="shop.charge", task_id="new").with_signature(value[len(body) :])
         )
     finally:
-        sealing.set_signer(before)
+        signatures.set_signer(before)
     refused(queue, "the signature is wrong")
 
 
 def test_what_somebody_without_the_key_pushes_is_not_run(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     declare()
-    before = sealing.set_signer(None)
+    before = signatures.set_signer(None)
     try:
         queue.push(Task.create("a", 3, {"args": ["a", 5], "kwargs": {}}, name="shop.charge"))
     finally:
-        sealing.set_signer(before)
+        signatures.set_signer(before)
     with caplog.at_level(logging.ERROR, "django_fairque.security"):
         refused(queue, "no signature")
     (record,) = caplog.records
@@ -192,11 +192,11 @@ def test_what_somebody_without_the_key_pushes_is_not_run(queue: FairQueue, caplo
 
 def test_a_flood_of_forgeries_is_no_flood_of_lines(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     declare()
-    before = sealing.set_signer(None)
+    before = signatures.set_signer(None)
     try:
         queue.push_batch([Task.create("a", 3, {}, name="shop.charge") for _ in range(50)])
     finally:
-        sealing.set_signer(before)
+        signatures.set_signer(before)
     with caplog.at_level(logging.ERROR, "django_fairque.security"):
         assert {run(queue) for _ in range(50)} == {"dead"}
     assert 1 <= len(caplog.records) <= 10
@@ -309,11 +309,11 @@ class TestSchedules:
         refused(queue, "the signature is wrong")
 
     def test_one_that_was_put_there_fires_nothing_that_runs(self, queue: FairQueue) -> None:
-        before = sealing.set_signer(None)
+        before = signatures.set_signer(None)
         try:
             queue.schedules.add("nightly", task=declare().s("a", 1), every=60)
         finally:
-            sealing.set_signer(before)
+            signatures.set_signer(before)
         queue.schedules.run_now("nightly")
         refused(queue, "no signature")
 
@@ -368,7 +368,7 @@ def test_no_key_is_a_mistake(key: Any) -> None:
 
 
 def test_no_two_envelopes_are_signed_alike() -> None:
-    one = sealing.SignedFields("fq", "default", "ab", "c", b"{}", "1", "2")
+    one = signatures.SignedFields("fq", "default", "ab", "c", b"{}", "1", "2")
     others = [
         one._replace(name="a", user_id="bc"),
         one._replace(user_id="c1", task_id=""),

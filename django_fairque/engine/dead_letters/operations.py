@@ -257,7 +257,7 @@ def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
 
 
 def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
-    """The payload for each of these tasks: a new payload takes a new seal."""
+    """The payload for each of these tasks: a new payload gets a new signature."""
     found = yield Read([("HMGET", commands.keys.task(task_id), "name", "user", "run") for task_id in task_ids])
     bodies = []
     for task_id, fields in zip(task_ids, found, strict=True):

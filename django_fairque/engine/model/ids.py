@@ -2,7 +2,7 @@
 
 A task id is ``{process}{count:08x}-{bucket:03x}``: 60 random bits drawn once per process, a counter, and the bucket of
 its user, 24 characters. Two processes share a prefix with probability 2^-60 a pair, and the ids of one process sort in
-the order they were made, so tasks that become due at the same instant keep their order. A user's bucket decides its
+the order they were made, so tasks that become due at the same moment keep their order. A user's bucket decides its
 shard, whatever their number: who makes an id need not know how the queue is spread.
 """
 

@@ -1,8 +1,8 @@
-"""Seals: a few bytes behind a payload on the server, by which workers know that it comes from the application.
+"""Signatures: a few bytes behind a payload on the server, by which workers know that it comes from the application.
 
-The engine carries seals and never judges them: what makes one is installed here (`use`), what checks one is the worker's
+The engine stores signatures and does not check them. `set_signer` installs the function that makes them; the worker checks them
 (`django_fairque.tasks.signing`). The separator is a byte that JSON can't contain, so what precedes it is the payload,
-unchanged, and payloads with and without a seal can lie side by side.
+unchanged, and payloads with and without a signature can be stored together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SIGNATURE_SEPARATOR = b"\x1e"
 MAX_SIGNATURE_BYTES = 64
-"""Bytes of a seal with its separator, at most."""
+"""The most bytes of a signature, with its separator."""
 
 
 class SignedFields(NamedTuple):
@@ -37,24 +37,24 @@ _signer: Callable[[SignedFields], bytes] | None = None
 
 
 def set_signer(signer: Callable[[SignedFields], bytes] | None) -> Callable[[SignedFields], bytes] | None:
-    """From now on seal what this process pushes; None for nothing. Returns what was used before."""
+    """Sign the tasks that this process pushes with this function; None signs nothing. Return the function that was set before."""
     global _signer
     before, _signer = _signer, signer
     return before
 
 
 def is_signing() -> bool:
-    """Whether anything is sealed here: who seals many needs no envelopes otherwise."""
+    """Whether this process signs tasks; if not, callers need not collect the signed fields."""
     return _signer is not None
 
 
 def sign_payload(fields: SignedFields) -> bytes:
-    """What is to stand behind the payload: a separator and a seal, or nothing."""
+    """The bytes to append to the payload: a separator and a signature, or nothing."""
     made = b"" if _signer is None else _signer(fields)
     return SIGNATURE_SEPARATOR + made if made else b""
 
 
 def split_signature(raw: bytes) -> tuple[bytes, bytes]:
-    """The payload, and its seal or nothing."""
+    """The payload, and its signature or nothing."""
     at = raw.rfind(SIGNATURE_SEPARATOR, -MAX_SIGNATURE_BYTES)
     return (raw, b"") if at < 0 else (raw[:at], raw[at + 1 :])

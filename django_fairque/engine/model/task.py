@@ -247,7 +247,7 @@ class Task(BaseModel):
         return self
 
     def with_signature(self, signature: bytes) -> Task:
-        """This very task, with a seal that was made before (for the engine): pushing it makes no other."""
+        """This very task, with a signature that was made before (for the engine): pushing it makes no other."""
         self._signature = signature
         return self
 
@@ -336,7 +336,7 @@ class Task(BaseModel):
         return PushTemplate._make((*_template_values(self.__dict__), _private(self)["_chosen"]))
 
     def to_lua_args(self) -> list[Any]:
-        """What ``push.lua`` takes of a task that is pushed alone, in its order: the task (without a seal), then its form.
+        """What ``push.lua`` takes of a task pushed alone, in its order: the task (without a signature), then its template.
 
         `from_lua_result` makes an equal task of it.
         """

@@ -19,7 +19,6 @@ from django_fairque.engine.queue.async_reads import AsyncReading
 from django_fairque.engine.queue.executor import check_client
 from django_fairque.engine.schedules.schedules import AsyncSchedules
 from django_fairque.engine.sharding import resharding
-from django_fairque.engine.sharding import resharding as spreading
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.transport.connection import AsyncTransport
 from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue
@@ -59,7 +58,7 @@ class AsyncFairQueue(AsyncReading):
         self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
-        before = await self._drive(spreading.read_shard_count(self._shards))
+        before = await self._drive(resharding.read_shard_count(self._shards))
         old, new = (self._shards.spread_over(number) for number in (before, shards))
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 

@@ -18,7 +18,7 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.options import MAX_RETRY_TIMEOUT_SECONDS, REPLY_RECORD_SECONDS, QueueConfig
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
-from django_fairque.engine.sharding import resharding as spreading
+from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.transport import node_health as nodes
@@ -183,7 +183,7 @@ class Driving(QueueOfShards):
         if self._parent_queue is not None:
             self._parent_queue._check()  # noqa: SLF001 - of its own kind
         elif not self._is_checked and monotonic() >= self._check_at:
-            self._is_checked = self._among(Shards(self.name, self.config), spreading.check_shard_count)
+            self._is_checked = self._among(Shards(self.name, self.config), resharding.check_shard_count)
             self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
 
     def _among(self, shards: Shards, read: Callable[[Shards], Operation[R]]) -> R:
@@ -253,7 +253,7 @@ class AsyncDriving(QueueOfShards):
         if self._parent_queue is not None:
             await self._parent_queue._check()  # noqa: SLF001 - of its own kind
         elif not self._is_checked and monotonic() >= self._check_at:
-            self._is_checked = await self._among(Shards(self.name, self.config), spreading.check_shard_count)
+            self._is_checked = await self._among(Shards(self.name, self.config), resharding.check_shard_count)
             self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
 
     async def _among(self, shards: Shards, read: Callable[[Shards], Operation[R]]) -> R:

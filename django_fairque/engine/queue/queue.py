@@ -19,7 +19,6 @@ from django_fairque.engine.queue.executor import check_client
 from django_fairque.engine.queue.reads import Reading
 from django_fairque.engine.schedules.schedules import Schedules
 from django_fairque.engine.sharding import resharding
-from django_fairque.engine.sharding import resharding as spreading
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.transport.connection import Transport
 from django_fairque.engine.users.organization_facade import OrganizationQueue
@@ -74,7 +73,7 @@ class FairQueue(Reading):
         Returns on how many it lay, and what was moved (None: it lies on so many already). ``SHARDS`` must say the same
         from then on. `QueueNotDrainedError` when it holds live tasks or dead letters, or workers live.
         """
-        before = self._drive(spreading.read_shard_count(self._shards))
+        before = self._drive(resharding.read_shard_count(self._shards))
         old, new = (self._shards.spread_over(number) for number in (before, shards))
         return before, (self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
@@ -398,7 +397,7 @@ class FairQueue(Reading):
         return XCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        """Promises at risk or broken and tasks that moved up, each handed out once, the eldest first.
+        """SLAs at risk or missed, and tasks that moved up, each handed out once, the oldest first.
 
         Those of shards that can't be reached stay there; an error is raised only if there is nothing else to hand out.
         """

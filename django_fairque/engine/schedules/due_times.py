@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MIN_INTERVAL_SECONDS = 1.0
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
-"""Seconds before a moment in which to look for the last instant before it: the first that has one ends the search."""
+"""Seconds before a moment in which to look for the last run time before it: the first that has one ends the search."""
 
 
 MAX_ZONE_CHARACTERS = 100
@@ -55,29 +55,29 @@ class Timing:
         return timing
 
     def following(self, moment: float) -> float | None:
-        """The first instant after ``moment``; None when there is none (within 50 years)."""
+        """The first run time after ``moment``; None when there is none (within 50 years)."""
         if self.every is not None:
             passed = (to_us(moment) - to_us(self.start)) // to_us(self.every)
             return (to_us(self.start) + (max(passed, 0) + (passed >= 0)) * to_us(self.every)) / 1_000_000
         return next(self._from(moment), None)
 
     def last_until(self, moment: float, first: float) -> float:
-        """The last instant at or before ``moment``; ``first`` is one that is known to be."""
+        """The last run time at or before ``moment``; ``first`` is one that is known to be."""
         if self.every is not None:
             steps = (to_us(moment) - to_us(first)) // to_us(self.every)
             return (to_us(first) + steps * to_us(self.every)) / 1_000_000
         for span in _SPANS:
             last = None
-            for instant in self._from(max(first - 1, moment - span)):
-                if instant > moment:
+            for run_time in self._from(max(first - 1, moment - span)):
+                if run_time > moment:
                     break
-                last = instant
+                last = run_time
             if last is not None:
                 return last
         return first
 
     def _from(self, moment: float) -> Iterator[float]:
-        """The instants of the cron expression after ``moment``."""
+        """The run times of the cron expression after ``moment``."""
         start = datetime.fromtimestamp(moment, timezone.utc).astimezone(find_zone(self.zone))
         try:
             for each in CronSim(self.cron or "", start):

@@ -1,4 +1,4 @@
-"""Recurring work: schedules kept in Redis, each instant fired once among any number of workers."""
+"""Recurring work: schedules kept in Redis, each run time fired once among any number of workers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
 
 Missed = Literal["skip", "one", "all"]
-"""What becomes of instants at which no worker lived: none of them, the last one, or all of them are fired."""
+"""What becomes of run times at which no worker lived: none of them, the last one, or all of them are fired."""
 MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
 SCHEDULE_SOURCES = ("code", "settings", "command", "admin")
 MISSED_GRACE_SECONDS = 60.0
-"""Seconds by which an instant may be late without being missed."""
+"""Seconds by which a run time may be late without being missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
 LAST_RUN_TIME = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 """A day before the last moment of Python's calendar, so that it has a date in every time zone."""
@@ -40,14 +40,14 @@ class Template(Protocol):
 
     @property
     def expires(self) -> float | None:
-        """Seconds from its instant until it is dead if it has not started."""
+        """Seconds from its run time until it is dead if it has not started."""
 
     def to_task(self) -> Task: ...
 
 
 @dataclass(frozen=True)
 class LastFired:
-    """``instant``: for when; ``at``: when it was fired."""
+    """``run_time``: for when; ``at``: when it was fired."""
 
     run_time: float
     at: float
@@ -58,7 +58,7 @@ class LastFired:
 class Schedule:
     """One recurring piece of work. Moments in seconds since the epoch.
 
-    ``cron`` or ``every`` (seconds, counted from ``start``); ``missed`` says what becomes of instants that are more than
+    ``cron`` or ``every`` (seconds, counted from ``start``); ``missed`` says what becomes of run times that are more than
     ``grace`` seconds late. ``source`` is code, settings, command or admin. ``task`` is what each firing pushes.
     """
 
@@ -71,7 +71,7 @@ class Schedule:
     missed: str = "skip"
     grace: float = MISSED_GRACE_SECONDS
     expires: float | None = None
-    """Seconds from an instant until its task is dead if it has not started."""
+    """Seconds from a run time until its task is dead if it has not started."""
     enabled: bool = True
     source: str = "code"
     declared: str = ""
@@ -99,17 +99,17 @@ class Schedule:
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     def make_task(self, task_id: str | None, run_time: float | None = None) -> Task:
-        """What it pushes, for ``instant`` if it matters when."""
+        """What it pushes, for ``run_time`` if it matters when."""
         expires_at = None if run_time is None or self.expires is None else run_time + self.expires
         return Task.create(**self.task, task_id=task_id, expires_at=expires_at).with_signature(self.signature.encode())
 
     def signed_fields(self, prefix: str, queue: str) -> SignedFields:
-        """What its tasks are sealed as, whatever their ids will be."""
+        """The fields that its tasks are signed with, whatever their ids will be."""
         task = self.make_task(None)
         return SignedFields(prefix, queue, task.name, task.user_id, task.payload_bytes)
 
     def following(self, moment: float, count: int) -> Iterator[float]:
-        """The next ``count`` instants after a moment, as far as the calendar goes."""
+        """The next ``count`` run times after a moment, as far as the calendar goes."""
         for _ in range(count):
             try:
                 following = self.timing.following(moment)
@@ -144,7 +144,7 @@ def template_of(task: Task | Template) -> dict[str, Any]:
     if made.depends_on or made.execute_after is not None or is_dated:
         raise TaskValidationError(
             "a scheduled task has no depends_on, execute_after or expires_at: its schedule says when (and with expires, "
-            "in seconds from each instant, until when)"
+            "in seconds from each run time, until when)"
         )
     fields = {
         "user_id": made.user_id,
@@ -314,7 +314,7 @@ def next_due(commands: Commands, after: float) -> Operation[float | None]:
 
 
 def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Operation[Fired | None]:
-    """One firing, or one step over instants that were missed; None if somebody else was faster."""
+    """One firing, or one step over run times that were missed; None if somebody else was faster."""
     assert schedule.next_at is not None  # noqa: S101 - it is due
     run_time, timing = schedule.next_at, schedule.timing
     is_fired = True

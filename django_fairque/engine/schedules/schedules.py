@@ -39,11 +39,11 @@ class Schedules:
                 (``my_task``), or a `Task`. Its ``unique_for`` and ``debounce`` are not heeded; one with a delay, a moment at
                 which it expires or dependencies is refused.
             cron: five fields, minute hour day-of-month month day-of-week; or
-            every: seconds (or a timedelta) between two instants, at least 1, counted from ``start`` (now by default).
+            every: seconds (or a timedelta) between two run times, at least 1, counted from ``start`` (now by default).
             timezone: the zone in which cron is meant; UTC by default.
-            missed: what becomes of instants that nobody could fire for more than ``grace`` (60 seconds): ``"skip"``
+            missed: what becomes of run times that nobody could fire for more than ``grace`` (60 seconds): ``"skip"``
                 them, fire ``"one"``, the last, or ``"all"``.
-            expires: seconds from an instant until its task is dead if it has not started; by default what the call says.
+            expires: seconds from a run time until its task is dead if it has not started; by default what the call says.
             enabled: False to add it switched off.
             source: code, settings, command or admin: who is in charge of it.
 
@@ -72,7 +72,7 @@ class Schedules:
         self._run(schedules.sign(self._holder(name), name, now))
 
     def run_now(self, name: str, *, now: float | None = None) -> str:
-        """Push its task at once, beside its instants; the task's id."""
+        """Push its task at once, beside its run times; the task's id."""
         return self._run(schedules.run_now(self._holder(name), name, now))
 
     def get(self, name: str) -> Schedule:
@@ -84,7 +84,7 @@ class Schedules:
         return self._read_all_shards(list_all)
 
     def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
-        """Fire what is due, each instant once whoever else does this at the same time. Workers do it by themselves."""
+        """Fire what is due, each run time once whoever else does this at the same time. Workers do it by themselves."""
         return self._run(fire_due(self._shards, limit, now))
 
     def next_due(self, after: float | None = None) -> float | None:

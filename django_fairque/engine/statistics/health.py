@@ -44,7 +44,7 @@ MAX_ALERTS = 10_000
 class Alert:
     """Something about one task. ``at`` and ``deadline`` in seconds since the epoch.
 
-    ``kind``: ``at_risk`` (its promise to start ends at ``deadline`` and it has not started), ``violated`` (it started
+    ``kind``: ``at_risk`` (it must start by ``deadline`` to keep its SLA), ``violated`` (it started
     after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``), ``died`` (it is
     a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too often), ``given_back``
     (it has been given back ``times`` times after it had begun: its processes died, were killed or stopped; at each tenth time).

@@ -63,7 +63,7 @@ def longest_waits(commands: Commands, limit: int) -> Operation[list[WaitingTask]
 
 
 def waits(commands: Commands, limit: int) -> Operation[Waits]:
-    """Of twice ``limit`` tasks: those that come first in their class, and those whose promise is broken.
+    """Of twice ``limit`` tasks: those that come first in their class, and those that missed their SLA.
 
     If some of these are held back, the oldest tasks of the users who are served next are looked at too: a bulk of held-back
     tasks then hides no other task as long as at most `MAX_SERVED_USERS` users can be served.

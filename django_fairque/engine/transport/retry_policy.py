@@ -41,7 +41,7 @@ NOT_STARTED_ERRORS = (redis_errors.BusyLoadingError, redis_errors.Authentication
 
 REFUSAL_REASONS = {
     "OOM": "the server is out of memory; new tasks are refused until the backlog has drained",
-    "MISCONF": "the server can't write to its disk and refuses changes; free space or mend its persistence",
+    "MISCONF": "the server can't write to its disk and refuses changes; free space or fix its persistence",
     "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write asks for",
     "READONLY": "the server is a read-only replica; connect to the primary",
     "NOAUTH": "the server asks for a password; set REDIS's USERNAME and PASSWORD",

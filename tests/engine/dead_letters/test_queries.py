@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.dead_letters import operations as dlq_looking
+from django_fairque.engine.dead_letters import operations as dead_letter_operations
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from tests.engine.conftest import NOW, MakeQueue
 from tests.engine.dead_letters.test_dead_letters import bury
@@ -52,7 +52,7 @@ def test_filters_leave_out_what_does_not_match(queue: FairQueue) -> None:
 
 
 def test_one_page_looks_at_so_many_only(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dlq_looking, "DEAD_LETTERS_READ_PER_PAGE", 100)
+    monkeypatch.setattr(dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE", 100)
     for number in range(101):
         bury(queue, at=NOW + number)
     late = bury(queue, user="v", at=NOW + 200)
@@ -82,7 +82,7 @@ def test_what_matches_is_counted_and_pinned(queue: FairQueue) -> None:
 
 
 def test_of_very_many_the_oldest_are_counted(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dlq_looking, "MAX_DEAD_LETTERS_COUNTED", 2)
+    monkeypatch.setattr(dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED", 2)
     for number in range(3):
         bury(queue, at=NOW + number)
     some = queue.dlq.matching(user_id="u", now=NOW + 10)

@@ -30,8 +30,8 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
     says = int(number(snapshot.counters.get("stats", {}).get(b"edges")))
     if says != len(edges["blocked"]):
         real = len(edges["blocked"])
-        mend = ("stat", "edges", str(real - says))
-        yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {real}", mend)
+        fix = ("stat", "edges", str(real - says))
+        yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {real}", fix)
     yield from _blocked_tasks(snapshot, prefix, edges["blocked"], edges["reacting"])
     for task_id in sorted(snapshot.remotes.keys() ^ snapshot.registry("mirrors").keys()):
         detail = "a task of another shard is not both known and to be asked for"
