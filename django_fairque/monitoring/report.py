@@ -73,7 +73,7 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     )
     yield (
         f"{'depends':8} deferred {number(dependencies.deferred)}  edges {number(dependencies.edges)}  released "
-        f"{number(dependencies.resolved)}  to be told {number(dependencies.resolving)}"
+        f"{number(dependencies.resolved)}  to be notified {number(dependencies.resolving)}"
     )
     yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
 

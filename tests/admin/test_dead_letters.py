@@ -212,7 +212,7 @@ class TestSelected:
 
     @pytest.mark.parametrize(
         ("entries", "words"),
-        [([], "Tick at least one dead letter"), (["nonsense"], "'nonsense' is no dead letter's id")],
+        [([], "Select at least one dead letter"), (["nonsense"], "'nonsense' is no dead letter's id")],
     )
     def test_mistakes_change_nothing(
         self, admin_client: Client, queue: FairQueue, entries: list[str], words: str

@@ -124,7 +124,7 @@ def test_the_busiest_of_few_users_are_compared(admin_client: Client, queue: Fair
 def test_what_endangers_tasks_is_said_in_words(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
     queue.push(Task.create("a", 3, 1))
     text = said(shown(admin_client))
-    assert "Something needs a look" in text
+    assert "Something needs attention" in text
     assert "tasks are waiting and no worker is running" in text
     assert "the append-only file is off" in text
     assert "When memory is full noeviction" in text
@@ -138,12 +138,12 @@ def test_what_endangers_tasks_is_said_in_words(admin_client: Client, queue: Fair
         redis.config_set("appendonly", "no")
 
 
-def test_promises_are_counted(admin_client: Client, queue: FairQueue) -> None:
+def test_start_deadlines_are_counted(admin_client: Client, queue: FairQueue) -> None:
     now = time.time()
     queue.push_batch([Task.create("a", 3, n, sla=10) for n in range(3)], now=now - 100)
     queue.pop_batch(2, "w", lease=900, now=now - 60)
     text = said(shown(admin_client))
-    assert "At risk – 3 Overdue while waiting – 3 Started late 2 2 Moved up, having starved 0 0" in text
+    assert "At risk – 3 Overdue while waiting – 3 Started late 2 2 Promoted after waiting too long 0 0" in text
 
 
 def test_a_pause_is_said(admin_client: Client, queue: FairQueue) -> None:

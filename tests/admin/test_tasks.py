@@ -322,10 +322,10 @@ class TestTask:
         assert "<b>gone" not in text
         assert "Traceback (most recent call last)" in text
 
-    def test_a_promise_that_was_broken(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_a_start_deadline_that_was_missed(self, admin_client: Client, queue: FairQueue) -> None:
         push(queue, "t", sla=10)
         queue.pop("w:1", now=queue.wait_reason("t").now + 70)
-        assert "broken, by 1" in shown(admin_client, page("t"))
+        assert "missed by 1" in shown(admin_client, page("t"))
 
     def test_what_is_around_it(self, admin_client: Client, queue: FairQueue) -> None:
         tasks = [Task.create("ann", 3, None, task_id="a"), Task.create("ann", 3, None, task_id="b", depends_on=["a"])]

@@ -64,12 +64,12 @@ def test_those_that_are_ticked_are_discarded(index: Page, queue: FairQueue) -> N
     entries = [bury(queue) for _ in range(3)]
     page = index
     choose(page, "Dead letters")
-    page.get_by_role("link", name="All letters, one by one").click()
-    page.get_by_role("button", name="Discard ticked…").click()
-    expect(page.get_by_text("Tick at least one dead letter. Nothing was changed.")).to_be_visible()
+    page.get_by_role("link", name="All dead letters, one by one").click()
+    page.get_by_role("button", name="Discard selected…").click()
+    expect(page.get_by_text("Select at least one dead letter. Nothing was changed.")).to_be_visible()
     for entry in entries[:2]:
         page.get_by_role("checkbox", name=entry).check()
-    page.get_by_role("button", name="Discard ticked…").click()
+    page.get_by_role("button", name="Discard selected…").click()
     expect(page.get_by_role("heading", name="Discard 2 dead letters?")).to_be_visible()
     page.get_by_role("button", name="Yes, discard them").click()
     expect(page.get_by_text("2 discarded")).to_be_visible()

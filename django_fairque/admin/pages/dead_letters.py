@@ -1,4 +1,4 @@
-"""Dead letters: what they died of, which they are, and another chance or the end for some or for all that match."""
+"""The page that lists dead letters: grouped by error, or one by one; it requeues and discards them."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def bulk_question(found: DLQMatching, filters: str, sentences: BulkTexts) -> Que
     """What is about to be done to all that match, and to how many."""
     if not found.count:
         raise ValueError(_("There is nothing to do: no dead letter matches. Nothing was changed."))
-    some = _("So many of the %(looked)s oldest match; there are more letters, which are left for the next time.")
+    some = _("So many of the %(looked)s oldest match; there are more dead letters, which are left for the next time.")
     text = [
         _("All that match: %(filters)s") % {"filters": filters},
         "" if found.is_whole else some % {"looked": number(found.looked_at)},
@@ -200,9 +200,9 @@ def act_on_matching(act: Callable[..., int], filters: Filters, now: BulkProgress
 
 
 def act_on_selected(act: Callable[[Sequence[str]], int], entries: Sequence[str], sentence: str) -> str:
-    """To the letters that were ticked; those that have gone meanwhile are told."""
+    """Act on the selected dead letters; the message counts those that are no longer there."""
     if not entries:
-        raise ValueError(_("Tick at least one dead letter. Nothing was changed."))
+        raise ValueError(_("Select at least one dead letter. Nothing was changed."))
     count = act(entries)
     if not count:
         raise ValueError(_("None of these dead letters is there any more. Nothing was changed."))
@@ -239,7 +239,7 @@ class DeadLettersPage(ConfirmingPage):
     title: ClassVar[StrOrPromise] = gettext_lazy("Dead letters")
     permission = "view_deadletter"
     template = "admin/django_fairque/dead_letters.html"
-    refreshes = False  # what one has ticked would be gone
+    refreshes = False  # a refresh would clear the selection
 
     @property
     def letter_query(self) -> LetterQuery:

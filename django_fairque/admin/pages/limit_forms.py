@@ -78,9 +78,7 @@ class LimitsForm(SettingsForm):
         max_value=MAX_LIMIT_VALUES["max_backlog"],
         help_text=_("waiting tasks beyond which more are refused"),
     )
-    sla = forms.FloatField(
-        label=_("Promised start"), required=False, help_text=_("seconds; empty for each priority's own")
-    )
+    sla = forms.FloatField(label=_("SLA"), required=False, help_text=_("seconds; empty for each priority's own"))
 
     def clean_organization(self) -> str | None:
         text: str = self.cleaned_data["organization"]

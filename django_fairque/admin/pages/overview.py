@@ -45,7 +45,7 @@ class LongestWait:
 
 
 class OverviewPage(AdminPage):
-    """Tiles, charts, promises, users, server."""
+    """Tiles, charts, start deadlines, users, server."""
 
     name = "overview"
     path = "overview/"

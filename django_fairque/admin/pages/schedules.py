@@ -90,7 +90,7 @@ class ScheduleForm(forms.Form):
         choices=[("", gettext_lazy("as the task says")), *((each.name, each.name) for each in Priority)],
     )
     missed = forms.ChoiceField(
-        label=gettext_lazy("Missed instants"),
+        label=gettext_lazy("Missed run times"),
         choices=list(
             zip(
                 MISSED_POLICIES,
@@ -104,7 +104,7 @@ class ScheduleForm(forms.Form):
         label=gettext_lazy("Expires after"),
         required=False,
         min_value=0.001,
-        help_text=gettext_lazy("seconds from each instant, if it has not started by then; empty: as the task says"),
+        help_text=gettext_lazy("seconds from each run time, if it has not started by then; empty: as the task says"),
     )
     enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
 

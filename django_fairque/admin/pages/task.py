@@ -54,7 +54,7 @@ class TaskPage(ConfirmingPage):
                 for reason in reasons(queue, task.task_id)
             ],
             "timeline": timeline(task),
-            "promise": sla_state(task),
+            "sla": sla_state(task),
             "attempts": [{"at": moment(each.at), "it": each} for each in queue.history(task.task_id)],
             "payload": as_text(redacted(task.payload)),
             "result": as_text(redacted(task.result)) if task.state is TaskState.FINISHED else None,
@@ -139,7 +139,7 @@ def timeline(task: Task) -> list[tuple[str, datetime | None, str]]:
 
 
 def sla_state(task: Task) -> dict[str, Any] | None:
-    """By when it was to start, and whether it did; None while it is not ready, so nothing is promised yet."""
+    """By when it was to start, and whether it did; None while it is not ready, so that no deadline is set yet."""
     if task.sla_deadline is None:
         return None
     if task.started_at is None or task.state is TaskState.QUEUED:
@@ -147,5 +147,5 @@ def sla_state(task: Task) -> dict[str, Any] | None:
     elif task.started_at <= task.sla_deadline:
         text = _("kept")
     else:
-        text = _("broken, by %(time)s") % {"time": duration(task.started_at - task.sla_deadline)}
+        text = _("missed by %(time)s") % {"time": duration(task.started_at - task.sla_deadline)}
     return {"by": moment(task.sla_deadline), "text": text}

@@ -194,7 +194,7 @@ def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
 
 
 def _summary(sentence: str, done: int, selected: int) -> str:
-    """Of tasks that were ticked: somebody or something else may have been there before."""
+    """The message after an action on selected tasks; some may have changed state before it."""
     if not done:
         raise ValueError(_("Nothing was done: all of them had moved on before."))
     if done == selected:

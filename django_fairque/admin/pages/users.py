@@ -204,7 +204,7 @@ def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
     served = [each.last_hour for each in quiet if each.last_hour.wait.count]
     theirs, own = total_usage(served).wait, loud.last_hour.wait
     if not (theirs.count and own.count):
-        return _("How long the others wait beside it is not known yet.")
+        return _("How long the other users wait is not known yet.")
     facts = {"count": len(served), "theirs": duration(theirs.p95), "own": duration(own.p95)}
     if theirs.p95 > max(own.p95, PROMPT):
         text = ngettext(
