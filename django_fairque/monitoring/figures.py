@@ -138,9 +138,9 @@ FAMILIES = (
     ),
     _total("dead_letters_requeued", "requeued", "Dead letters that were requeued."),
     _total("dead_letters_discarded", "discarded", "Dead letters that were given up."),
-    _total("promises_at_risk", "sla_at_risk", "Promises to start that came at risk."),
-    _total("promises_overdue", "sla_overdue", "Promises to start that passed while the task still waited."),
-    _total("promises_violated", "sla_violated", "Promises to start that a late start broke."),
+    _total("sla_at_risk", "sla_at_risk", "Start deadlines (SLA) that came at risk."),
+    _total("sla_overdue", "sla_overdue", "Start deadlines (SLA) that passed while the task still waited."),
+    _total("sla_violated", "sla_violated", "Start deadlines (SLA) that a late start missed."),
 )
 
 

@@ -126,7 +126,7 @@ def test_the_panels_have_places_of_their_own() -> None:
 
 WANTED = (
     *("tasks_finished_total", 'state="queued"', 'state="started"', "oldest_wait_seconds", "workers", "dead_letters"),
-    *("task_wait_seconds_bucket", "task_run_seconds_bucket", "promises_violated_total", "server_memory_used_bytes"),
+    *("task_wait_seconds_bucket", "task_run_seconds_bucket", "sla_violated_total", "server_memory_used_bytes"),
 )
 
 

@@ -139,8 +139,8 @@ def test_what_happened(queue: FairQueue) -> None:
     assert found["tasks_promoted_total", "VERY_LOW"] == stats.totals["promoted:1"] >= 1
     assert found["dead_letters", "expired"] == 1
     assert found["dead_letters_requeued_total",] == 1
-    assert found["promises_violated_total",] == 1
-    assert found["promises_overdue_total",] >= 1
+    assert found["sla_violated_total",] == 1
+    assert found["sla_overdue_total",] >= 1
     assert found["tasks", "deferred"] == found["dependency_edges",] == 1
     assert found["tasks", "queued"] == sum(found["ready_tasks", name] for name in stats.depth) > 0
     assert found["users_with_work",] == stats.users_ready == 3
