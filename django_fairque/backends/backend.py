@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_fairque import conf
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
-from django_fairque.tasks.results import aqueue_for, current_outlet, queue_for
+from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
 
 from . import definition, options, results
 from .compat import BaseTaskBackend, TaskResultDoesNotExist, normalize_json
@@ -101,7 +101,7 @@ class FairqueBackend(BaseTaskBackend):
             TaskResultDoesNotExist: no queue knows it (any more), or its function is not declared in this process.
         """
         for name in self._queues_of(result_id):
-            queue = queue_for(name, current_outlet())
+            queue = queue_for(name, current_interceptor())
             try:
                 record = queue.get_task(result_id)
             except TaskNotFoundError:
@@ -111,7 +111,7 @@ class FairqueBackend(BaseTaskBackend):
 
     async def aget_result(self, result_id: str) -> AnyResult:
         for name in self._queues_of(result_id):
-            queue = await aqueue_for(name, current_outlet())
+            queue = await aqueue_for(name, current_interceptor())
             try:
                 record = await queue.get_task(result_id)
             except TaskNotFoundError:

@@ -18,7 +18,7 @@ from django_fairque.tasks.options import user_id as checked_user_id
 
 from . import results
 from .compat import AnyTask, InvalidTask, task_enqueued
-from .results import About, class_of
+from .results import TaskMetadata, class_of
 from .running import runner
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class DjangoDefinition(Sendable[Any]):
         """The one that sends ``task``, which may have been changed by ``using``. A ``user_id`` of None names nobody."""
         call = copy.copy(self)
         object.__setattr__(call, "options", _call_options(task, max_retries, user_id))
-        object.__setattr__(call, "about", About.for_call(task, now).to_json())
+        object.__setattr__(call, "about", TaskMetadata.for_call(task, now).to_json())
         return call
 
     def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Record:

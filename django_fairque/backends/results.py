@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .compat import AnyResult, AnyTask
 
 
-BANDS = {
+PRIORITY_BANDS = {
     Priority.CRITICAL: 90,
     Priority.VERY_HIGH: 60,
     Priority.HIGH: 20,
@@ -43,16 +43,16 @@ BANDS = {
 
 def class_of(number: int) -> Priority:
     """The class that a task of priority ``number`` (-100 to 100) is served in."""
-    return next(priority for priority, least in BANDS.items() if number >= least)
+    return next(priority for priority, least in PRIORITY_BANDS.items() if number >= least)
 
 
 def number_of(priority: Priority) -> int:
     """A number of that class, for tasks that were sent without one: 0, or the least."""
-    return 0 if priority is Priority.NORMAL else BANDS[priority]
+    return 0 if priority is Priority.NORMAL else PRIORITY_BANDS[priority]
 
 
 @dataclass(frozen=True)
-class About:
+class TaskMetadata:
     """How a call was sent; None where that is not known, for example of what a schedule has sent."""
 
     at: datetime | None = None
@@ -62,23 +62,23 @@ class About:
     user_id: str | None = None
 
     @classmethod
-    def for_call(cls, task: AnyTask, now: datetime) -> About:
+    def for_call(cls, task: AnyTask, now: datetime) -> TaskMetadata:
         return cls(now, task.backend, int(task.priority), task.run_after, getattr(task, "user_id", None))
 
     @classmethod
-    def of(cls, record: Record) -> About:
+    def of(cls, record: Record) -> TaskMetadata:
         """What a record's payload says. People can edit payloads: what makes no sense counts as not said."""
-        said = record.payload.get("about") if isinstance(record.payload, dict) else None
-        if not isinstance(said, dict):
+        recorded = record.payload.get("about") if isinstance(record.payload, dict) else None
+        if not isinstance(recorded, dict):
             return cls()
-        priority = said.get("priority")
+        priority = recorded.get("priority")
         is_number = isinstance(priority, int) and not isinstance(priority, bool) and -100 <= priority <= 100
         return cls(
-            _metadata_moment(said.get("at")),
-            _metadata_text(said.get("backend")),
+            _metadata_moment(recorded.get("at")),
+            _metadata_text(recorded.get("backend")),
             priority if is_number else None,
-            _metadata_moment(said.get("run_after")),
-            _metadata_text(said.get("user_id")),
+            _metadata_moment(recorded.get("run_after")),
+            _metadata_text(recorded.get("user_id")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -110,9 +110,9 @@ STATUSES = {
     TaskState.CANCELED: TaskResultStatus.FAILED,
 }
 
-ATTEMPTS = frozenset({"failed", "crashed", "lease_ended", "discarded"})
+ATTEMPT_KINDS = frozenset({"failed", "crashed", "lease_ended", "discarded"})
 """Kinds of history lines that end an attempt, if they name a worker; the others ended a task that did not run."""
-ERRORS = ATTEMPTS | {"expired", "poisoned", "canceled"}
+ERROR_KINDS = ATTEMPT_KINDS | {"expired", "poisoned", "canceled"}
 
 CLASS_PATH = re.compile(r"[A-Za-z_][\w.<>]*")
 NOT_REGISTERED, DISCARD, CANCELED, FAILED = (
@@ -149,7 +149,7 @@ def enqueued(task: AnyTask, task_id: str, args: list[Any], kwargs: dict[str, Any
 def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
     """The result of what was sent, as the queue knows it. ``task`` is the declared one."""
     payload = record.payload if isinstance(record.payload, dict) else {}
-    about = About.of(record)
+    about = TaskMetadata.of(record)
     if record.state is TaskState.STARTED and record.started_at is not None:
         attempts = [each for each in attempts if each.at <= record.started_at]  # of this run it has no line yet
     result = _result(
@@ -182,7 +182,7 @@ def running(task: AnyTask, lease: Lease, queue: str, attempts: Sequence[Attempt]
 
 def alias_of(task: AnyTask, record: Record) -> str:
     """The backend that a task was sent with, if this process has it; else the one it is declared for."""
-    alias = About.of(record).backend
+    alias = TaskMetadata.of(record).backend
     return alias if alias in task_backends.settings else task.backend
 
 
@@ -216,7 +216,7 @@ def _result(
     )
 
 
-def _as_sent(task: AnyTask, record: Record, queue: str, about: About, alias: str) -> AnyTask:
+def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, alias: str) -> AnyTask:
     """The declared task with what `using` had changed."""
     sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": about.run_after}
     if about.priority is not None:
@@ -239,12 +239,12 @@ def _changed(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
 
 def _is_run(attempt: Attempt) -> bool:
     """Whether the function ran: a worker that doesn't have it has put the task off."""
-    return attempt.kind in ATTEMPTS and bool(attempt.worker) and _raised(attempt) != NOT_REGISTERED
+    return attempt.kind in ATTEMPT_KINDS and bool(attempt.worker) and _raised(attempt) != NOT_REGISTERED
 
 
 def _is_error(attempt: Attempt) -> bool:
     """Not a task that asked for another run (`Retry`): then there is its reason, but no exception."""
-    return attempt.kind in ERRORS and (attempt.kind != "failed" or _raised(attempt) is not None)
+    return attempt.kind in ERROR_KINDS and (attempt.kind != "failed" or _raised(attempt) is not None)
 
 
 def _error(attempt: Attempt) -> TaskError:

@@ -19,7 +19,7 @@ from django.utils import timezone
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, stopped
-from django_fairque.tasks.results import aqueue_for, current_outlet, queue_for
+from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
 
 from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started
@@ -149,7 +149,7 @@ def _earlier() -> Sequence[Attempt]:
     if _is_first(context):
         return ()
     try:
-        return queue_for(context.queue, current_outlet()).history(context.id)
+        return queue_for(context.queue, current_interceptor()).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)
 
@@ -159,7 +159,7 @@ async def _aearlier() -> Sequence[Attempt]:
     if _is_first(context):
         return ()
     try:
-        return await (await aqueue_for(context.queue, current_outlet())).history(context.id)
+        return await (await aqueue_for(context.queue, current_interceptor())).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)
 

@@ -111,12 +111,12 @@ def connect(rule: Rule) -> None:
 
 
 def object_made(instance: Model, **_: Any) -> None:
-    field_tracker.note_made(instance)
+    field_tracker.track_created(instance)
 
 
 def object_saving(instance: Model, raw: bool = False, **_: Any) -> None:
     if not raw:
-        field_tracker.note_saving(instance)
+        field_tracker.track_before_save(instance)
 
 
 def object_saved(
@@ -135,7 +135,7 @@ def object_saved(
         before = {} if created else field_tracker.before(instance)
         event = Event(kind, sender, using, pk=instance.pk, update_fields=fields, before=before, known_instance=instance)
         rules.fire(sender, event)
-    field_tracker.note_saved(instance, using, fields)
+    field_tracker.track_after_save(instance, using, fields)
 
 
 def object_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None:

@@ -50,10 +50,10 @@ class EventOptions(SendOptions, total=False):
     reentrant: bool
 
 
-OWN = frozenset(EventOptions.__annotations__) - SENDABLE
-DECIDED = frozenset({"user_id", "on_commit", "database", "task_id"})
+EVENT_OPTIONS = frozenset(EventOptions.__annotations__) - SENDABLE
+FORBIDDEN_OPTIONS = frozenset({"user_id", "on_commit", "database", "task_id"})
 """Options of `using` that an event gives itself."""
-ALLOWED = OWN | SENDABLE - DECIDED
+ALLOWED_EVENT_OPTIONS = EVENT_OPTIONS | SENDABLE - FORBIDDEN_OPTIONS
 
 
 class Declaration:
@@ -171,16 +171,16 @@ def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOpti
 def _check(what: str, options: Mapping[str, Any]) -> None:
     """Refuse what no task could be sent with; `TaskUsageError` says what was expected."""
     for name in options:
-        if name in DECIDED:
+        if name in FORBIDDEN_OPTIONS:
             hint = "user=…" if name == "user_id" else "nothing: the event decides that"
             raise TaskUsageError(f"{what}: {name} can't be given to an event; give {hint}")
         if name in DECLARABLE - SENDABLE:
             raise TaskUsageError(
                 f"{what}: {name} is an option of a task and not of an event: expected one of "
-                f"{', '.join(sorted(ALLOWED))}, got {name}={short(options[name])}; write @task({name}=…)"
+                f"{', '.join(sorted(ALLOWED_EVENT_OPTIONS))}, got {name}={short(options[name])}; write @task({name}=…)"
             )
-        if name not in ALLOWED:
-            raise TaskUsageError(f"{what}: {unknown_option(name, ALLOWED)}")
+        if name not in ALLOWED_EVENT_OPTIONS:
+            raise TaskUsageError(f"{what}: {unknown_option(name, ALLOWED_EVENT_OPTIONS)}")
     changed(TaskOptions(), options, SENDABLE, what)
 
 
@@ -188,6 +188,6 @@ def _declared(
     word: str, kinds: set[str], model: type[Model] | str | None, given: Mapping[str, Any], **fields: Any
 ) -> Declaration:
     label = model if isinstance(model, str) else model._meta.label if model is not None else ""
-    own = {name: value for name, value in given.items() if name in OWN}
-    options = {name: value for name, value in given.items() if name not in OWN}
+    own = {name: value for name, value in given.items() if name in EVENT_OPTIONS}
+    options = {name: value for name, value in given.items() if name not in EVENT_OPTIONS}
     return Declaration(f"{label}:{word}" if label else word, kinds, model, options, **own, **fields)

@@ -41,13 +41,13 @@ def classes_of(model: type[Model]) -> list[type[Model]]:
     return known if model in known or model._meta.abstract else [model, *known]
 
 
-SEPARATOR = "__"
+PATH_SEPARATOR = "__"
 
 
 def value_at(instance: Any, path: str) -> Any:
     """The value that a path leads to; None where a related object on the way is missing."""
     value = instance
-    for part in path.split(SEPARATOR):
+    for part in path.split(PATH_SEPARATOR):
         if value is None:
             return None
         value = getattr(value, part)
@@ -57,7 +57,7 @@ def value_at(instance: Any, path: str) -> Any:
 def problem_of(model: type[Model], path: str) -> str:
     """Why a path leads nowhere from a model; empty if it leads somewhere, or to where only an object could tell."""
     current: Any = model
-    for part in path.split(SEPARATOR):
+    for part in path.split(PATH_SEPARATOR):
         if current is None:
             return ""
         if part == "pk":
@@ -88,7 +88,7 @@ def field_of(model: type[Model], name: str) -> Field[Any, Any]:
 
 def column_at(instance: Any, path: str) -> Field[Any, Any] | None:
     """The concrete field at the end of a path from an object; None where there is no object or no such field."""
-    way, _, name = path.rpartition(SEPARATOR)
+    way, _, name = path.rpartition(PATH_SEPARATOR)
     holder = value_at(instance, way) if way else instance
     try:
         return field_of(type(holder), name) if isinstance(holder, Model) else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from django.db.models import Model
 
-    from django_fairque.tasks.on_commit import Waiting
+    from django_fairque.tasks.on_commit import CommitBuffer
 
 TRACKED_ATTRIBUTE = "_fairque_seen"
 
@@ -33,40 +33,42 @@ _historical: WeakKeyDictionary[type[Model], tuple[str, ...]] = WeakKeyDictionary
 """The same for the classes that a migration has."""
 
 
-class Seen:
+class TrackedFields:
     """Values by column attribute. Never changed: a shallow copy of the object may share it."""
 
-    __slots__ = ("earlier", "known", "witness")
+    __slots__ = ("buffer", "earlier", "known")
 
-    def __init__(self, known: Mapping[str, Any], witness: Waiting | None = None, earlier: Seen | None = None) -> None:
+    def __init__(
+        self, known: Mapping[str, Any], buffer: CommitBuffer | None = None, earlier: TrackedFields | None = None
+    ) -> None:
         self.known = known
-        self.witness = witness
+        self.buffer = buffer
         self.earlier = earlier
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Seen, (self.standing().known,)
+        return TrackedFields, (self.standing().known,)
 
-    def standing(self) -> Seen:
+    def standing(self) -> TrackedFields:
         """This one, or the latest before it whose transaction was not rolled back."""
-        seen: Seen = self
-        while seen.witness is not None and seen.earlier is not None and not seen.witness.is_alive:
+        seen: TrackedFields = self
+        while seen.buffer is not None and seen.earlier is not None and not seen.buffer.is_alive:
             seen = seen.earlier
         return seen
 
     def values(self) -> Mapping[str, Any]:
         return self.standing().known
 
-    def followed_by(self, values: Mapping[str, Any], witness: Waiting | None) -> Seen:
-        """What was saved now, in the transaction that ``witness`` belongs to (None: it is committed). Of one that stands."""
+    def followed_by(self, values: Mapping[str, Any], buffer: CommitBuffer | None) -> TrackedFields:
+        """What was saved now, in the transaction that ``buffer`` belongs to (None: it is committed). Of one that stands."""
         before = self
         merged = {**before.known, **values}
-        if witness is None:
-            return Seen(merged)
-        if before.witness is witness:
-            return Seen(merged, witness, before.earlier)
-        if before.witness is not None and before.witness.is_over:
-            before = Seen(before.known)
-        return Seen(merged, witness, before)
+        if buffer is None:
+            return TrackedFields(merged)
+        if before.buffer is buffer:
+            return TrackedFields(merged, buffer, before.earlier)
+        if before.buffer is not None and before.buffer.is_over:
+            before = TrackedFields(before.known)
+        return TrackedFields(merged, buffer, before)
 
 
 def names_of(model: type[Model]) -> tuple[str, ...]:
@@ -95,16 +97,16 @@ def _kept(value: Any) -> Any:
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, bytearray)) else value
 
 
-def note_made(instance: Model) -> None:
+def track_created(instance: Model) -> None:
     names = names_of(type(instance))
     if names:
-        instance.__dict__[TRACKED_ATTRIBUTE] = Seen(_taken(instance, names))
+        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields(_taken(instance, names))
 
 
-def note_saving(instance: Model) -> None:
+def track_before_save(instance: Model) -> None:
     """What was made by hand may be in the database already, and nobody knows as what."""
     if instance._state.adding and TRACKED_ATTRIBUTE in instance.__dict__:
-        instance.__dict__[TRACKED_ATTRIBUTE] = Seen({})
+        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({})
 
 
 def before(instance: Model) -> Mapping[str, Any]:
@@ -113,7 +115,7 @@ def before(instance: Model) -> Mapping[str, Any]:
     return {} if seen is None else seen.values()
 
 
-def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None) -> None:
+def track_after_save(instance: Model, using: str, update_fields: frozenset[str] | None) -> None:
     names = names_of(type(instance))
     if not names:
         return
@@ -121,19 +123,19 @@ def note_saved(instance: Model, using: str, update_fields: frozenset[str] | None
         meta = type(instance)._meta
         names = tuple(name for name in names if update_fields & {name, meta.get_field(name).name})
     values = _taken(instance, names)
-    seen: Seen = (instance.__dict__.get(TRACKED_ATTRIBUTE) or Seen({})).standing()
+    seen: TrackedFields = (instance.__dict__.get(TRACKED_ATTRIBUTE) or TrackedFields({})).standing()
     if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
         instance.__dict__[TRACKED_ATTRIBUTE] = seen.followed_by(values, sending.event_hook_in(using))
 
 
-def note_refreshed(instance: Model, fields: Iterable[str] | None) -> None:
+def track_refreshed(instance: Model, fields: Iterable[str] | None) -> None:
     names = names_of(type(instance))
     if names:
         if fields is not None:
             meta = type(instance)._meta
             wanted = set(fields)
             names = tuple(name for name in names if wanted & {name, meta.get_field(name).name})
-        instance.__dict__[TRACKED_ATTRIBUTE] = Seen({**before(instance), **_taken(instance, names)})
+        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({**before(instance), **_taken(instance, names)})
 
 
 def watch_refreshes(model: type[Model]) -> None:
@@ -148,7 +150,7 @@ def watch_refreshes(model: type[Model]) -> None:
     ) -> None:
         names = None if fields is None else list(fields)
         original(self, using=using, fields=names, **options)
-        note_refreshed(self, names)
+        track_refreshed(self, names)
 
     setattr(refresh_from_db, TRACKED_ATTRIBUTE, True)
     model.refresh_from_db = refresh_from_db  # type: ignore[method-assign, assignment]

@@ -18,7 +18,7 @@ else:
     Base = object
 
 Model = TypeVar("Model", bound=models.Model)
-AT_ONCE = 500
+ROWS_PER_SLICE = 500
 """Objects that are loaded at a time after an `update`."""
 
 
@@ -76,8 +76,8 @@ class EventQuerySetMixin(Base):
             before = self._before()
             count = super().update(**values)
             keys = list(before)
-            for first in range(0, len(keys), AT_ONCE):
-                self._fire_updated(keys[first : first + AT_ONCE], before, frozenset(values))
+            for first in range(0, len(keys), ROWS_PER_SLICE):
+                self._fire_updated(keys[first : first + ROWS_PER_SLICE], before, frozenset(values))
         return count
 
     update.alters_data = True  # type: ignore[attr-defined] # as Django's: no template may call it
@@ -119,7 +119,7 @@ class EventQuerySetMixin(Base):
                 kind, self.model, self.db, pk=instance.pk, update_fields=fields, before=known, known_instance=instance
             )
             rules.fire(self.model, event)
-        field_tracker.note_saved(instance, self.db, fields)
+        field_tracker.track_after_save(instance, self.db, fields)
 
 
 if TYPE_CHECKING:

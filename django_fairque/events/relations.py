@@ -157,16 +157,16 @@ def _fire(relation: Relation, action: str, instance: Model, pks: Iterable[Any], 
     """One event for each object on the side of the field: of a symmetrical relation, which has one signal, on both."""
     if not reverse:
         if isinstance(instance, relation.model):
-            _tell(relation, action, instance.pk, pks, using, instance)
+            _fire_rules(relation, action, instance.pk, pks, using, instance)
         if not relation.is_symmetrical:
             return
         pks = set(pks) - {getattr(instance, relation.field.m2m_reverse_target_field_name())}
     if _rules(relation, action):
         for pk in relation.only_ours(pks, using):
-            _tell(relation, action, pk, [instance.pk], using)
+            _fire_rules(relation, action, pk, [instance.pk], using)
 
 
-def _tell(
+def _fire_rules(
     relation: Relation, action: str, pk: Any, others: Iterable[Any], using: str, instance: Model | None = None
 ) -> None:
     event = Event(M2M, relation.model, using, pk=pk, action=action, pks=frozenset(others), known_instance=instance)
@@ -219,4 +219,4 @@ def _row(action: str, sender: type[Model], row: Model, using: str) -> None:
         here = sender._meta.get_field(field.m2m_field_name()).attname  # type: ignore[union-attr]
         there = sender._meta.get_field(field.m2m_reverse_field_name()).attname  # type: ignore[union-attr]
         for pk in relation.only_ours([getattr(row, here)], using):
-            _tell(relation, action, pk, [getattr(row, there)], using)
+            _fire_rules(relation, action, pk, [getattr(row, there)], using)

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.models import OutboxEntry
 
-MOST_ROWS = 500
+MAX_ROWS_PER_RELAY = 500
 """Read and delivered in one go."""
-STALE_AFTER = REMOVED_ROW_RECORD_SECONDS / 2
+STALE_ROWS_SECONDS = REMOVED_ROW_RECORD_SECONDS / 2
 """Seconds after which what was read counts as stale: others may have delivered it so long ago that nobody remembers."""
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 300.0
 """Seconds until a row that failed by itself is tried again: doubling from the first to the longest."""
 
 logger = logging.getLogger("django_fairque.outbox")
@@ -100,14 +100,14 @@ def relay_rows(
     at = now or timezone.now()
     read_at = monotonic()
     found = _due(database, at, minimum_age) if users is None else _entries(database).filter(user_id__in=users)
-    rows = list(found.order_by("id")[:MOST_ROWS])
-    done = Relayed(uncounted=dict(counts or {}), more=len(rows) == MOST_ROWS)
+    rows = list(found.order_by("id")[:MAX_ROWS_PER_RELAY])
+    done = Relayed(uncounted=dict(counts or {}), more=len(rows) == MAX_ROWS_PER_RELAY)
     if users is not None:
         rows = _due_of(rows, at)
-    going = _Going(database, at, done, queue_of)
+    going = _Relay(database, at, done, queue_of)
     for queue, group in itertools.groupby(rows, key=lambda row: row.queue):
         if done.error is None:
-            if monotonic() - read_at > STALE_AFTER:
+            if monotonic() - read_at > STALE_ROWS_SECONDS:
                 done.more = True
                 break
             going.deliver(queue, list(group))
@@ -154,7 +154,7 @@ def outboxes() -> list[str]:
     return [alias for alias in connections if has_outbox(alias)]
 
 
-class _Going:
+class _Relay:
     """One go over the rows of a database."""
 
     def __init__(self, database: str, now: datetime, done: Relayed, queue_of: Callable[[str], FairQueue]) -> None:
@@ -254,7 +254,7 @@ class _Going:
         is_stuck = not isinstance(error, BacklogFullError)
         if not is_stuck:
             self._waiting.add(row.user_id)
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(row.attempts, 30))
+        pause = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(row.attempts, 30))
         self._done.refused += 1
         self._rows([row]).update(
             attempts=F("attempts") + 1,

@@ -1,4 +1,4 @@
-"""Canceling as everything does that knows Django: receivers of `task_canceled` are told what was canceled.
+"""Canceling as everything does that knows Django: `task_canceled` is sent for each canceled task.
 
 The engine's own `cancel` sends nothing. While nobody listens, this costs nothing beyond it.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 CANCELED_TASKS_PER_READ = 200
 """Canceled tasks that are read at once."""
 
-AT_ONCE = 10_000
-"""Tasks of a user that are canceled before their receivers are told."""
+MAX_TASKS_PER_CANCEL = 10_000
+"""Tasks of a user that are canceled before the signals for them are sent."""
 
 logger = logging.getLogger("django_fairque.tasks")
 
@@ -33,7 +33,7 @@ def cancel(queue: FairQueue, task_id: str, reason: str = "") -> bool:
     """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known."""
     is_canceled = queue.cancel(task_id, reason=reason)
     if is_canceled:
-        canceled(queue, [task_id])
+        send_task_canceled(queue, [task_id])
     return is_canceled
 
 
@@ -41,79 +41,79 @@ async def acancel(queue: AsyncFairQueue, task_id: str) -> bool:
     """As `cancel`."""
     is_canceled = await queue.cancel(task_id)
     if is_canceled:
-        await acanceled(queue, [task_id])
+        await asend_task_canceled(queue, [task_id])
     return is_canceled
 
 
 def cancel_many(queue: FairQueue, task_ids: Sequence[str], reason: str) -> int:
     """Cancel those of these tasks that have not ended; returns how many."""
-    return telling(queue, lambda note: queue.cancel_many(task_ids, reason=reason, note=note))
+    return cancel_and_send_signals(queue, lambda note: queue.cancel_many(task_ids, reason=reason, note=note))
 
 
 def cancel_run(queue: FairQueue, run_id: str) -> int:
     """Cancel what has not ended of a run; returns how many tasks."""
-    return telling(queue, lambda note: queue.cancel_run(run_id, note=note))
+    return cancel_and_send_signals(queue, lambda note: queue.cancel_run(run_id, note=note))
 
 
 async def acancel_run(queue: AsyncFairQueue, run_id: str) -> int:
     """As `cancel_run`."""
-    return await _atelling(queue, lambda note: queue.cancel_run(run_id, note=note))
+    return await _acancel_and_send_signals(queue, lambda note: queue.cancel_run(run_id, note=note))
 
 
 def purge_user(queue: FairQueue, user_id: str) -> int:
     """Cancel everything that a user has waiting; returns how many tasks."""
-    user, total, done = queue.user(user_id), 0, AT_ONCE
-    while done == AT_ONCE:
-        done = telling(queue, lambda note: user.purge(AT_ONCE, note=note))
+    user, total, done = queue.user(user_id), 0, MAX_TASKS_PER_CANCEL
+    while done == MAX_TASKS_PER_CANCEL:
+        done = cancel_and_send_signals(queue, lambda note: user.purge(MAX_TASKS_PER_CANCEL, note=note))
         total += done
     return total
 
 
-def telling(queue: FairQueue, act: Callable[[Note], int]) -> int:
+def cancel_and_send_signals(queue: FairQueue, act: Callable[[Note], int]) -> int:
     """Do it, and tell of what it notes; also of what it had canceled before it raised."""
-    if not hears_of_canceling():
+    if not has_canceled_receivers():
         return act(None)
     ids: list[str] = []
     try:
         return act(ids.extend)
     finally:
-        canceled(queue, ids)
+        send_task_canceled(queue, ids)
 
 
-async def _atelling(queue: AsyncFairQueue, act: Callable[[Note], Awaitable[int]]) -> int:
-    if not hears_of_canceling():
+async def _acancel_and_send_signals(queue: AsyncFairQueue, act: Callable[[Note], Awaitable[int]]) -> int:
+    if not has_canceled_receivers():
         return await act(None)
     ids: list[str] = []
     try:
         return await act(ids.extend)
     finally:
-        await acanceled(queue, ids)
+        await asend_task_canceled(queue, ids)
 
 
-def hears_of_canceling() -> bool:
-    """Whether anyone is to be told what was canceled."""
+def has_canceled_receivers() -> bool:
+    """Whether `task_canceled` has receivers."""
     return bool(signals.task_canceled.receivers)
 
 
-def canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
+def send_task_canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
     """A person, or code, has canceled these tasks, which had not ended."""
     for some in _slices(task_ids):
         try:
             tasks = queue.get_tasks(some)
         except FairQueueError as error:
-            _not_told(queue.name, some, error)
+            _log_unsent_signals(queue.name, some, error)
             continue
         for task in tasks.values():
             log_receiver_errors(signals.task_canceled.send_robust(**_of_canceled(queue.name, task)))
 
 
-async def acanceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
+async def asend_task_canceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
     """As `canceled`, from a coroutine: receivers that are none run where synchronous code does."""
     for some in _slices(task_ids):
         try:
             tasks = await queue.get_tasks(some)
         except FairQueueError as error:
-            _not_told(queue.name, some, error)
+            _log_unsent_signals(queue.name, some, error)
             continue
         for task in tasks.values():
             log_receiver_errors(await signals.task_canceled.asend_robust(**_of_canceled(queue.name, task)))
@@ -121,7 +121,7 @@ async def acanceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
 
 def _slices(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
     """As many as are held in memory at once; none if nobody listens."""
-    for first in range(0, len(task_ids) if hears_of_canceling() else 0, CANCELED_TASKS_PER_READ):
+    for first in range(0, len(task_ids) if has_canceled_receivers() else 0, CANCELED_TASKS_PER_READ):
         yield task_ids[first : first + CANCELED_TASKS_PER_READ]
 
 
@@ -129,9 +129,9 @@ def _of_canceled(queue: str, task: Task) -> dict[str, Any]:
     return {"sender": task.name, "task": task, "task_id": task.task_id, "queue": queue}
 
 
-def _not_told(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
+def _log_unsent_signals(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
     """They are canceled all the same, so nobody who asked for that is given the error."""
     logger.warning(
-        "queue %s: receivers of task_canceled were not told of %d canceled tasks (%s, …), which could not be read: %s",
+        "queue %s: task_canceled was not sent for %d canceled tasks (%s, …), which could not be read: %s",
         *(queue, len(task_ids), task_ids[0], error),
     )

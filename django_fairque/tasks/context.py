@@ -30,7 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-INTERVAL = 0.1
+PROGRESS_INTERVAL_SECONDS = 0.1
 """Least seconds between two reports of one task."""
 
 logger = logging.getLogger("django_fairque.tasks")
@@ -67,7 +67,7 @@ class Reports:
             newest, self._newest = self._newest, None
             if newest is None:
                 return
-            self.due = time.monotonic() + INTERVAL
+            self.due = time.monotonic() + PROGRESS_INTERVAL_SECONDS
             try:
                 self._send(*newest)
             except StaleLeaseError:
@@ -361,28 +361,28 @@ def current_task() -> TaskContext:
     return running.get()
 
 
-class Block(Generic[T]):
+class ScopedBlock(Generic[T]):
     """Holds a value from ``with`` to its end, once. No decorator: around a coroutine function it would hold nothing."""
 
-    __slots__ = ("_said", "_token", "_value")
+    __slots__ = ("_token", "_value", "_variable")
 
-    def __init__(self, said: ContextVar[tuple[T, TaskContext] | None], value: T) -> None:
-        self._said, self._value = said, value
+    def __init__(self, variable: ContextVar[tuple[T, TaskContext] | None], value: T) -> None:
+        self._variable, self._value = variable, value
         self._token: Token[tuple[T, TaskContext] | None] | None = None
 
     def __enter__(self) -> None:
         if self._token is not None:
             raise RuntimeError("this block was entered before: make one for each `with`")
-        self._token = self._said.set((self._value, running.get()))
+        self._token = self._variable.set((self._value, running.get()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._token is not None  # noqa: S101 - it was entered
-        self._said.reset(self._token)
+        self._variable.reset(self._token)
 
 
-class Ambient(Generic[T]):
+class ScopedValue(Generic[T]):
     """What a block says, or else what the running task has.
 
     A task that runs inside of the block (in tests tasks may run where they are enqueued) has its own value, not the
@@ -390,16 +390,16 @@ class Ambient(Generic[T]):
     """
 
     def __init__(self, name: str, of_task: Callable[[TaskContext], T]) -> None:
-        self._said: ContextVar[tuple[T, TaskContext] | None] = ContextVar(name, default=None)
+        self._variable: ContextVar[tuple[T, TaskContext] | None] = ContextVar(name, default=None)
         self._of_task = of_task
 
     def get(self) -> T:
-        task, said = running.get(), self._said.get()
-        return said[0] if said is not None and said[1] is task else self._of_task(task)
+        task, held = running.get(), self._variable.get()
+        return held[0] if held is not None and held[1] is task else self._of_task(task)
 
-    def hold(self, value: T) -> Block[T]:
+    def hold(self, value: T) -> ScopedBlock[T]:
         """A context manager."""
-        return Block(self._said, value)
+        return ScopedBlock(self._variable, value)
 
 
 class UserSource(ABC):
@@ -418,7 +418,7 @@ def _user_of(task: TaskContext) -> str | None:
     return (users.pop() or None) if len(users) == 1 else None
 
 
-_current_user: Ambient[str | UserSource | None] = Ambient("fairque_user", _user_of)
+_current_user: ScopedValue[str | UserSource | None] = ScopedValue("fairque_user", _user_of)
 
 
 def as_user(user: object) -> AbstractContextManager[None]:
@@ -456,7 +456,7 @@ async def acurrent_user_id() -> str | None:
     return await current.auser_id() if isinstance(current, UserSource) else current
 
 
-async def knowing_user(build: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def call_with_user(build: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call ``build``, which may ask for the current user and must not block, when that user is known."""
     if not isinstance(_current_user.get(), UserSource):
         return build(*args, **kwargs)

@@ -18,7 +18,7 @@ from django_fairque.engine.model.durations import moment
 from django_fairque.engine.model.errors import TaskValidationError, short, short_text
 
 from . import sending
-from .context import current_user_id, knowing_user
+from .context import call_with_user, current_user_id
 from .errors import TaskUsageError
 from .options import SENDABLE, TaskOptions, changed, user_id
 
@@ -280,8 +280,8 @@ class Sendable(Generic[P]):
     def __lshift__(self, before: Pipeline | AnyDefinition) -> Pipeline:
         return self.as_step() << before
 
-    def __or__(self, beside: Pipeline | AnyDefinition) -> Pipeline:
-        return self.as_step() | beside
+    def __or__(self, other: Pipeline | AnyDefinition) -> Pipeline:
+        return self.as_step() | other
 
     def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
         return self.caller.build(options, args, kwargs, conf.get_config().queue_config(options.queue))
@@ -300,7 +300,7 @@ class Sendable(Generic[P]):
     async def _knowing_user(self, build: Callable[B, Built], *args: B.args, **kwargs: B.kwargs) -> Built:
         if self.options.names_user:
             return build(*args, **kwargs)
-        return await knowing_user(build, *args, **kwargs)
+        return await call_with_user(build, *args, **kwargs)
 
     def build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
         """The engine's task for one call, checked and encoded; nothing is sent."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .errors import TaskNotRegisteredError
 
 
-__all__ = ["Run", "aexecute", "arun_batch", "execute", "failed", "prepare", "run_batch"]
+__all__ = ["Run", "aexecute", "arun_batch", "execute", "failed_outcome", "prepare", "run_batch"]
 
 logger = logging.getLogger("django_fairque.tasks")
 
@@ -62,7 +62,7 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
         name = lease.name
         definition = registry.find(name) if name else services.bare
         if definition is None:
-            return _put_off(lease, name, services)
+            return _snooze(lease, name, services)
         args, kwargs = _arguments(lease, definition)
         timeout = lease.timeout
     except (TaskSerializationError, TaskSignatureError, ValueError) as error:  # a damaged record: see Lease
@@ -91,9 +91,9 @@ def execute(run: Run) -> Outcome:
         with around_running([run]):
             value = definition.function(*run.args, **run.kwargs)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
-        outcome = failed(run, _from_the_task(error), perf_counter() - started)
+        outcome = failed_outcome(run, _from_the_task(error), perf_counter() - started)
     else:
-        outcome = finished(run, value, perf_counter() - started)
+        outcome = finished_outcome(run, value, perf_counter() - started)
     finally:
         running.reset(token)
     context.flush()
@@ -118,9 +118,9 @@ async def aexecute(run: Run) -> Outcome:
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
-        outcome = failed(run, _from_the_task(error), perf_counter() - started)
+        outcome = failed_outcome(run, _from_the_task(error), perf_counter() - started)
     else:
-        outcome = finished(run, value, perf_counter() - started)
+        outcome = finished_outcome(run, value, perf_counter() - started)
     finally:
         running.reset(token)
     if context.has_reports:
@@ -142,7 +142,7 @@ def _from_the_task(error: BaseException) -> BaseException:
     return error.with_traceback(trace.tb_next) if trace and trace.tb_next else error
 
 
-def _put_off(lease: Lease, name: str, services: Services) -> Outcome:
+def _snooze(lease: Lease, name: str, services: Services) -> Outcome:
     reason: TaskNotRegisteredError | str = (
         "a bare payload, and the worker has no HANDLER for those in FAIRQUE['WORKER']"
     )
@@ -204,7 +204,7 @@ class UnknownTasks:
         self._grace = grace
         self._memory = memory
         self._clock = clock
-        self._met: dict[str, float] = {}  # in the order of meeting: the oldest comes first
+        self._first_seen: dict[str, float] = {}  # in the order of meeting: the oldest comes first
         self._names: dict[str, tuple[float, float]] = {}
         """When a warning about the name was logged, and when the last task of that name came."""
         self._lock = threading.Lock()
@@ -240,23 +240,23 @@ class UnknownTasks:
         """Whether to put the task off once more; False ends its grace."""
         now = self._clock()
         with self._lock:
-            met = self._met.get(task_id)
-            if met is not None and now - met >= self._grace:
-                del self._met[task_id]
+            first_seen = self._first_seen.get(task_id)
+            if first_seen is not None and now - first_seen >= self._grace:
+                del self._first_seen[task_id]
                 return False
-            if met is None:
+            if first_seen is None:
                 self._forget_lost(now)
-                if len(self._met) < self._memory:
-                    self._met[task_id] = now
+                if len(self._first_seen) < self._memory:
+                    self._first_seen[task_id] = now
             return True
 
     def _forget_lost(self, now: float) -> None:
         """Those not seen again long after their grace: another worker has run them."""
-        while self._met:
-            oldest = next(iter(self._met))
-            if now - self._met[oldest] < 2 * self._grace:
+        while self._first_seen:
+            oldest = next(iter(self._first_seen))
+            if now - self._first_seen[oldest] < 2 * self._grace:
                 return
-            del self._met[oldest]
+            del self._first_seen[oldest]
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class Services:
         return self.own_queue or conf.get_queue(self.queue)
 
 
-UNSAID = object()
+NO_OUTCOME = object()
 
 
 class BatchResult:
@@ -318,32 +318,32 @@ class BatchResult:
 
     def __init__(self, items: Sized | int) -> None:
         size = items if isinstance(items, int) else len(items)
-        self.outcomes: list[Any] = [UNSAID] * size
+        self.outcomes: list[Any] = [NO_OUTCOME] * size
 
     def ok(self, index: int, value: Any = None) -> None:
         """Item ``index`` is done; ``value`` (JSON) is its result."""
         if isinstance(value, BaseException):
             raise TaskUsageError(f"BatchResult.ok: an exception is no result; use fail({index}, …), got {short(value)}")
-        self._say(index, value)
+        self._set_outcome(index, value)
 
     def fail(self, index: int, error: BaseException | str) -> None:
         """Item ``index`` failed; whether it is tried again is decided as for any task."""
         if not isinstance(error, (BaseException, str)):
             raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {short(error)}")
-        self._say(index, error if isinstance(error, BaseException) else RuntimeError(error))
+        self._set_outcome(index, error if isinstance(error, BaseException) else RuntimeError(error))
 
     def retry(self, index: int, delay: float | timedelta | None = None, reason: str = "") -> None:
         """As raising `Retry`, for item ``index``."""
-        self._say(index, Retry(delay, reason))
+        self._set_outcome(index, Retry(delay, reason))
 
     def discard(self, index: int, reason: str = "") -> None:
         """As raising `Discard`, for item ``index``."""
-        self._say(index, Discard(reason))
+        self._set_outcome(index, Discard(reason))
 
     def __len__(self) -> int:
         return len(self.outcomes)
 
-    def _say(self, index: int, outcome: Any) -> None:
+    def _set_outcome(self, index: int, outcome: Any) -> None:
         size = len(self.outcomes)
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
             raise TaskUsageError(
@@ -398,7 +398,7 @@ class _BatchCall:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = runs
-        self._said: Sequence[Any] = ()
+        self._values: Sequence[Any] = ()
         self._took = 0.0
         self.items = [run.args[0] for run in runs]
         self.contexts = tuple(RunningTask(run.lease, run.services, run.timeout) for run in runs)
@@ -407,23 +407,23 @@ class _BatchCall:
 
     def returned(self, value: Any) -> None:
         self._took = perf_counter() - self._started
-        self._said = by_item(value, len(self._runs))
+        self._values = values_by_item(value, len(self._runs))
 
     def raised(self, error: BaseException) -> None:
         self._took = self._took or perf_counter() - self._started
-        self._said = [error] * len(self._runs)
+        self._values = [error] * len(self._runs)
 
     def outcomes(self) -> list[Outcome]:
         """The time is shared equally: nobody knows which item took how much of it."""
         took = self._took / len(self._runs)
-        return [_outcome(run, said, took) for run, said in zip(self._runs, self._said, strict=True)]
+        return [_outcome(run, said, took) for run, said in zip(self._runs, self._values, strict=True)]
 
 
-def _outcome(run: Run, said: Any, took: float) -> Outcome:
-    return failed(run, said, took) if isinstance(said, BaseException) else finished(run, said, took)
+def _outcome(run: Run, value: Any, took: float) -> Outcome:
+    return failed_outcome(run, value, took) if isinstance(value, BaseException) else finished_outcome(run, value, took)
 
 
-def by_item(value: Any, size: int) -> Sequence[Any]:
+def values_by_item(value: Any, size: int) -> Sequence[Any]:
     """What the function said of each item: a result, or an exception."""
     if value is None:
         return [None] * size
@@ -438,7 +438,7 @@ def by_item(value: Any, size: int) -> Sequence[Any]:
         )
     if isinstance(value, BatchResult):
         unsaid = TaskUsageError("the batch task's BatchResult says nothing of this item")
-        return [unsaid if said is UNSAID else said for said in value.outcomes]
+        return [unsaid if said is NO_OUTCOME else said for said in value.outcomes]
     return value
 
 
@@ -454,7 +454,7 @@ class Run:
     timeout: float | None
 
 
-def finished(run: Run, value: Any, took: float) -> Outcome:
+def finished_outcome(run: Run, value: Any, took: float) -> Outcome:
     """The task returned ``value``. One that can't be kept fails it for good: trying again would give it again."""
     try:
         return Outcome.finish(run.lease, value, took=took, limit=run.services.config.max_payload_bytes)
@@ -462,7 +462,7 @@ def finished(run: Run, value: Any, took: float) -> Outcome:
         return Outcome.fail(run.lease, error.with_traceback(None), delay=None, took=took)
 
 
-def failed(run: Run, error: BaseException, took: float | None = None) -> Outcome:
+def failed_outcome(run: Run, error: BaseException, took: float | None = None) -> Outcome:
     """The task raised ``error``, or was stopped with it. KeyboardInterrupt and SystemExit are its failures too."""
     if isinstance(error, Retry):
         delay = _default_delay(run) if error.delay is None else error.delay

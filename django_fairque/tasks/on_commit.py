@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Parcel:
+class PendingBatch:
     """What waits for one queue."""
 
     tasks: dict[TaskResult, Task] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Parcel:
     """What was not to be sent after all."""
 
 
-class Waiting:
+class CommitBuffer:
     """What waits for a commit, which calls it."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -65,8 +65,8 @@ class Waiting:
         self._connection = connection
         self.is_over = False
         """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
-        self._parcels: dict[str, Parcel] = {}
-        self._asked: set[tuple[str, str]] = set()
+        self._batches: dict[str, PendingBatch] = {}
+        self._requested: set[tuple[str, str]] = set()
 
     @cached_property
     def has_outbox(self) -> bool:
@@ -90,8 +90,8 @@ class Waiting:
         if self.has_outbox:
             from django_fairque.outbox import rows
 
-            self.parcel(queue).row_of |= rows.store(self.database, queue, tasks)
-        self.parcel(queue).tasks.update(zip(results, tasks, strict=True))
+            self.batch(queue).row_of |= rows.store(self.database, queue, tasks)
+        self.batch(queue).tasks.update(zip(results, tasks, strict=True))
         return results
 
     def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
@@ -99,29 +99,29 @@ class Waiting:
 
         ``make`` may have put the task elsewhere; then it is not counted here either.
         """
-        if (event, key) in self._asked:
-            if queue in self._parcels:
-                count = self._parcels[queue].counts[event]
+        if (event, key) in self._requested:
+            if queue in self._batches:
+                count = self._batches[queue].counts[event]
                 count.fired += 1
                 count.coalesced += 1
             return
         if (task := make()) is not None:
             self.add(queue, [task])
-            parcel = self.parcel(queue)
-            parcel.event_of[task.task_id] = event
-            parcel.counts.setdefault(event, EventCount()).fired += 1
-        self._asked.add((event, key))
+            batch = self.batch(queue)
+            batch.event_of[task.task_id] = event
+            batch.counts.setdefault(event, EventCount()).fired += 1
+        self._requested.add((event, key))
 
     def drop(self, result: TaskResult) -> bool | None:
         """Not to be sent after all, nor what depends on it; False if it was dropped before, None if it was sent already."""
-        parcel = self.parcel(result.queue)
-        if result not in parcel.tasks:
-            return False if result in parcel.dropped else None
-        hooks = [entry[1] for entry in self._connection.run_on_commit if isinstance(entry[1], Waiting)]
-        parcels = (
-            [hook.parcel(result.queue) for hook in hooks] if self in hooks else [parcel]
+        batch = self.batch(result.queue)
+        if result not in batch.tasks:
+            return False if result in batch.dropped else None
+        hooks = [entry[1] for entry in self._connection.run_on_commit if isinstance(entry[1], CommitBuffer)]
+        batches = (
+            [hook.batch(result.queue) for hook in hooks] if self in hooks else [batch]
         )  # else a test runs the hooks
-        for changed, tasks in drop_with_dependents(result.id, parcels):
+        for changed, tasks in drop_with_dependents(result.id, batches):
             if self.has_outbox:
                 from django_fairque.outbox import rows
 
@@ -133,35 +133,35 @@ class Waiting:
     def __call__(self) -> None:
         """Send everything that can be sent; the first error of what was enqueued by hand goes to the one who commits."""
         self.is_over = True
-        parcels, self._parcels = self._parcels, {}
-        if not parcels:
+        batches, self._batches = self._batches, {}
+        if not batches:
             return
         if self.has_outbox:
-            relay_batches(self.database, parcels)
+            relay_batches(self.database, batches)
             return
-        errors = [error for queue, parcel in parcels.items() if (error := send_batch(queue, parcel)) is not None]
+        errors = [error for queue, batch in batches.items() if (error := send_batch(queue, batch)) is not None]
         if errors:
             raise errors[0]
 
-    def parcel(self, queue: str) -> Parcel:
+    def batch(self, queue: str) -> PendingBatch:
         """What waits for this queue."""
-        parcel = self._parcels.get(queue)
-        if parcel is None:
-            parcel = self._parcels[queue] = Parcel()
-        return parcel
+        batch = self._batches.get(queue)
+        if batch is None:
+            batch = self._batches[queue] = PendingBatch()
+        return batch
 
 
-def commit_buffer_of(connection: BaseDatabaseWrapper) -> Waiting:
+def commit_buffer_of(connection: BaseDatabaseWrapper) -> CommitBuffer:
     """The hook to add to now, in a transaction: the last one if it is ours and may be joined, else a new one."""
     hook = _last_hook(connection)
     if hook is None:
-        hook = Waiting(connection)
+        hook = CommitBuffer(connection)
         connection.on_commit(hook)
     return hook
 
 
-def alive_buffers(hooks: Iterable[Waiting]) -> set[Waiting]:
-    """Those of them that are (`Waiting.is_alive`): of many, each connection's hooks are looked through once."""
+def alive_buffers(hooks: Iterable[CommitBuffer]) -> set[CommitBuffer]:
+    """Those of them that are (`CommitBuffer.is_alive`): of many, each connection's hooks are looked through once."""
     given = set(hooks)
     connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - of this module
     to_come = {id(entry[1]) for connection in connections_of_them for entry in connection.run_on_commit}
@@ -176,7 +176,7 @@ def connection_of(alias: str) -> BaseDatabaseWrapper:
         raise TaskUsageError(f"using(database=…): expected one of {known}, got {short(alias)}") from None
 
 
-def _last_hook(connection: Any) -> Waiting | None:
+def _last_hook(connection: Any) -> CommitBuffer | None:
     """The hook that was registered last, if more tasks may join it: ours, not over, registered in these savepoints.
 
     Its parts are not Django's public interface: where they look otherwise, every call has a hook of its own. So it
@@ -189,32 +189,39 @@ def _last_hook(connection: Any) -> Waiting | None:
         block = connection.atomic_blocks[-1]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
-    if not isinstance(hook, Waiting) or hook.is_over or savepoints != here or getattr(block, "_from_testcase", False):
+    if (
+        not isinstance(hook, CommitBuffer)
+        or hook.is_over
+        or savepoints != here
+        or getattr(block, "_from_testcase", False)
+    ):
         return None
     return hook
 
 
-def drop_with_dependents(task_id: str, parcels: Sequence[Parcel]) -> Iterator[tuple[Parcel, dict[str, Task | None]]]:
+def drop_with_dependents(
+    task_id: str, batches: Sequence[PendingBatch]
+) -> Iterator[tuple[PendingBatch, dict[str, Task | None]]]:
     """Take the task away, and those that depend on it or on such a one; those that are to run anyhow only depend on fewer.
 
     Args:
-        parcels: what waits for the task's queue in the transaction.
+        batches: what waits for the task's queue in the transaction.
 
     Yields:
-        Each parcel that was changed, and by id what is to be sent now instead, None for nothing.
+        Each batch that was changed, and by id what is to be sent now instead, None for nothing.
     """
-    gone = _all_gone(task_id, [task for parcel in parcels for task in parcel.tasks.values()])
-    for parcel in parcels:
+    gone = _all_gone(task_id, [task for batch in batches for task in batch.tasks.values()])
+    for batch in batches:
         changes: dict[str, Task | None] = {}
-        for result, task in list(parcel.tasks.items()):
+        for result, task in list(batch.tasks.items()):
             if task.task_id in gone:
                 changes[task.task_id] = None
-                parcel.dropped.add(result)
-                del parcel.tasks[result]
+                batch.dropped.add(result)
+                del batch.tasks[result]
             elif not gone.isdisjoint(task.depends_on):
-                changes[task.task_id] = parcel.tasks[result] = _without(task, gone)
+                changes[task.task_id] = batch.tasks[result] = _without(task, gone)
         if changes:
-            yield parcel, changes
+            yield batch, changes
 
 
 def _all_gone(task_id: str, tasks: Iterable[Task]) -> set[str]:
@@ -232,10 +239,10 @@ def _without(task: Task, gone: Iterable[str]) -> Task:
     return changed.carrying(task.payload_bytes, task.task_id if task.has_chosen_id else None)
 
 
-MOST_IDS = 100
+MAX_LOGGED_TASK_IDS = 100
 """Ids named in a log line."""
 
-OF_A_TASK = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
+TASK_ERRORS = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
 """What is wrong with a task, or with those that depend on each other: nothing of them was pushed."""
 
 COMMIT_RETRY_SECONDS = 0.25
@@ -244,16 +251,16 @@ COMMIT_RETRY_SECONDS = 0.25
 logger = logging.getLogger("django_fairque.tasks")
 
 
-def send_batch(name: str, parcel: Parcel) -> Exception | None:
+def send_batch(name: str, batch: PendingBatch) -> Exception | None:
     """Push after a commit; the error if something that was enqueued by hand could not be sent.
 
     What was refused is logged: its ids are known to callers, and it is nowhere else now. What a model event asked for
     is counted too; it is no error of the one who saved something.
     """
-    if not parcel.tasks and not parcel.counts:
+    if not batch.tasks and not batch.counts:
         return None
-    tasks = list(parcel.tasks.values())
-    counts = _with_untold(name, parcel.counts)
+    tasks = list(batch.tasks.values())
+    counts = _with_unsent_counts(name, batch.counts)
     sent = Sent()
     try:
         _push(conf.get_queue(name), tasks, counts, sent)
@@ -263,17 +270,17 @@ def send_batch(name: str, parcel: Parcel) -> Exception | None:
         sent.refuse([task.task_id for task in tasks if task.task_id not in known], error)
     if sent.failure is not None:
         _log_lost(name, sent.refused, sent.failure)
-        _count_lost(name, parcel, sent.refused, sent.failure)
+        _count_lost(name, batch, sent.refused, sent.failure)
     if sent.answers:
-        told = [task for task in tasks if task.task_id in sent.answers]
-        _tell(parcel.tasks, sent.answers)
-        task_signals.send_task_pushed(name, told, [sent.answers[task.task_id] for task in told])
-    return sent.failure if any(task_id not in parcel.event_of for task_id in sent.refused) else None
+        unsent = [task for task in tasks if task.task_id in sent.answers]
+        _set_results(batch.tasks, sent.answers)
+        task_signals.send_task_pushed(name, unsent, [sent.answers[task.task_id] for task in unsent])
+    return sent.failure if any(task_id not in batch.event_of for task_id in sent.refused) else None
 
 
 @dataclass
 class Sent:
-    """What came of the tasks of a parcel, by the id under which each was sent."""
+    """What came of the tasks of a batch, by the id under which each was sent."""
 
     answers: dict[str, PushResult] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
@@ -305,7 +312,7 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
         except PushRefusedError as error:
             sent.hear(some, error.results)
             sent.refuse(error.refused, error)
-        except OF_A_TASK as error:
+        except TASK_ERRORS as error:
             if is_joined and len(some) > 1:
                 parts.extendleft(([task], True) for task in reversed(some))
             else:
@@ -314,14 +321,14 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
         queue.deliver([], counts)
 
 
-def relay_batches(database: str, parcels: Mapping[str, Parcel]) -> None:
+def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
     """Relay what the transaction has written into its outbox. What can't be relayed now stays there for the workers."""
     from django_fairque.outbox.relay import relay_rows
 
-    users = {task.user_id for parcel in parcels.values() for task in parcel.tasks.values()}
-    counts = {name: told for name, parcel in parcels.items() if (told := _with_untold(name, parcel.counts))}
+    users = {task.user_id for batch in batches.values() for task in batch.tasks.values()}
+    counts = {name: unsent for name, batch in batches.items() if (unsent := _with_unsent_counts(name, batch.counts))}
     try:
-        relayed = relay_rows(database, users, counts, queue_of=_impatient_queue)
+        relayed = relay_rows(database, users, counts, queue_of=_queue_for_commits)
     except Exception:
         for name, kept in counts.items():
             keep_event_counts(name, kept)
@@ -330,7 +337,7 @@ def relay_batches(database: str, parcels: Mapping[str, Parcel]) -> None:
     for name, untold in relayed.uncounted.items():
         keep_event_counts(name, untold)
     for name, tasks, answers in relayed.pushed:
-        mine = parcels[name].tasks if name in parcels else {}
+        mine = batches[name].tasks if name in batches else {}
         by_id = {answer_task.task_id: answer for answer_task, answer in zip(tasks, answers, strict=True)}
         for result in list(mine):
             if result.id in by_id:
@@ -342,30 +349,30 @@ def relay_batches(database: str, parcels: Mapping[str, Parcel]) -> None:
         )
 
 
-def _with_untold(name: str, counts: Mapping[str, EventCount]) -> dict[str, EventCount]:
-    """The counts of this commit and what was not told before; nothing if no event fired now."""
+def _with_unsent_counts(name: str, counts: Mapping[str, EventCount]) -> dict[str, EventCount]:
+    """The counts of this commit and what was not sent before; nothing if no event fired now."""
     if not counts:
         return {}
-    told = take_event_counts(name)
+    counts_to_send = take_event_counts(name)
     for event, count in counts.items():
-        told.setdefault(event, EventCount()).add(count)
-    return told
+        counts_to_send.setdefault(event, EventCount()).add(count)
+    return counts_to_send
 
 
-def _tell(results: Mapping[TaskResult, Task], answers: Mapping[str, PushResult]) -> None:
+def _set_results(results: Mapping[TaskResult, Task], answers: Mapping[str, PushResult]) -> None:
     for result, task in results.items():
         answer = answers.get(task.task_id)
         if answer is not None and answer.is_known:
             result.sent_as(answer.task_id)
 
 
-def _count_lost(name: str, parcel: Parcel, refused: Sequence[str], error: Exception) -> None:
-    lost = Counter(parcel.event_of[task_id] for task_id in refused if task_id in parcel.event_of)
+def _count_lost(name: str, batch: PendingBatch, refused: Sequence[str], error: Exception) -> None:
+    lost = Counter(batch.event_of[task_id] for task_id in refused if task_id in batch.event_of)
     keep_event_counts(name, {event: EventCount(failed=times, error=str(error)) for event, times in lost.items()})
 
 
 def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
-    named = ", ".join(ids[:MOST_IDS]) + (" …" if len(ids) > MOST_IDS else "")
+    named = ", ".join(ids[:MAX_LOGGED_TASK_IDS]) + (" …" if len(ids) > MAX_LOGGED_TASK_IDS else "")
     logger.error(
         "%d tasks for queue %s could not be sent after the commit (%s): %s",
         len(ids),
@@ -376,7 +383,7 @@ def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
     )
 
 
-class _Untold:
+class _UnsentCounts:
     def __init__(self) -> None:
         self.forget()
 
@@ -386,34 +393,34 @@ class _Untold:
         self.counts: dict[str, dict[str, EventCount]] = {}
 
 
-_untold = _Untold()
-os.register_at_fork(after_in_child=_untold.forget)
+_unsent_counts = _UnsentCounts()
+os.register_at_fork(after_in_child=_unsent_counts.forget)
 
 
 def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
-    """Add to what is to be told."""
+    """Add to what is to be sent."""
     if not counts:
         return
-    with _untold.lock:
-        known = _untold.counts.setdefault(queue, {})
+    with _unsent_counts.lock:
+        known = _unsent_counts.counts.setdefault(queue, {})
         for event, count in counts.items():
             known.setdefault(event, EventCount()).add(count)
 
 
 def take_event_counts(queue: str) -> dict[str, EventCount]:
-    """All that is to be told to a queue; the caller tells it, or keeps it again."""
-    with _untold.lock:
-        return _untold.counts.pop(queue, {})
+    """All that is to be sent to a queue; the caller tells it, or keeps it again."""
+    with _unsent_counts.lock:
+        return _unsent_counts.counts.pop(queue, {})
 
 
-_impatient_queues: WeakKeyDictionary[FairQueue, FairQueue] = WeakKeyDictionary()
+_queues_for_commits: WeakKeyDictionary[FairQueue, FairQueue] = WeakKeyDictionary()
 
 
-def _impatient_queue(name: str) -> FairQueue:
+def _queue_for_commits(name: str) -> FairQueue:
     """The queue of that name, whose calls are not repeated for long while the server is away."""
     queue = conf.get_queue(name)
-    found = _impatient_queues.get(queue)
+    found = _queues_for_commits.get(queue)
     if found is None:
         seconds = min(COMMIT_RETRY_SECONDS, queue.config.request_timeout)
-        found = _impatient_queues[queue] = queue.with_retry_timeout(seconds)
+        found = _queues_for_commits[queue] = queue.with_retry_timeout(seconds)
     return found

@@ -16,9 +16,9 @@ from django_fairque.engine.model.priority import Priority
 from .errors import TaskUsageError
 
 MAX_BATCH = 1000
-MEMORY = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
+MEMORY_PATTERN = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
 MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
-POLICIES = ("wait", "cancel", "run")
+DEPENDENCY_FAILURE_POLICIES = ("wait", "cancel", "run")
 """Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
 
 Seconds = Union[float, timedelta]  # noqa: UP007 - evaluated on 3.10 too
@@ -295,8 +295,8 @@ def _dependency(value: Any, name: str) -> str:
 
 
 def _policy(value: Any, name: str) -> str:
-    if value not in POLICIES:
-        raise ValueError(f"{name} must be one of {', '.join(POLICIES)}, got {short(value)}")
+    if value not in DEPENDENCY_FAILURE_POLICIES:
+        raise ValueError(f"{name} must be one of {', '.join(DEPENDENCY_FAILURE_POLICIES)}, got {short(value)}")
     return str(value)
 
 
@@ -309,7 +309,7 @@ def _flag(value: Any, name: str) -> bool | None:
 def _memory(value: Any, name: str) -> int | None:
     if value is None:
         return None
-    found = MEMORY.fullmatch(value) if isinstance(value, str) else None
+    found = MEMORY_PATTERN.fullmatch(value) if isinstance(value, str) else None
     size = int(found[1]) * MEMORY_UNITS[found[2].upper()] if found else 0
     if not size:
         raise ValueError(f'{name} must be a text of a whole number and MB or GB, as "500MB", got {value!r:.80}')

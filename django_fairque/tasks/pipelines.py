@@ -19,7 +19,7 @@ from django_fairque.engine.model.ids import new_task_id
 from django_fairque.engine.pushing.batching import check_graph, cycle_error, find_cycle
 
 from . import canceling, sending
-from .context import as_user, knowing_user
+from .context import as_user, call_with_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
 from .options import SENDABLE, changed
 from .results import Handle
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .options import SendOptions, TaskOptions
     from .results import TaskResult
 
-PAUSE = 0.05
+RUN_POLL_SECONDS = 0.05
 """Seconds between two looks of `PipelineResult.wait`."""
 
 
@@ -74,16 +74,16 @@ class Pipeline:
         before = _taken(before)
         return NotImplemented if not isinstance(before, Pipeline) else before >> self
 
-    def __or__(self, beside: Pipeline | DeclaredTask) -> Pipeline:
+    def __or__(self, other: Pipeline | DeclaredTask) -> Pipeline:
         """``a | b``: side by side."""
-        beside = _taken(beside)
-        if not isinstance(beside, Pipeline):
+        other = _taken(other)
+        if not isinstance(other, Pipeline):
             return NotImplemented
         return Pipeline(
-            [*self.steps, *beside.steps],
-            [*self.edges, *beside.edges],
-            [*self._heads, *beside._heads],
-            [*self._tails, *beside._tails],
+            [*self.steps, *other.steps],
+            [*self.edges, *other.edges],
+            [*self._heads, *other._heads],
+            [*self._tails, *other._tails],
         )
 
     def enqueue(
@@ -109,7 +109,7 @@ class Pipeline:
         if all(step.options.names_user for step in self.steps):
             options, tasks = self._build(run_id, on_commit, database)
         else:
-            options, tasks = await knowing_user(self._build, run_id, on_commit, database)
+            options, tasks = await call_with_user(self._build, run_id, on_commit, database)
         return self._result(options, tasks, await sending.asend(options, tasks))
 
     def _result(self, options: TaskOptions, tasks: Sequence[Task], results: Sequence[TaskResult]) -> PipelineResult:
@@ -141,13 +141,13 @@ class Pipeline:
 
     def _agreed(self, option: str) -> Any:
         """What the steps that say something say of when the whole is sent; None if none does."""
-        said = sorted({value for step in self.steps if (value := getattr(step.options, option)) is not None})
-        if len(said) > 1:
+        named = sorted({value for step in self.steps if (value := getattr(step.options, option)) is not None})
+        if len(named) > 1:
             raise TaskUsageError(
-                f"a pipeline is sent as a whole, these steps name {', '.join(map(repr, said))} as {option}: let them name one, "
+                f"a pipeline is sent as a whole, these steps name {', '.join(map(repr, named))} as {option}: let them name one, "
                 f"or call enqueue({option}=…)"
             )
-        return said[0] if said else None
+        return named[0] if named else None
 
 
 class Step(Pipeline):
@@ -229,7 +229,7 @@ class PipelineResult(Handle):
 
     def view(self) -> RunView:
         """The run's tasks at this moment; `TaskNotFoundError` before the commit, and when all are forgotten."""
-        return self._asked().run(self.id)
+        return self._queue_to_ask().run(self.id)
 
     @property
     def state(self) -> str:
@@ -240,11 +240,11 @@ class PipelineResult(Handle):
         """Cancel what has not ended, or not send it when its transaction has not committed; returns how many tasks."""
         if any(result.is_waiting for result in self.results):
             return sum(result.cancel() for result in reversed(self.results))
-        return canceling.cancel_run(self._asked(), self.id)
+        return canceling.cancel_run(self._queue_to_ask(), self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
         """Wait until nothing of it can go on by itself; returns its `state`."""
-        for pause in self._pauses(timeout, PAUSE, PAUSE):
+        for pause in self._pauses(timeout, RUN_POLL_SECONDS, RUN_POLL_SECONDS):
             if (state := self.state) != "running":
                 return state
             time.sleep(pause)
@@ -252,7 +252,7 @@ class PipelineResult(Handle):
 
     async def aview(self) -> RunView:
         """As `view`."""
-        return await (await self._aasked()).run(self.id)
+        return await (await self._aqueue_to_ask()).run(self.id)
 
     async def astate(self) -> str:
         """As `state`."""
@@ -262,11 +262,11 @@ class PipelineResult(Handle):
         """As `cancel`."""
         if any(result.is_waiting for result in self.results):
             return sum([await result.acancel() for result in reversed(self.results)])
-        return await canceling.acancel_run(await self._aasked(), self.id)
+        return await canceling.acancel_run(await self._aqueue_to_ask(), self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """As `wait`."""
-        for pause in self._pauses(timeout, PAUSE, PAUSE):
+        for pause in self._pauses(timeout, RUN_POLL_SECONDS, RUN_POLL_SECONDS):
             if (state := await self.astate()) != "running":
                 return state
             await asyncio.sleep(pause)

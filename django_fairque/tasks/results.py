@@ -42,10 +42,10 @@ class CommitHook(Protocol):
         ...
 
 
-class Outlet(Protocol):
+class Interceptor(Protocol):
     """Where tasks go instead of to their queue: tests put one here (`django_fairque.testing`)."""
 
-    def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]: ...
+    def intercept(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]: ...
 
     def queue(self, name: str) -> FairQueue:
         """What handles ask instead of the queue of this name."""
@@ -54,41 +54,41 @@ class Outlet(Protocol):
     def aqueue(self, name: str) -> AsyncFairQueue: ...
 
 
-outlets: list[Outlet] = []
-"""The last one counts."""
+interceptors: list[Interceptor] = []
+"""The last one is the current one."""
 
 
-def current_outlet() -> Outlet | None:
-    """Where tasks go now; None for to their queues."""
-    return outlets[-1] if outlets else None
+def current_interceptor() -> Interceptor | None:
+    """What intercepts tasks now; None if they go to their queues."""
+    return interceptors[-1] if interceptors else None
 
 
-def queue_for(name: str, outlet: Outlet | None) -> FairQueue:
-    """The queue of that name, or what the outlet answers with in its place."""
-    return conf.get_queue(name) if outlet is None else outlet.queue(name)
+def queue_for(name: str, interceptor: Interceptor | None) -> FairQueue:
+    """The queue of that name, or what the interceptor has in its place."""
+    return conf.get_queue(name) if interceptor is None else interceptor.queue(name)
 
 
-async def aqueue_for(name: str, outlet: Outlet | None) -> AsyncFairQueue:
+async def aqueue_for(name: str, interceptor: Interceptor | None) -> AsyncFairQueue:
     """The same for coroutines."""
-    return await conf.aget_queue(name) if outlet is None else outlet.aqueue(name)
+    return await conf.aget_queue(name) if interceptor is None else interceptor.aqueue(name)
 
 
 class Handle:
-    """Asks the queue of that name; one that is made where tasks go to an outlet, always that."""
+    """Asks the queue of that name. If tasks are intercepted when it is made, it always asks the interceptor."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
-        self._outlet = current_outlet()
+        self._interceptor = current_interceptor()
 
-    def _asked(self) -> FairQueue:
-        return queue_for(self.queue, self._outlet)
+    def _queue_to_ask(self) -> FairQueue:
+        return queue_for(self.queue, self._interceptor)
 
-    async def _aasked(self) -> AsyncFairQueue:
-        return await aqueue_for(self.queue, self._outlet)
+    async def _aqueue_to_ask(self) -> AsyncFairQueue:
+        return await aqueue_for(self.queue, self._interceptor)
 
     def _pauses(self, timeout: float | timedelta | None, first: float, longest: float) -> Iterator[float]:
         """How long to sleep after each look, doubling; ends when the time is over and there was a last look."""
-        if timeout is None and self._outlet is not None:
+        if timeout is None and self._interceptor is not None:
             yield 0.0
             raise TaskWaitTimeoutError(
                 f"{self!r} has not ended, and nothing runs it while tasks are captured: call run() of what captures them "
@@ -102,7 +102,7 @@ class Handle:
         yield 0.0
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
+FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
 """Seconds between two looks of `TaskResult.wait`: doubling from the first to the longest."""
 
 
@@ -149,7 +149,7 @@ class TaskResult(Handle):
     def refresh(self) -> TaskResult:
         """Look again."""
         try:
-            self._task = self._asked().get_task(self.id)
+            self._task = self._queue_to_ask().get_task(self.id)
         except TaskNotFoundError:
             self._task = None
         return self
@@ -170,7 +170,7 @@ class TaskResult(Handle):
 
         A task that is not sent (its transaction has not committed) is not waited for.
         """
-        for pause in self._pauses(timeout, FIRST_PAUSE, LONGEST_PAUSE):
+        for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             self.refresh()
             if not self._is_under_way:
                 return self._value(self.errors if self._state is TaskState.FAILED else [])
@@ -181,22 +181,22 @@ class TaskResult(Handle):
         """Cancel the task, or not send it when its transaction has not committed; False if it had ended."""
         if self._waiting is not None and (is_dropped := self._waiting.drop(self)) is not None:
             return is_dropped
-        return canceling.cancel(self._asked(), self.id)
+        return canceling.cancel(self._queue_to_ask(), self.id)
 
     @property
     def progress(self) -> Progress | None:
         """How far the task says it is; None when it said nothing, or is not known."""
-        return self._asked().get_progress(self.id)
+        return self._queue_to_ask().get_progress(self.id)
 
     @property
     def errors(self) -> list[Attempt]:
         """The attempts that did not finish it, and what brought it back, oldest first."""
-        return self._asked().history(self.id)
+        return self._queue_to_ask().history(self.id)
 
     @property
     def position(self) -> int | None:
         """How many tasks of the same user are before it; None unless it is QUEUED."""
-        return self._asked().position(self.id)
+        return self._queue_to_ask().position(self.id)
 
     async def astate(self) -> TaskState | None:
         """As `state`."""
@@ -205,7 +205,7 @@ class TaskResult(Handle):
 
     async def arefresh(self) -> TaskResult:
         """As `refresh`."""
-        queue = await self._aasked()
+        queue = await self._aqueue_to_ask()
         try:
             self._task = await queue.get_task(self.id)
         except TaskNotFoundError:
@@ -219,7 +219,7 @@ class TaskResult(Handle):
 
     async def await_(self, timeout: float | timedelta | None = None) -> Any:
         """As `wait`."""
-        for pause in self._pauses(timeout, FIRST_PAUSE, LONGEST_PAUSE):
+        for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             await self.arefresh()
             if not self._is_under_way:
                 return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
@@ -230,19 +230,19 @@ class TaskResult(Handle):
         """As `cancel`."""
         if self._waiting is not None and (is_dropped := await sync_to_async(self._waiting.drop)(self)) is not None:
             return is_dropped
-        return await canceling.acancel(await self._aasked(), self.id)
+        return await canceling.acancel(await self._aqueue_to_ask(), self.id)
 
     async def aprogress(self) -> Progress | None:
         """As `progress`."""
-        return await (await self._aasked()).get_progress(self.id)
+        return await (await self._aqueue_to_ask()).get_progress(self.id)
 
     async def aerrors(self) -> list[Attempt]:
         """As `errors`."""
-        return await (await self._aasked()).history(self.id)
+        return await (await self._aqueue_to_ask()).history(self.id)
 
     async def aposition(self) -> int | None:
         """As `position`."""
-        return await (await self._aasked()).position(self.id)
+        return await (await self._aqueue_to_ask()).position(self.id)
 
     @property
     def _state(self) -> TaskState | None:

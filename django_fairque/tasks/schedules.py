@@ -107,7 +107,7 @@ def step_of(declared: ScheduleConfig) -> Step:
 
 def _is_signed(queue: FairQueue, schedule: Schedule) -> bool:
     envelope = schedule.signed_fields(queue.config.prefix, queue.name)
-    return signing.is_as_made_now(split_signature(schedule.signature.encode())[1], envelope)
+    return signing.is_signature_current(split_signature(schedule.signature.encode())[1], envelope)
 
 
 def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:

@@ -17,7 +17,7 @@ from django_fairque.outbox import has_outbox
 from django_fairque.tasks import on_commit
 
 from .errors import TaskUsageError
-from .results import TaskResult, outlets
+from .results import TaskResult, interceptors
 from .tracing import around_sending
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task
 
-    from .on_commit import Waiting
+    from .on_commit import CommitBuffer
     from .options import TaskOptions
 
 logger = logging.getLogger("django_fairque.tasks")
@@ -41,8 +41,8 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
 
 
 def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    if outlets:
-        return outlets[-1].take(options, tasks)
+    if interceptors:
+        return interceptors[-1].intercept(options, tasks)
     if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
         return left
     try:
@@ -61,8 +61,8 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
 
 
 async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    if outlets:
-        return await sync_to_async(outlets[-1].take)(options, tasks)
+    if interceptors:
+        return await sync_to_async(interceptors[-1].intercept)(options, tasks)
     if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return left
     queue = await conf.aget_queue(options.queue)
@@ -107,12 +107,12 @@ def _check(queue: str, tasks: Sequence[Task]) -> None:
         raise cycle_error(cycle)
 
 
-def hook_in(database: str) -> Waiting | None:
+def hook_in(database: str) -> CommitBuffer | None:
     """What calls at the commit of the transaction that is open on a database; None when none is."""
     connection = on_commit.connection_of(database)
     if connection.in_atomic_block:
         hook = on_commit.commit_buffer_of(connection)
-        if _is_told(connection) or hook.has_outbox:
+        if _is_on_commit_supported(connection) or hook.has_outbox:
             return hook
         raise TaskUsageError(
             f"AUTOCOMMIT of database {connection.alias!r} is False, so Django tells nobody when it commits: use the outbox, "
@@ -126,15 +126,19 @@ def hook_in(database: str) -> Waiting | None:
     return None
 
 
-def _is_told(connection: Any) -> bool:
+def _is_on_commit_supported(connection: Any) -> bool:
     """Whether hooks are run at a commit: where autocommit is off by the settings no end of a block is one."""
     return getattr(connection, "commit_on_exit", True) or connection.settings_dict.get("AUTOCOMMIT", True)
 
 
-def event_hook_in(database: str) -> Waiting | None:
-    """As `hook_in` for a model event, which is no reason to refuse a save: None also where no commit is told of."""
+def event_hook_in(database: str) -> CommitBuffer | None:
+    """As `hook_in` for a model event, which is no reason to refuse a save: None also where commits are not reported."""
     connection = on_commit.connection_of(database)
-    return on_commit.commit_buffer_of(connection) if connection.in_atomic_block and _is_told(connection) else None
+    return (
+        on_commit.commit_buffer_of(connection)
+        if connection.in_atomic_block and _is_on_commit_supported(connection)
+        else None
+    )
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
@@ -154,9 +158,11 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
     def take() -> Task | None:
         task = make()
         with around_sending(options.queue, [task]):
-            if not outlets:
+            if not interceptors:
                 return task
-            outlets[-1].take(replace(options, on_commit=hook is not None), [task])  # an event always waits for it
+            interceptors[-1].intercept(
+                replace(options, on_commit=hook is not None), [task]
+            )  # an event always waits for it
             return None
 
     if hook is not None:
@@ -170,9 +176,9 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
             )
     else:
         _warn_without_autocommit(database)
-        parcel = on_commit.Parcel({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
-        parcel.counts[event] = EventCount(fired=1)
-        on_commit.send_batch(options.queue, parcel)
+        batch = on_commit.PendingBatch({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
+        batch.counts[event] = EventCount(fired=1)
+        on_commit.send_batch(options.queue, batch)
 
 
 def _warn_without_autocommit(database: str) -> None:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 SALT = "django_fairque.tasks.signing"
 SIZE = 16
 """Bytes of a signature: 128 bits are as hard to guess as a key of AES-128, and take 22 characters."""
-ONE, ANY = b"1", b"*"
+ONE_TASK, ANY_TASK = b"1", b"*"
 """The first byte of a seal: signed for one task; or before the task had its id (schedules, debounce)."""
-QUIET = 1.0
+SIGNATURE_LOG_SECONDS = 1.0
 """Seconds between two lines in the log: somebody who forges tasks can forge many."""
 
 logger = logging.getLogger("django_fairque.security")
@@ -42,7 +42,7 @@ logger = logging.getLogger("django_fairque.security")
 
 def install() -> None:
     """Sign what this process pushes, as ``SIGNING`` says at each push."""
-    signatures.set_signer(_sealed_if_on)
+    signatures.set_signer(_signature_if_on)
 
 
 def sign_with(key: str | bytes) -> None:
@@ -51,11 +51,11 @@ def sign_with(key: str | bytes) -> None:
         raise TypeError(
             f"sign_with() expects the SECRET_KEY of the project whose workers run the tasks, got {type(key).__name__}"
         )
-    signatures.set_signer(lambda envelope: _sealed(envelope, key))
+    signatures.set_signer(lambda fields: signature_of(fields, key))
 
 
-def _sealed_if_on(envelope: SignedFields) -> bytes:
-    return b"" if mode() == "off" else _sealed(envelope, settings.SECRET_KEY)
+def _signature_if_on(fields: SignedFields) -> bytes:
+    return b"" if mode() == "off" else signature_of(fields, settings.SECRET_KEY)
 
 
 def mode() -> str:
@@ -82,10 +82,10 @@ def _watch() -> None:
     on_reset(_known.clear)
 
 
-def _sealed(envelope: SignedFields, key: str | bytes) -> bytes:
-    kind = ONE if envelope.task_id else ANY
+def signature_of(fields: SignedFields, key: str | bytes) -> bytes:
+    kind = ONE_TASK if fields.task_id else ANY_TASK
     # As base64.urlsafe_b64encode, in half of its time: this is done for each task, twice.
-    return kind + binascii.b2a_base64(_digest(envelope, key), newline=False)[:-2].translate(_URL_SAFE)
+    return kind + binascii.b2a_base64(_digest(fields, key), newline=False)[:-2].translate(_URL_SAFE)
 
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
@@ -118,30 +118,30 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
 
     With verify-only a task without a signature passes.
     """
-    seal = lease.signature
-    if mode == "off" or (not seal and mode == "verify-only"):
+    signature = lease.signature
+    if mode == "off" or (not signature and mode == "verify-only"):
         return
-    is_bound = seal[:1] == ONE
-    envelope = SignedFields(
+    is_bound = signature[:1] == ONE_TASK
+    fields = SignedFields(
         *(prefix, queue, lease.name, lease.user_id, lease.payload_bytes),
         *((lease.task_id, lease.run_id) if is_bound else ()),
     )
-    if seal and _is_genuine(envelope, seal):
+    if signature and _is_genuine(fields, signature):
         return
-    error = TaskSignatureError(_WRONG if seal else _MISSING)
-    _alarm.ring(queue, lease.task_id, error)
+    error = TaskSignatureError(_WRONG if signature else _MISSING)
+    _signature_errors.log(queue, lease.task_id, error)
     raise error
 
 
-def _is_genuine(envelope: SignedFields, seal: bytes) -> bool:
-    if hmac.compare_digest(_sealed(envelope, settings.SECRET_KEY), seal):
+def _is_genuine(fields: SignedFields, signature: bytes) -> bool:
+    if hmac.compare_digest(signature_of(fields, settings.SECRET_KEY), signature):
         return True
-    return any(hmac.compare_digest(_sealed(envelope, key), seal) for key in settings.SECRET_KEY_FALLBACKS)
+    return any(hmac.compare_digest(signature_of(fields, key), signature) for key in settings.SECRET_KEY_FALLBACKS)
 
 
-def is_as_made_now(seal: bytes, envelope: SignedFields) -> bool:
+def is_signature_current(signature: bytes, fields: SignedFields) -> bool:
     """Whether this process would seal the same the same way: False after ``SECRET_KEY`` or ``SIGNING`` has changed."""
-    return hmac.compare_digest(_sealed_if_on(envelope), seal)
+    return hmac.compare_digest(_signature_if_on(fields), signature)
 
 
 _MISSING = (
@@ -155,21 +155,21 @@ _WRONG = (
 )
 
 
-class _Alarm:
+class _SignatureErrorLog:
     """Says it in the log at once, and then how often. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._said_at = -QUIET
-        self._unsaid = 0
+        self._logged_at = -SIGNATURE_LOG_SECONDS
+        self._not_logged = 0
 
-    def ring(self, queue: str, task_id: str, error: TaskSignatureError) -> None:
+    def log(self, queue: str, task_id: str, error: TaskSignatureError) -> None:
         with self._lock:
             now = monotonic()
-            if now - self._said_at < QUIET:
-                self._unsaid += 1
+            if now - self._logged_at < SIGNATURE_LOG_SECONDS:
+                self._not_logged += 1
                 return
-            unsaid, self._unsaid, self._said_at = self._unsaid, 0, now
+            unsaid, self._not_logged, self._logged_at = self._not_logged, 0, now
         more = f" (and {unsaid} others before it)" if unsaid else ""
         logger.error(
             "task %.80s of queue %s was not run%s: %s",
@@ -178,4 +178,4 @@ class _Alarm:
         )
 
 
-_alarm = _Alarm()
+_signature_errors = _SignatureErrorLog()

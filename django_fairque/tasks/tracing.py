@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from django_fairque import conf
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, read_state
 
-from .context import Ambient
+from .context import ScopedValue
 from .errors import Discard, Retry
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _trace_of(task: TaskContext) -> Trace:
     return traces.pop() if len(traces) == 1 else NO_TRACE
 
 
-_scoped_trace = Ambient("fairque_trace", _trace_of)
+_scoped_trace = ScopedValue("fairque_trace", _trace_of)
 
 
 def in_trace(trace: Trace) -> AbstractContextManager[None]:

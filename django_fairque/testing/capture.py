@@ -24,8 +24,8 @@ from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.context import RunningTask, running
 from django_fairque.tasks.errors import Discard, Retry
-from django_fairque.tasks.execution import Run, Services, around_running, by_item, limit_of
-from django_fairque.tasks.results import TaskResult, outlets
+from django_fairque.tasks.execution import Run, Services, around_running, limit_of, values_by_item
+from django_fairque.tasks.results import TaskResult, interceptors
 
 from .captured import AsyncCapturedQueue, Captured, CapturedQueue, Store, name_of
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.definition import AnyDefinition
-    from django_fairque.tasks.on_commit import Waiting
+    from django_fairque.tasks.on_commit import CommitBuffer
     from django_fairque.tasks.options import TaskOptions
 
-MOST_RUN = 10_000
+MAX_RUN_TASKS = 10_000
 """Tasks in one `Capture.run`: tasks that enqueue each other for ever end in an error."""
 
 
@@ -77,7 +77,7 @@ class Capture:
         """Forget what was enqueued so far; the windows of `unique_for` end."""
         self._store.clear()
 
-    def take(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
+    def intercept(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         """Take these in place of the queue (for `enqueue`)."""
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
@@ -95,7 +95,7 @@ class Capture:
         """As `queue`, for coroutines."""
         return AsyncCapturedQueue(self.queue(name))
 
-    def _keep(self, options: TaskOptions, task: Task, hook: Waiting | None) -> Captured:
+    def _keep(self, options: TaskOptions, task: Task, hook: CommitBuffer | None) -> Captured:
         made = Captured(task, options.queue, hook)
         for known in self._store.alike(made.queue, task):
             if _is_the_same(known, task):
@@ -121,8 +121,10 @@ class Capture:
             for batch in _batches(ready):
                 together = [each for each in batch if _is_waiting(each)]  # not if one before it has run or canceled it
                 count += len(together)
-                if count > MOST_RUN:
-                    raise RuntimeError(f"{MOST_RUN} tasks have run and there are more: do they enqueue each other?")
+                if count > MAX_RUN_TASKS:
+                    raise RuntimeError(
+                        f"{MAX_RUN_TASKS} tasks have run and there are more: do they enqueue each other?"
+                    )
                 if together:
                     run_captured(self, together, raise_errors=raise_errors)
         return count
@@ -181,30 +183,30 @@ def capture_tasks() -> Iterator[Capture]:
     What is enqueued inside a transaction counts as sent at once (a test's transaction never commits) unless its
     savepoint is rolled back.
     """
-    with _outlet(Capture()) as capture:
+    with _interceptor(Capture()) as capture:
         yield capture
 
 
 @contextmanager
 def eager() -> Iterator[Capture]:
     """Run each task where it is enqueued, before `enqueue` returns; its errors are raised there."""
-    with _outlet(Capture(runs_at_once=True)) as capture:
+    with _interceptor(Capture(runs_at_once=True)) as capture:
         yield capture
 
 
 @contextmanager
-def _outlet(capture: Capture) -> Iterator[Capture]:
-    outlets.append(capture)
+def _interceptor(capture: Capture) -> Iterator[Capture]:
+    interceptors.append(capture)
     try:
         with needing_no_server():
             yield capture
     finally:
-        outlets.remove(capture)
+        interceptors.remove(capture)
 
 
 def innermost() -> Capture | None:
     """The innermost capture that is open."""
-    return next((outlet for outlet in reversed(outlets) if isinstance(outlet, Capture)), None)
+    return next((interceptor for interceptor in reversed(interceptors) if isinstance(interceptor, Capture)), None)
 
 
 def active() -> Capture:
@@ -271,8 +273,8 @@ def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors
     if definition is None:
         raise registry.not_registered(together[0].name)
     runs = [_run_of(capture, captured, definition) for captured in together]
-    said = _called(together, runs)
-    for captured, run, value in zip(together, runs, said, strict=True):
+    values = _called(together, runs)
+    for captured, run, value in zip(together, runs, values, strict=True):
         _end_task(captured, run, value)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
     if raise_errors and errors and errors[0] is not None:
@@ -309,7 +311,7 @@ def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
             if not definition.options.batch:
                 return [function(*runs[0].args, **runs[0].kwargs)]
             contexts[0].lead(contexts)
-            return by_item(function([run.args[0] for run in runs]), len(runs))
+            return values_by_item(function([run.args[0] for run in runs]), len(runs))
     except Exception as error:  # noqa: BLE001 - whatever a task raises is its failure
         return [error] * len(runs)
     finally:
@@ -318,33 +320,33 @@ def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
             context.flush()
 
 
-def _end_task(captured: Captured, run: Run, said: Any) -> None:
+def _end_task(captured: Captured, run: Run, value: Any) -> None:
     if captured.state is not TaskState.STARTED:
         return  # canceled while it ran: its outcome does not count
-    said = _kept_outcome(run, said)
-    if not isinstance(said, BaseException):
-        captured.result = said
+    value = _kept_outcome(run, value)
+    if not isinstance(value, BaseException):
+        captured.result = value
         captured.become(TaskState.FINISHED)
         return
     kind = "failed"
-    if isinstance(said, Retry):
+    if isinstance(value, Retry):
         captured.become(TaskState.SCHEDULED)
-    elif isinstance(said, Discard):
+    elif isinstance(value, Discard):
         captured.become(TaskState.CANCELED)
         kind = "discarded"
     else:
         captured.become(TaskState.FAILED)
-        captured.error = said
-    text, trace = (part.decode() for part in describe(said if captured.error is said else str(said)))
+        captured.error = value
+    text, trace = (part.decode() for part in describe(value if captured.error is value else str(value)))
     captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, text, trace))
 
 
-def _kept_outcome(run: Run, said: Any) -> Any:
+def _kept_outcome(run: Run, value: Any) -> Any:
     """A result as the queue would keep it, or the error with which a worker refuses it; an exception as it is."""
-    if isinstance(said, BaseException):
-        return said
+    if isinstance(value, BaseException):
+        return value
     try:
-        return as_kept(said, limit=run.services.config.max_payload_bytes, what="result")
+        return as_kept(value, limit=run.services.config.max_payload_bytes, what="result")
     except TaskSerializationError as error:
         return error.with_traceback(None)
 

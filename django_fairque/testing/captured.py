@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.model.priority import Priority
     from django_fairque.engine.model.task import Task
-    from django_fairque.tasks.on_commit import Waiting
+    from django_fairque.tasks.on_commit import CommitBuffer
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class Captured:
 
     task: Task
     queue: str
-    hook: Waiting | None = None
+    hook: CommitBuffer | None = None
     state: TaskState = TaskState.QUEUED
     started_at: float | None = None
     ended_at: float | None = None

@@ -13,7 +13,7 @@ import pytest
 from django_fairque import Priority, TaskState, get_queue
 from django_fairque.backends.compat import TaskResultStatus
 from django_fairque.backends.options import KNOWN
-from django_fairque.backends.results import BANDS, STATUSES
+from django_fairque.backends.results import PRIORITY_BANDS, STATUSES
 from django_fairque.testing import run_tasks
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def table(heading: str) -> list[list[str]]:
 
 def test_the_bands_are_those_of_the_table() -> None:
     rows = [(int(cells[0].split(" to ")[0]), Priority[cells[1].strip("`")]) for cells in table("priority in Django")]
-    assert {priority: least for least, priority in rows} == BANDS
+    assert {priority: least for least, priority in rows} == PRIORITY_BANDS
 
 
 @pytest.mark.parametrize("state", TaskState)

@@ -12,7 +12,7 @@ from django.db import transaction
 from django_fairque import ConfigurationError, Priority, TaskSerializationError, TaskState, TaskUsageError, get_queue
 from django_fairque.backends import FairqueBackend
 from django_fairque.backends.compat import InvalidTask, TaskResultDoesNotExist, task_enqueued
-from django_fairque.backends.results import BANDS
+from django_fairque.backends.results import PRIORITY_BANDS
 from django_fairque.conf import aclose_queues
 from django_fairque.testing import run_tasks
 
@@ -34,8 +34,8 @@ add: Any = tasks.add
 @pytest.mark.parametrize(
     ("number", "priority"),
     [
-        *((least, priority) for priority, least in BANDS.items()),
-        *((least - 1, Priority(priority - 1)) for priority, least in BANDS.items() if priority > 1),
+        *((least, priority) for priority, least in PRIORITY_BANDS.items()),
+        *((least - 1, Priority(priority - 1)) for priority, least in PRIORITY_BANDS.items() if priority > 1),
         (0, Priority.NORMAL),
         (100, Priority.CRITICAL),
     ],

@@ -65,7 +65,7 @@ def queue(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.
     activation.ready()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     yield get_queue()
-    on_commit._untold.forget()
+    on_commit._unsent_counts.forget()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -204,7 +204,7 @@ class TestRelay:
     def test_it_dies_between_the_queue_and_the_row(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left_behind(1, task_id="mine")
         with monkeypatch.context() as patch:
-            patch.setattr(relay._Going, "_remove", lambda *_: (_ for _ in ()).throw(SystemExit))
+            patch.setattr(relay._Relay, "_remove", lambda *_: (_ for _ in ()).throw(SystemExit))
             with pytest.raises(SystemExit):
                 relay_rows("default")
         assert arrived(queue) == [1]
@@ -213,7 +213,7 @@ class TestRelay:
         assert arrived(queue) == []
 
     def test_some_rows_at_a_time(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(relay, "MOST_ROWS", 3)
+        monkeypatch.setattr(relay, "MAX_ROWS_PER_RELAY", 3)
         self.left_behind(1, 2, 3, 4)
         first = relay_rows("default")
         assert (first.tasks, first.more) == (3, True)
@@ -223,7 +223,7 @@ class TestRelay:
     def test_that_there_is_more_is_said_also_when_some_were_not_due(
         self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(relay, "MOST_ROWS", 3)
+        monkeypatch.setattr(relay, "MAX_ROWS_PER_RELAY", 3)
         self.left_behind(1, 2, 3, 4)
         OutboxEntry.objects.filter(pk=rows()[0].pk).update(retry_at=timezone.now() + timedelta(hours=1), is_stuck=True)
         first = relay_rows("default", {"acme"})
@@ -237,7 +237,7 @@ class TestRelay:
 
     def test_what_was_read_long_ago_is_read_again(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left_behind(1)
-        times = iter([0.0, relay.STALE_AFTER + 1])
+        times = iter([0.0, relay.STALE_ROWS_SECONDS + 1])
         monkeypatch.setattr(relay, "monotonic", lambda: next(times))
         stale = relay_rows("default")
         assert (stale.tasks, stale.more) == (0, True)
@@ -268,7 +268,7 @@ class TestRefused:
         assert waiting.is_stuck is False
         assert sorted(arrived(get_queue()), key=str) == [1, "else"]
         assert relay_rows("default").tasks == 0, "the first one's time has not come"
-        later = timezone.now() + timedelta(seconds=relay.FIRST_PAUSE + 1)
+        later = timezone.now() + timedelta(seconds=relay.FIRST_RETRY_SECONDS + 1)
         assert relay_rows("default", now=later).tasks == 1
         assert arrived(get_queue()) == [2]
 

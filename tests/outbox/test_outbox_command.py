@@ -146,7 +146,7 @@ class TestAdmin:
     def test_says_that_there_is_more(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(relay, "MOST_ROWS", 2)
+        monkeypatch.setattr(relay, "MAX_ROWS_PER_RELAY", 2)
         left_behind(1, 2, 3)
         page = self.try_again(admin_client)
         assert "2 tasks were relayed." in page

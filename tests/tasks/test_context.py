@@ -12,7 +12,7 @@ import pytest
 
 from django_fairque import FairQueueError, StaleLeaseError, TaskUsageError, current_task, task
 from django_fairque.engine.model.lease import LeaseKey
-from django_fairque.tasks.context import INTERVAL, RunningTask
+from django_fairque.tasks.context import PROGRESS_INTERVAL_SECONDS, RunningTask
 from django_fairque.tasks.execution import Run, Services, aexecute, execute, prepare, run_batch
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_reports_are_few_and_the_last_is_among_them(queue: FairQueue) -> None:
 
     execute(run_of(queue, work, send_progress=recorder))
     assert recorder.reports[-1] == (19_999, 20_000, "item 19999")
-    assert len(recorder.reports) <= 2 + spent / INTERVAL
+    assert len(recorder.reports) <= 2 + spent / PROGRESS_INTERVAL_SECONDS
     assert recorder.reports == sorted(recorder.reports)
 
 

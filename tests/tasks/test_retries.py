@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import Discard, Retry, SoftTimeLimitExceeded
-from django_fairque.tasks.execution import Run, execute, failed, prepare
+from django_fairque.tasks.execution import Run, execute, failed_outcome, prepare
 
 from .helpers import raising, run_next, run_next_of, run_of
 
@@ -58,7 +58,7 @@ def test_a_time_limit_is_worth_another_attempt_whatever_is_retried(queue: FairQu
     run_of_it = raising(OSError(), retry_on=(ValueError,))()
     run = run_of(queue, services)
     assert run.lease.task_id == run_of_it.id
-    assert failed(run, SoftTimeLimitExceeded()).delay is not None  # stopped from outside
+    assert failed_outcome(run, SoftTimeLimitExceeded()).delay is not None  # stopped from outside
 
 
 def test_a_backoff_function_decides_from_retries_and_error(queue: FairQueue, services: Services) -> None:

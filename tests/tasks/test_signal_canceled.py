@@ -195,7 +195,7 @@ def test_what_was_canceled_before_an_error_is_told(queue: FairQueue, connect: Co
         raise ShardsAwayError("1 tasks were canceled, and not all could be looked at", (1,))
 
     with pytest.raises(ShardsAwayError):
-        canceling.telling(queue, act)
+        canceling.cancel_and_send_signals(queue, act)
     assert heard == [task_id]
 
 
@@ -213,6 +213,6 @@ def test_a_task_that_can_not_be_read_is_canceled_all_the_same(
         server.kill()
         return done
 
-    assert canceling.telling(queue, act) == 1
+    assert canceling.cancel_and_send_signals(queue, act) == 1
     (line,) = [each for each in caplog.records if each.name == "django_fairque.tasks"]
-    assert f"not told of 1 canceled tasks ({task_id}, …)" in line.getMessage()
+    assert f"not sent for 1 canceled tasks ({task_id}, …)" in line.getMessage()

@@ -42,7 +42,7 @@ ran: list[Any] = []
 @pytest.fixture(autouse=True)
 def works(monkeypatch: pytest.MonkeyPatch) -> None:
     ran.clear()
-    monkeypatch.setattr(signing, "_alarm", signing._Alarm())
+    monkeypatch.setattr(signing, "_signature_errors", signing._SignatureErrorLog())
 
 
 @pytest.fixture
@@ -377,7 +377,7 @@ def test_no_two_envelopes_are_signed_alike() -> None:
         one._replace(user_id="ç", task_id="1"),
         one._replace(run_id="", payload=b"2{}"),
     ]
-    seals = [signing._sealed(each, "key") for each in (one, *others)]
+    seals = [signing.signature_of(each, "key") for each in (one, *others)]
     assert len(set(seals)) == len(seals)
 
 

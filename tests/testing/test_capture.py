@@ -123,7 +123,7 @@ def test_tasks_that_enqueue_tasks(fairque: Capture, fairque_run: Callable[..., i
 
 
 def test_endless_ones_end(fairque: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_fairque.testing.capture.MOST_RUN", 20)
+    monkeypatch.setattr("django_fairque.testing.capture.MAX_RUN_TASKS", 20)
 
     @task(name="again")
     def again() -> None:

@@ -368,7 +368,7 @@ def purge(
     """
     if not is_confirmed(page.request):
         raise question(waiting())
-    done = canceling.telling(queue, lambda note: cancel(PURGES_PER_REQUEST, note=note))
+    done = canceling.cancel_and_send_signals(queue, lambda note: cancel(PURGES_PER_REQUEST, note=note))
     text = summary_of(done)
     left = waiting() if done >= PURGES_PER_REQUEST else 0
     if left:

@@ -12,7 +12,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.tasks.errors import TaskRevoked
-from django_fairque.tasks.execution import Services, execute, failed, prepare
+from django_fairque.tasks.execution import Services, execute, failed_outcome, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,7 +96,7 @@ def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -
     if isinstance(error, TaskRevoked):
         return [Outcome.release(run.lease) for run in runs]
     took = (monotonic() - started) / len(runs)
-    return [failed(run, error, took) for run in runs]
+    return [failed_outcome(run, error, took) for run in runs]
 
 
 def batch_limits(name: str) -> tuple[int, float] | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
-from django_fairque.tasks.execution import aexecute, arun_batch, failed, prepare, run_batch
+from django_fairque.tasks.execution import aexecute, arun_batch, failed_outcome, prepare, run_batch
 from django_fairque.worker.execution import isolation, process_copies
 from django_fairque.worker.execution.event_loop import (
     MAX_COROUTINE_RESTARTS,
@@ -215,7 +215,7 @@ class Slot(threading.Thread):
             started,
             timeout,
             partial(self._unless_copied, run_one, run),
-            lambda error: failed(run, error, monotonic() - started),
+            lambda error: failed_outcome(run, error, monotonic() - started),
         )
         isolation.clean_up_connections(close=close)
         return outcome

@@ -39,7 +39,7 @@ STEPS = {
     "before the rows are written": (rows, "store", False),
     "after the rows are written": (rows, "store", True),
     "before the rows are read": (relay, "_entries", False),
-    "after the rows are read": (relay._Going, "deliver", False),
+    "after the rows are read": (relay._Relay, "deliver", False),
     "before the queue has them": (FairQueue, "deliver", False),
     "after the queue has them": (FairQueue, "deliver", True),
     "before the rows are removed": (QuerySet, "delete", False),
