@@ -229,7 +229,9 @@ class UnknownTasks:
             gone = [name for name, (warned_at, _) in self._names.items() if now - warned_at >= 2 * self._grace]
             for name in gone:
                 del self._names[name]
-            return sorted(name for name, (_, met_at) in self._names.items() if now - met_at < UNKNOWN_NAME_SECONDS)
+            return sorted(
+                name for name, (_, last_seen) in self._names.items() if now - last_seen < UNKNOWN_NAME_SECONDS
+            )
 
     @property
     def grace(self) -> float:
@@ -416,7 +418,7 @@ class _BatchCall:
     def outcomes(self) -> list[Outcome]:
         """The time is shared equally: nobody knows which item took how much of it."""
         took = self._took / len(self._runs)
-        return [_outcome(run, said, took) for run, said in zip(self._runs, self._values, strict=True)]
+        return [_outcome(run, value, took) for run, value in zip(self._runs, self._values, strict=True)]
 
 
 def _outcome(run: Run, value: Any, took: float) -> Outcome:
@@ -437,8 +439,8 @@ def values_by_item(value: Any, size: int) -> Sequence[Any]:
             f"a batch task was called with {size} items and must answer for each of them; it returned {len(value)} answers"
         )
     if isinstance(value, BatchResult):
-        unsaid = TaskUsageError("the batch task's BatchResult says nothing of this item")
-        return [unsaid if said is NO_OUTCOME else said for said in value.outcomes]
+        missing = TaskUsageError("the batch task's BatchResult says nothing of this item")
+        return [missing if outcome is NO_OUTCOME else outcome for outcome in value.outcomes]
     return value
 
 

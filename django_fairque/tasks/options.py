@@ -18,7 +18,7 @@ from .errors import TaskUsageError
 MAX_BATCH = 1000
 MEMORY_PATTERN = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
 MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
-DEPENDENCY_FAILURE_POLICIES = ("wait", "cancel", "run")
+ON_DEPENDENCY_FAILURE_VALUES = ("wait", "cancel", "run")
 """Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
 
 Seconds = Union[float, timedelta]  # noqa: UP007 - evaluated on 3.10 too
@@ -295,8 +295,8 @@ def _dependency(value: Any, name: str) -> str:
 
 
 def _policy(value: Any, name: str) -> str:
-    if value not in DEPENDENCY_FAILURE_POLICIES:
-        raise ValueError(f"{name} must be one of {', '.join(DEPENDENCY_FAILURE_POLICIES)}, got {short(value)}")
+    if value not in ON_DEPENDENCY_FAILURE_VALUES:
+        raise ValueError(f"{name} must be one of {', '.join(ON_DEPENDENCY_FAILURE_VALUES)}, got {short(value)}")
     return str(value)
 
 

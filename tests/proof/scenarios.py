@@ -25,7 +25,7 @@ Remove a call that nothing can reach.
 HELPERS = ("carry",)
 
 
-def _told_in(module: ModuleType) -> Iterator[Callable[[Scene], Any]]:
+def _scenarios_in(module: ModuleType) -> Iterator[Callable[[Scene], Any]]:
     """Its functions that return an operation, in the order in which they are written."""
     for name, value in vars(module).items():
         is_its_own = callable(value) and getattr(value, "__module__", "") == module.__name__
@@ -38,11 +38,11 @@ NEEDS_ITS_CALLER = ("a_graph_over", "an_end_that_is_to_be", "another_", "an_id_t
 DUE_EARLIER = "a_clock_set_back"
 """What was moved and is moved again by the repetition, ends earlier: leases are given back, pauses before retries are over."""
 SCENARIOS = (
-    *(Scenario(prepare) for prepare in _told_in(scenarios_of_one_shard)),
-    *(Scenario(prepare) for prepare in _told_in(scenarios_of_organizations)),
-    *(Scenario(prepare, is_exact=prepare.__name__ != DUE_EARLIER) for prepare in _told_in(scenarios_of_damage)),
+    *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_one_shard)),
+    *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_organizations)),
+    *(Scenario(prepare, is_exact=prepare.__name__ != DUE_EARLIER) for prepare in _scenarios_in(scenarios_of_damage)),
     *(
         Scenario(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))
-        for prepare in _told_in(scenarios_of_two_shards)
+        for prepare in _scenarios_in(scenarios_of_two_shards)
     ),
 )

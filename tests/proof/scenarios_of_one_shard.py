@@ -75,6 +75,14 @@ def more_dependents_than_are_told_at_once(scene: Scene) -> Act:
     return lambda queue: queue.settle([Outcome.finish(lease)], 1, worker="w1", lease=LEASE, now=scene.now)
 
 
+def one_dependent_more_than_a_slice(scene: Scene) -> Act:
+    scene.graph(
+        scene.task("f"), *(scene.task(f"w{n}", "b", depends_on=["f"]) for n in range(scene.config.sweep_batch_size))
+    )
+    another = scene.task("another", "c", depends_on=["f"])
+    return lambda queue: queue.push(another, now=scene.now)
+
+
 def a_fetch_that_has_waited(scene: Scene) -> Act:
     scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
     scene.push("one", "two", "three")
