@@ -27,11 +27,11 @@ class Change(NamedTuple):
 
 BREAKS = {
     "without a fence": Change(
-        "commands/settle.lua", "t.state == 'started' and t.token == token", "t.state == 'started'"
+        "commands/settle.lua", "task.state == 'started' and task.token == token", "t.state == 'started'"
     ),
-    "without a lease": Change("lib/fetch.lua", "    zadd(K['state:started'], lease_end, t.id)\n", ""),
-    "forgets dependents": Change("lib/dependents.lua", "      release(t)\n", ""),
-    "forgets a task": Change("lib/task.lua", "    zadd(normal_key(u.name), place_of(t), t.id)\n", ""),
+    "without a lease": Change("lib/fetch.lua", "    zadd(K['state:started'], lease_end, task.id)\n", ""),
+    "forgets dependents": Change("lib/dependents.lua", "      release(task)\n", ""),
+    "forgets a task": Change("lib/task.lua", "    zadd(normal_key(user.name), place_of(task), task.id)\n", ""),
 }
 
 

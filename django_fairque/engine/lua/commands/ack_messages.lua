@@ -7,8 +7,8 @@
 -- COST    2 commands each
 -- include base
 local removed = 0
-for i = 1, tonumber(ARGV[A]) do
-  local field, body = ARGV[A + 2 * i - 1], ARGV[A + 2 * i]
+for i = 1, tonumber(ARGV[FIRST_ARG]) do
+  local field, body = ARGV[FIRST_ARG + 2 * i - 1], ARGV[FIRST_ARG + 2 * i]
   if redis.call('HGET', K.outbox, field) == body then removed = removed + redis.call('HDEL', K.outbox, field) end
 end
 return removed

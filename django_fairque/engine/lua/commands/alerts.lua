@@ -9,6 +9,6 @@
 -- include base
 local stored = redis.call('GET', K.reply)
 if stored then return unpack_list(stored) end
-local found = redis.call('LPOP', K.alerts, tonumber(ARGV[A])) or {}
+local found = redis.call('LPOP', K.alerts, tonumber(ARGV[FIRST_ARG])) or {}
 if #found > 0 then redis.call('SET', K.reply, pack(found), 'PX', 120000) end
 return found

@@ -8,27 +8,27 @@
 -- include base ring organization user recent_usage task dependents removal
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
-local reason, size = ARGV[A], tonumber(ARGV[A + 1])
+local reason, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local codes, tasks, seen = {}, {}, {}
 for i = 1, size do
-  local id = ARGV[A + 1 + i]
-  local t = read_task(id)
-  if not t then
+  local id = ARGV[FIRST_ARG + 1 + i]
+  local task = read_task(id)
+  if not task then
     codes[i] = 0
-  elseif seen[id] or t.state == 'finished' or t.state == 'failed' or t.state == 'canceled' then
+  elseif seen[id] or task.state == 'finished' or task.state == 'failed' or task.state == 'canceled' then
     codes[i] = 2
   else
     seen[id] = true
     codes[i] = 1
-    t.u = load_user(t.user)
-    touch_moves(t)
-    if t.state == 'started' then touch(revoked_key(t.worker)) end
-    tasks[#tasks + 1] = t
+    task.owner = load_user(task.user)
+    touch_moves(task)
+    if task.state == 'started' then touch(revoked_key(task.worker)) end
+    tasks[#tasks + 1] = task
   end
 end
 if #tasks > 0 then touch_minute() end
 touch_all()
-for _, t in ipairs(tasks) do cancel(t, reason) end
+for _, task in ipairs(tasks) do cancel(task, reason) end
 commit()
 resolve(sweep_limit)
 wake_if(ring_grew)

@@ -9,8 +9,8 @@
 -- REPLY   as push.lua; a task that was delivered before is accepted
 -- COST    those of a push, 1 more a task of an outbox, 2 to 5 an event
 -- include base ring organization user recent_usage task push_decide push_dependencies push_write
-local remembered, events = tonumber(ARGV[A]), tonumber(ARGV[A + 1])
-local at = A + 2 + 5 * events
+local remembered, events = tonumber(ARGV[FIRST_ARG]), tonumber(ARGV[FIRST_ARG + 1])
+local at = FIRST_ARG + 2 + 5 * events
 local size = tonumber(ARGV[at + 3])
 local is_repeated = redis.call('EXISTS', K.reply) == 1
 local ids, keys = {}, {}
@@ -27,7 +27,7 @@ if is_repeated or is_refused then return { exact(now), unpack(reply) } end
 for i, key in ipairs(keys) do
   if codes[i] ~= 3 then redis.call('SET', key, '1', 'PX', exact(math.ceil(remembered / 1000))) end
 end
-for first = A + 2, at - 1, 5 do
+for first = FIRST_ARG + 2, at - 1, 5 do
   local event = ARGV[first]
   for i, field in ipairs({ 'fired', 'coalesced', 'failed' }) do
     local times = tonumber(ARGV[first + i])

@@ -7,8 +7,8 @@
 -- COST    3 commands each, and those of telling at most 50 dependents
 -- include base ring organization user recent_usage task dependents
 local news = {}
-for i = 1, tonumber(ARGV[A]) do
-  local mirror, state = read_mirror(ARGV[A + 2 * i - 1]), ARGV[A + 2 * i]
+for i = 1, tonumber(ARGV[FIRST_ARG]) do
+  local mirror, state = read_mirror(ARGV[FIRST_ARG + 2 * i - 1]), ARGV[FIRST_ARG + 2 * i]
   if mirror and mirror.state ~= state and mirror.state ~= 'finished' and mirror.state ~= 'canceled' then
     news[#news + 1] = { id = mirror.id, state = state }
   end

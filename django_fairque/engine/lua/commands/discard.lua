@@ -8,24 +8,24 @@
 -- include base ring organization user recent_usage task dependents
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
-local size, codes, tasks, seen = tonumber(ARGV[A]), {}, {}, {}
+local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
 for i = 1, size do
-  local id = ARGV[A + 2 * i - 1]
-  local t = not seen[id] and read_task(id)
-  codes[i] = t and t.state == 'failed' and t.died == tonumber(ARGV[A + 2 * i]) and 1 or 0
+  local id = ARGV[FIRST_ARG + 2 * i - 1]
+  local task = not seen[id] and read_task(id)
+  codes[i] = task and task.state == 'failed' and task.died == tonumber(ARGV[FIRST_ARG + 2 * i]) and 1 or 0
   if codes[i] == 1 then
     seen[id] = true -- not of an old letter: it may stand before the present one
-    touch(history_key(t.id))
-    if t.waited then t.u = load_user(t.user) end
-    tasks[#tasks + 1] = t
+    touch(history_key(task.id))
+    if task.waited then task.owner = load_user(task.user) end
+    tasks[#tasks + 1] = task
   end
 end
 touch_all()
-for _, t in ipairs(tasks) do
-  remember(t.id, 'discarded', '', '', '')
-  to_ended(t, 'canceled', result_ttl)
-  zrem(K['state:failed'], t.id)
-  count('lying:' .. (t.raw.failure or 'failed'), -1)
+for _, task in ipairs(tasks) do
+  remember(task.id, 'discarded', '', '', '')
+  to_ended(task, 'canceled', result_ttl)
+  zrem(K['state:failed'], task.id)
+  count('lying:' .. (task.raw.failure or 'failed'), -1)
   count('discarded', 1)
 end
 commit()

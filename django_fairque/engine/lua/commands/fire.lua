@@ -8,16 +8,16 @@
 -- REPLY   1 fired, 0 not this instant's turn (any more), 2 not now: the user's backlog is full
 -- COST    6 commands, and those of a push
 -- include base ring organization user recent_usage task push_decide push_dependencies push_write
-local name, instant = ARGV[A], ARGV[A + 2]
+local name, instant = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 2]
 local due = redis.call('ZSCORE', K['schedules:due'], name)
 if not due or tonumber(due) ~= tonumber(instant) then return 0 end
-if redis.call('HGET', K.schedules, name) ~= ARGV[A + 1] then return 0 end
-local reply = accept(A + 5)
+if redis.call('HGET', K.schedules, name) ~= ARGV[FIRST_ARG + 1] then return 0 end
+local reply = accept(FIRST_ARG + 5)
 if string.find(reply[1], '3', 1, true) then return 2 end
-if ARGV[A + 3] == '' then
+if ARGV[FIRST_ARG + 3] == '' then
   redis.call('ZREM', K['schedules:due'], name)
 else
-  redis.call('ZADD', K['schedules:due'], ARGV[A + 3], name)
+  redis.call('ZADD', K['schedules:due'], ARGV[FIRST_ARG + 3], name)
 end
-if ARGV[A + 4] ~= '' then redis.call('HSET', K['schedules:last'], name, ARGV[A + 4]) end
+if ARGV[FIRST_ARG + 4] ~= '' then redis.call('HSET', K['schedules:last'], name, ARGV[FIRST_ARG + 4]) end
 return 1

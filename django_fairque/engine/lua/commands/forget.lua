@@ -7,11 +7,11 @@
 -- COST    1 command a task and 2
 -- include base ring organization user recent_usage task removal
 local ended, removed = { finished = {}, failed = {}, canceled = {} }, 0
-for i = 1, tonumber(ARGV[A]) do
-  local id = ARGV[A + i]
-  local t = read_task(id)
-  if t and ended[t.state] then
-    table.insert(ended[t.state], id)
+for i = 1, tonumber(ARGV[FIRST_ARG]) do
+  local id = ARGV[FIRST_ARG + i]
+  local task = read_task(id)
+  if task and ended[task.state] then
+    table.insert(ended[task.state], id)
     removed = removed + 1
     touch(payload_key(id))
     touch(history_key(id))

@@ -6,9 +6,9 @@
 -- REPLY   how many were remembered
 -- COST    1 command a task
 -- include base
-local left = exact(math.ceil(tonumber(ARGV[A]) / 1000))
+local left = exact(math.ceil(tonumber(ARGV[FIRST_ARG]) / 1000))
 local known = 0
-for i = 1, tonumber(ARGV[A + 1]) do
-  known = known + redis.call('PEXPIRE', delivered_key(ARGV[A + 1 + i]), left, 'LT')
+for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
+  known = known + redis.call('PEXPIRE', delivered_key(ARGV[FIRST_ARG + 1 + i]), left, 'LT')
 end
 return known

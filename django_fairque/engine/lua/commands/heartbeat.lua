@@ -10,7 +10,7 @@
 --         a call)
 -- COST    12 commands, 2 more when tasks were canceled; its leases are as many as the worker asked for
 -- include base
-local worker, lease, ttl = ARGV[A], tonumber(ARGV[A + 1]), tonumber(ARGV[A + 2])
+local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)
 local command = redis.call('HMGET', K.worker, 'command', 'commanded')
 local epoch = redis.call('HGET', K.stats, 'epoch')
@@ -34,7 +34,7 @@ end
 zadd(K.workers, now + ttl, worker)
 flush()
 local fields = { 'id', worker, 'seen', exact(now), 'leases', #ids }
-for i = 1, 2 * tonumber(ARGV[A + 3]) do fields[6 + i] = ARGV[A + 3 + i] end
+for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 3]) do fields[6 + i] = ARGV[FIRST_ARG + 3 + i] end
 redis.call('HSET', K.worker, unpack(fields))
 redis.call('PEXPIRE', K.worker, exact(math.ceil(ttl / 1000)))
 -- The shortest lease of those that workers have renewed lately: a longer one counts when that has not been renewed for a minute.

@@ -6,7 +6,7 @@
 -- REPLY   1
 -- COST    4 commands
 -- include base ring organization user
-set_stat('paused', tonumber(ARGV[A]))
+set_stat('paused', tonumber(ARGV[FIRST_ARG]))
 flush_stats()
 wake_if(stat.paused == 0)
 return 1

@@ -8,14 +8,14 @@
 -- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
 --         there are no other shards; of lists as `next_place` in lib/fetch.lua says), 1 if there are new messages for other shards,
 --         then 19 values per lease (`LEASE_FIELDS`)
--- COST    16 commands for one task, 6 a task in a batch over many users; with groups of users 4 more for one, and for each
---         group of a batch; the same for any number of users and groups. Of a list one more to read each user of it who can be
+-- COST    16 commands for one task, 6 a task in a batch over many users; with organizations of users 4 more for one, and for each
+--         organization of a batch; the same for any number of users and organizations. Of a list one more to read each user of it who can be
 --         served, and some eight to write of what it has given (lib/list_credit.lua)
 -- include base ring organization user recent_usage task dependents due_work list_credit select_next fetch
-local limit = tonumber(ARGV[A])
+local limit = tonumber(ARGV[FIRST_ARG])
 
 start_due_if_needed()
 local reply = { exact(now), '', '', '', '' }
-fetch(reply, limit, A + 1)
-reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(limit, A + 1), posted and '1' or '0'
+fetch(reply, limit, FIRST_ARG + 1)
+reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(limit, FIRST_ARG + 1), posted and '1' or '0'
 return reply

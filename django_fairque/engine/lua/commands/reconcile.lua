@@ -9,33 +9,33 @@
 -- REPLY   leases given back, 1 if there may be more
 -- COST    4 commands, 1 for each lease that the worker holds (as many as it asked for), 10 more for each that is given back
 -- include base ring organization user recent_usage task
-local worker, reason, limit = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 2])
+local worker, reason, limit = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], tonumber(ARGV[FIRST_ARG + 2])
 local stored = redis.call('GET', K.reply)
 if stored then
   local first = unpack_list(stored)
   return { tonumber(first[1]), tonumber(first[2]) }
 end
 local is_kept = {}
-for i = 1, tonumber(ARGV[A + 3]) do is_kept[tonumber(ARGV[A + 3 + i])] = true end
+for i = 1, tonumber(ARGV[FIRST_ARG + 3]) do is_kept[tonumber(ARGV[FIRST_ARG + 3 + i])] = true end
 local tasks, has_more = {}, 0
 for _, id in ipairs(redis.call('SMEMBERS', K.leases)) do
   if #tasks >= limit then
     has_more = 1
     break
   end
-  local t = read_task(id)
-  if not (t and t.state == 'started' and t.worker == worker) then
+  local task = read_task(id)
+  if not (task and task.state == 'started' and task.worker == worker) then
     srem(K.leases, id)
-  elseif not is_kept[t.token] then
-    t.u = load_user(t.user)
-    touch_moves(t)
-    tasks[#tasks + 1] = t
+  elseif not is_kept[task.token] then
+    task.owner = load_user(task.user)
+    touch_moves(task)
+    tasks[#tasks + 1] = task
   end
 end
 if #tasks > 0 then touch_minute() end
 touch_all()
 order_returning(tasks)
-for _, t in ipairs(tasks) do return_unheard(t, 'released', reason) end
+for _, task in ipairs(tasks) do return_unheard(task, 'released', reason) end
 commit()
 redis.call('SET', K.reply, pack({ exact(#tasks), exact(has_more) }), 'PX', 120000)
 wake_if(ring_grew)

@@ -10,19 +10,19 @@
 -- REPLY   leases given back, 1 if there may be more
 -- COST    10 commands a lease
 -- include base ring organization user recent_usage task
-local worker, reason, limit = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 3])
+local worker, reason, limit = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], tonumber(ARGV[FIRST_ARG + 3])
 local crashed = {}
-for i = 1, tonumber(ARGV[A + 4]) do crashed[tonumber(ARGV[A + 4 + i])] = true end
-local begun, at = {}, A + 5 + tonumber(ARGV[A + 4])
-for i = 1, tonumber(ARGV[at]) do begun[tonumber(ARGV[at + i])] = true end
+for i = 1, tonumber(ARGV[FIRST_ARG + 4]) do crashed[tonumber(ARGV[FIRST_ARG + 4 + i])] = true end
+local begun_tokens, at = {}, FIRST_ARG + 5 + tonumber(ARGV[FIRST_ARG + 4])
+for i = 1, tonumber(ARGV[at]) do begun_tokens[tonumber(ARGV[at + i])] = true end
 local ids = redis.call('SRANDMEMBER', K.leases, limit)
 local tasks = {}
 for _, id in ipairs(ids) do
-  local t = read_task(id)
-  if t and t.state == 'started' and t.worker == worker then
-    t.u, t.has_begun = load_user(t.user), begun[t.token]
-    touch_moves(t)
-    tasks[#tasks + 1] = t
+  local task = read_task(id)
+  if task and task.state == 'started' and task.worker == worker then
+    task.owner, task.has_begun = load_user(task.user), begun_tokens[task.token]
+    touch_moves(task)
+    tasks[#tasks + 1] = task
   else
     srem(K.leases, id)
   end
@@ -30,9 +30,9 @@ end
 if #tasks > 0 then touch_minute() end
 touch_all()
 order_returning(tasks)
-for _, t in ipairs(tasks) do return_unheard(t, crashed[t.token] and 'crashed' or 'released', reason) end
+for _, task in ipairs(tasks) do return_unheard(task, crashed[task.token] and 'crashed' or 'released', reason) end
 local has_more = #ids >= limit
-if ARGV[A + 2] == '1' and not has_more then
+if ARGV[FIRST_ARG + 2] == '1' and not has_more then
   zrem(K.workers, worker)
   redis.call('DEL', K.worker, K.revoked)
 end

@@ -7,11 +7,11 @@
 -- COST    1 command a lease and 3
 -- include base
 local codes = {}
-for i = 1, tonumber(ARGV[A + 1]) do
-  local id, token = ARGV[A + 2 * i], ARGV[A + 2 * i + 1]
+for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
+  local id, token = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   local held = attempt('HMGET', task_key(id), 'state', 'token') or {}
   codes[i] = held[1] == 'started' and held[2] == token and 1 or 0
-  if codes[i] == 1 then zadd(K['state:started'], now + tonumber(ARGV[A]), id) end
+  if codes[i] == 1 then zadd(K['state:started'], now + tonumber(ARGV[FIRST_ARG]), id) end
 end
 flush()
 flush_stats()

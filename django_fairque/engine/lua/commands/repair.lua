@@ -8,105 +8,105 @@
 --         task id '' (its registries, queue, lease, payload); index registry id (a member without a task);
 --         queue user id; lease worker id; edge blocker waiter; run run id; user id field:difference;
 --         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history);
---         member group user (does not belong there); group id field:difference; standing group '' (ring, registry of
---         groups); sum field difference (of the figures of groups);
+--         member organization user (does not belong there); organization id field:difference; standing organization '' (ring, registry of
+--         organizations); sum field difference (of the figures of organizations);
 --         mirror id '' (of a task on another shard); watchers id '' (other shards have not heard of its end)
--- REPLY   one digit each: 0 nothing to mend, 1 mended, 2 can't be mended by a program
+-- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
 -- include base ring organization user recent_usage task dependents
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
-local mend = {}
+local fix = {}
 
-local function registry_score(t)
-  if t.state == 'scheduled' then return tonumber(t.raw.due) or now end
-  if t.state == 'deferred' then return t.expires or NEVER end
-  if t.state == 'queued' then return queued_look(t) end
-  if t.state == 'started' then return now end -- its lease is not known to last: another worker may have it
-  return now + (t.state == 'failed' and failed_ttl or result_ttl)
+local function registry_score(task)
+  if task.state == 'scheduled' then return tonumber(task.raw.due) or now end
+  if task.state == 'deferred' then return task.expires or NEVER end
+  if task.state == 'queued' then return queued_look(task) end
+  if task.state == 'started' then return now end -- its lease is not known to last: another worker may have it
+  return now + (task.state == 'failed' and failed_ttl or result_ttl)
 end
 
-local function mend_queue(t)
-  local critical, normal = critical_key(t.user), normal_key(t.user)
-  local wanted = t.state == 'queued' and (t.priority == 6 and 'critical' or 'normal') or ''
-  local in_critical = #redis.call('LPOS', critical, t.id, 'COUNT', 0)
-  local in_normal = redis.call('ZSCORE', normal, t.id)
-  if in_critical > 0 and (wanted ~= 'critical' or in_critical > 1) then redis.call('LREM', critical, 0, t.id) end
-  if wanted == 'critical' and in_critical ~= 1 then redis.call('RPUSH', critical, t.id) end
-  if wanted == 'normal' and not (in_normal and math.floor(tonumber(in_normal) / BAND) == t.priority) then
-    redis.call('ZADD', normal, exact(t.priority * BAND + math.max(0, t.ready - EPOCH)), t.id)
+local function mend_queue(task)
+  local critical, normal = critical_key(task.user), normal_key(task.user)
+  local wanted = task.state == 'queued' and (task.priority == 6 and 'critical' or 'normal') or ''
+  local in_critical = #redis.call('LPOS', critical, task.id, 'COUNT', 0)
+  local in_normal = redis.call('ZSCORE', normal, task.id)
+  if in_critical > 0 and (wanted ~= 'critical' or in_critical > 1) then redis.call('LREM', critical, 0, task.id) end
+  if wanted == 'critical' and in_critical ~= 1 then redis.call('RPUSH', critical, task.id) end
+  if wanted == 'normal' and not (in_normal and math.floor(tonumber(in_normal) / BAND) == task.priority) then
+    redis.call('ZADD', normal, exact(task.priority * BAND + math.max(0, task.ready - EPOCH)), task.id)
   elseif wanted ~= 'normal' and in_normal then
-    redis.call('ZREM', normal, t.id)
+    redis.call('ZREM', normal, task.id)
   end
 end
 
-local function mend_scheduled(t, moment)
-  if t.state == 'scheduled' then
-    redis.call('ZADD', scheduled_key(t.user), exact(moment), t.id)
-    redis.call('ZADD', K.due, 'LT', exact(moment), t.user)
+local function mend_scheduled(task, moment)
+  if task.state == 'scheduled' then
+    redis.call('ZADD', scheduled_key(task.user), exact(moment), task.id)
+    redis.call('ZADD', K.due, 'LT', exact(moment), task.user)
   else
-    redis.call('ZREM', scheduled_key(t.user), t.id)
+    redis.call('ZREM', scheduled_key(task.user), task.id)
   end
 end
 
-function mend.task(id)
+function fix.task(id)
   local known = redis.call('EXISTS', task_key(id)) == 1
-  local t = read_task(id)
-  if known and not t then return 2 end
+  local task = read_task(id)
+  if known and not task then return 2 end
   for _, state in ipairs(STATES) do
     local key = K['state:' .. state]
     local there = redis.call('ZSCORE', key, id)
-    if t and t.state == state then
-      if not there then redis.call('ZADD', key, exact(registry_score(t)), id) end
+    if task and task.state == state then
+      if not there then redis.call('ZADD', key, exact(registry_score(task)), id) end
     elseif there then
       redis.call('ZREM', key, id)
     end
   end
-  if not t then return 1 end
-  if not K['state:' .. t.state] then return 2 end
-  mend_queue(t)
-  mend_scheduled(t, tonumber(redis.call('ZSCORE', K['state:' .. t.state], id)))
-  if t.state == 'started' then redis.call('SADD', leases_key(t.worker), id) end
+  if not task then return 1 end
+  if not K['state:' .. task.state] then return 2 end
+  mend_queue(task)
+  mend_scheduled(task, tonumber(redis.call('ZSCORE', K['state:' .. task.state], id)))
+  if task.state == 'started' then redis.call('SADD', leases_key(task.worker), id) end
   redis.call('SETNX', payload_key(id), '') -- a lost payload can't be decoded: its task ends as poisoned
-  if t.state == 'deferred' and redis.call('SCARD', blocked_key(id)) == 0 then
-    t.u = load_user(t.user)
-    t.blockers = {}
-    release(t)
+  if task.state == 'deferred' and redis.call('SCARD', blocked_key(id)) == 0 then
+    task.owner = load_user(task.user)
+    task.blockers = {}
+    release(task)
   end
   look_at(now)
   return 1
 end
 
-function mend.index(registry, id)
+function fix.index(registry, id)
   return redis.call('EXISTS', task_key(id)) == 0 and redis.call('ZREM', K['state:' .. registry], id) or 0
 end
 
-function mend.queue(user, id)
-  local t = read_task(id)
-  if t and t.user == user then
-    mend_queue(t)
-    if t.state ~= 'scheduled' then redis.call('ZREM', scheduled_key(user), id) end
+function fix.queue(user_name, id)
+  local task = read_task(id)
+  if task and task.user == user_name then
+    mend_queue(task)
+    if task.state ~= 'scheduled' then redis.call('ZREM', scheduled_key(user_name), id) end
     return 1
   end
-  return math.min(1, redis.call('LREM', critical_key(user), 0, id) + redis.call('ZREM', normal_key(user), id)
-    + redis.call('ZREM', scheduled_key(user), id))
+  return math.min(1, redis.call('LREM', critical_key(user_name), 0, id) + redis.call('ZREM', normal_key(user_name), id)
+    + redis.call('ZREM', scheduled_key(user_name), id))
 end
 
-function mend.lease(worker, id)
-  local t = read_task(id)
-  local is_held = t and t.state == 'started' and t.worker == worker
+function fix.lease(worker, id)
+  local task = read_task(id)
+  local is_held = task and task.state == 'started' and task.worker == worker
   return redis.call(is_held and 'SADD' or 'SREM', leases_key(worker), id)
 end
 
-function mend.edge(blocker, waiter)
-  local t, b = read_task(waiter), read_task(blocker)
-  local is_open = b and b.state ~= 'finished' and b.state ~= 'canceled'
+function fix.edge(blocker, waiter)
+  local task, blocker_task = read_task(waiter), read_task(blocker)
+  local is_open = blocker_task and blocker_task.state ~= 'finished' and blocker_task.state ~= 'canceled'
   local before = redis.call('SISMEMBER', blocked_key(waiter), blocker)
-  if t and t.state == 'deferred' then -- complete it; what is over is told as ever, only later
+  if task and task.state == 'deferred' then -- complete it; what is over is told as ever, only later
     redis.call('SADD', blocked_key(waiter), blocker)
     redis.call('SADD', waiting_key(blocker), waiter)
-    if (t.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', reacting_key(blocker), waiter) end
-    if b then redis.call('HSET', task_key(blocker), 'waited', '1') end
-    if not is_open or (b.state == 'failed' and t.raw.policy) then zadd(K.resolving, stat.resolve_turn, blocker) end
+    if (task.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', reacting_key(blocker), waiter) end
+    if blocker_task then redis.call('HSET', task_key(blocker), 'waited', '1') end
+    if not is_open or (blocker_task.state == 'failed' and task.raw.policy) then zadd(K.resolving, stat.resolve_turn, blocker) end
     if before == 0 then count('edges', 1) end
   else
     redis.call('SREM', blocked_key(waiter), blocker)
@@ -119,41 +119,41 @@ function mend.edge(blocker, waiter)
   return 1
 end
 
-function mend.mirror(id)
+function fix.mirror(id)
   local mirror = read_mirror(id)
   if mirror and redis.call('EXISTS', waiting_key(id)) == 1 then watch(mirror) else forget_mirror(id) end
   return 1
 end
 
-function mend.watchers(id)
+function fix.watchers(id)
   redis.call('HSET', task_key(id), 'watched', '1')
   zadd(K.resolving, stat.resolve_turn, id)
   look_at(now)
   return 1
 end
 
-function mend.run(run, id)
+function fix.run(run, id)
   local belongs = redis.call('HGET', task_key(id), 'run') == run
   return redis.call(belongs and 'SADD' or 'SREM', run_key(run), id)
 end
 
-function mend.user(user, detail)
+function fix.user(user_name, detail)
   local field, difference = string.match(detail, '^(.*):(%-?%d+)$')
-  local u = load_user(user)
-  set(u, field, (u[field] or 0) + tonumber(difference))
-  if string.sub(field, 1, 6) == 'ready:' then u.ready = u.ready + tonumber(difference) end
+  local user = load_user(user_name)
+  set(user, field, (user[field] or 0) + tonumber(difference))
+  if string.sub(field, 1, 6) == 'ready:' then user.ready = user.ready + tonumber(difference) end
   return 1
 end
 
-function mend.stat(field, difference)
+function fix.stat(field, difference)
   count(field, tonumber(difference))
   return 1
 end
 
-mend.sum = mend.stat
+fix.sum = fix.stat
 
 local function mend_ring(one)
-  local ring = ring_of(one.floor)
+  local ring = ring_of(one.ring_owner)
   local is_there = redis.call('ZSCORE', ring, one.entry)
   if can_be_served(one) and not is_there then
     join_ring(one)
@@ -163,63 +163,63 @@ local function mend_ring(one)
   end
 end
 
-function mend.place(user)
-  local u = load_user(user)
-  if u.is_new then
-    redis.call('ZREM', K.users, user)
-    redis.call('ZREM', K.throttled, user)
-    redis.call('ZREM', K.grouped, user)
-    return redis.call('ZREM', K.ring, user)
+function fix.place(user_name)
+  local user = load_user(user_name)
+  if user.is_new then
+    redis.call('ZREM', K.users, user_name)
+    redis.call('ZREM', K.throttled, user_name)
+    redis.call('ZREM', K.grouped, user_name)
+    return redis.call('ZREM', K.ring, user_name)
   end
-  redis.call('ZADD', K.users, 'NX', exact(is_idle(u) and now + user_ttl or NEVER), user)
-  if u.held then -- for one task's time at most (and its debt): its moment may be of a clock that was ahead
-    local free = math.min(u.held, now + (u.gap or 0) + (u.debt or 0))
-    redis.call('ZADD', K.throttled, 'LT', exact(free), user)
+  redis.call('ZADD', K.users, 'NX', exact(is_idle(user) and now + user_ttl or NEVER), user_name)
+  if user.held then -- for one task's time at most (and its debt): its moment may be of a clock that was ahead
+    local free = math.min(user.held, now + (user.gap or 0) + (user.debt or 0))
+    redis.call('ZADD', K.throttled, 'LT', exact(free), user_name)
   else
-    redis.call('ZREM', K.throttled, user)
+    redis.call('ZREM', K.throttled, user_name)
   end
-  mend_ring(u)
-  if u.group then redis.call('ZREM', K.ring, user) end
-  if u.group and can_be_served(u) then
-    redis.call('ZADD', K.grouped, 0, user)
+  mend_ring(user)
+  if user.group then redis.call('ZREM', K.ring, user_name) end
+  if user.group and can_be_served(user) then
+    redis.call('ZADD', K.grouped, 0, user_name)
   else
-    redis.call('ZREM', K.grouped, user)
+    redis.call('ZREM', K.grouped, user_name)
   end
   return 1
 end
 
-function mend.member(group, user)
-  local u = load_user(user)
-  return u.group ~= group and redis.call('ZREM', members_key(group), user) or 0
+function fix.member(organization_name, user_name)
+  local user = load_user(user_name)
+  return user.group ~= organization_name and redis.call('ZREM', members_key(organization_name), user_name) or 0
 end
 
-function mend.group(group, detail)
+function fix.group(organization_name, detail)
   local field, difference = string.match(detail, '^(%l+):(%-?%d+)$')
-  add(load_group(group), field, tonumber(difference))
+  add(load_organization(organization_name), field, tonumber(difference))
   return 1
 end
 
-function mend.standing(group)
-  local g = load_group(group)
-  if g.is_new then
-    redis.call('ZREM', K.groups, group)
-    return redis.call('ZREM', K.ring, g.entry)
+function fix.standing(organization_name)
+  local organization = load_organization(organization_name)
+  if organization.is_new then
+    redis.call('ZREM', K.groups, organization_name)
+    return redis.call('ZREM', K.ring, organization.entry)
   end
-  redis.call('ZADD', K.groups, 0, group)
-  mend_ring(g)
+  redis.call('ZADD', K.groups, 0, organization_name)
+  mend_ring(organization)
   return 1
 end
 
-function mend.key(name)
+function fix.key(name)
   local kind, id = string.match(name, '^(%l+):(.*)$')
   if kind ~= 'payload' and kind ~= 'history' then return 2 end
   return redis.call('EXISTS', task_key(id)) == 0 and redis.call('DEL', P .. name) or 0
 end
 
 local codes = {}
-for i = 1, tonumber(ARGV[A]) do
-  local at = A + 1 + (i - 1) * 3
-  codes[i] = mend[ARGV[at]](ARGV[at + 1], ARGV[at + 2])
+for i = 1, tonumber(ARGV[FIRST_ARG]) do
+  local at = FIRST_ARG + 1 + (i - 1) * 3
+  codes[i] = fix[ARGV[at]](ARGV[at + 1], ARGV[at + 2])
   commit()
 end
 wake_if(true)

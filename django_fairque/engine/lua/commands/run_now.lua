@@ -9,32 +9,32 @@
 -- include base ring organization user recent_usage task dependents
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
-local state, size = ARGV[A], tonumber(ARGV[A + 1])
+local state, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local codes, tasks, seen = {}, {}, {}
 for i = 1, size do
-  local id = ARGV[A + 1 + i]
-  local t = read_task(id)
-  if not t then
+  local id = ARGV[FIRST_ARG + 1 + i]
+  local task = read_task(id)
+  if not task then
     codes[i] = 0
-  elseif seen[id] or t.state ~= state then
+  elseif seen[id] or task.state ~= state then
     codes[i] = 2
   else
     seen[id] = true
     codes[i] = 1
-    t.u = load_user(t.user)
-    touch_moves(t)
-    tasks[#tasks + 1] = t
+    task.owner = load_user(task.user)
+    touch_moves(task)
+    tasks[#tasks + 1] = task
   end
 end
 if #tasks > 0 then touch_minute() end
 touch_all()
-for _, t in ipairs(tasks) do
-  leave_waiting(t.u, t)
+for _, task in ipairs(tasks) do
+  leave_waiting(task.owner, task)
   if state == 'scheduled' then
-    redis.call('HSET', task_key(t.id), 'due', now_text)
-    t.raw.due = now_text
+    redis.call('HSET', task_key(task.id), 'due', now_text)
+    task.raw.due = now_text
   end
-  go_on(t)
+  go_on(task)
 end
 commit()
 wake_if(ring_grew)

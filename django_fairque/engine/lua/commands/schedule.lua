@@ -6,7 +6,7 @@
 -- REPLY   1 done, 0 it is not as expected (somebody changed it meanwhile)
 -- COST    5 commands
 -- include base
-local what, name, expected, definition, following = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4]
+local what, name, expected, definition, following = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3], ARGV[FIRST_ARG + 4]
 local known = redis.call('HGET', K.schedules, name) or ''
 if known == definition and what == 'set' and expected ~= '*' then return 1 end -- this very call repeated
 if expected ~= '*' and expected ~= known then return 0 end

@@ -6,7 +6,7 @@
 -- REPLY   the number that holds: what was written down before, else 1 if the queue was used without
 -- COST    4 commands
 -- include base
-local wanted, is_forced = ARGV[A], ARGV[A + 1] == '1'
+local wanted, is_forced = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1] == '1'
 if not is_forced then
   local known = redis.call('GET', K.shards)
   if known then return tonumber(known) end

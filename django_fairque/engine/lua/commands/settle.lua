@@ -15,7 +15,7 @@
 -- COST    3 commands per outcome and 3 per user, and those of a pop
 -- include base ring organization user recent_usage task dependents due_work list_credit select_next fetch
 local STRIDE = 7
-local size = tonumber(ARGV[A])
+local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
 
 local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = 0, 1, 2, 3, 4, 5
@@ -33,40 +33,40 @@ local function read_run(id)
     done = found[5], worker = found[6] or '', started = number(found[7]),
     cost = number(found[8]), ready = number(found[9]) or number(found[10]) or now, waited = found[11],
     how = number(found[12]) or 0, is_companion = found[13] == '1', size = number(found[14]),
-    u = false, index = 0, took = false, body = '',
+    owner = false, index = 0, took = false, body = '',
   }
 end
 
 -- What a settled task remembers of its outcome, in `done`: its token and, if it was another than `finish`, kind and answer.
-local function mark(t, code) return t.kind and table.concat({ exact(t.token), t.kind, code }, ':') or exact(t.token) end
+local function mark(task, code) return task.kind and table.concat({ exact(task.token), task.kind, code }, ':') or exact(task.token) end
 
 -- The code that this very outcome was answered with; STALE if the lease was settled by one of another kind, or is an old one.
-local function code_of_settled(t, token, kind)
-  local settled, of_kind, code = (t.done or ''):match('^(%d+):?(%a*):?(%d*)$')
+local function code_of_settled(task, token, kind)
+  local settled, of_kind, code = (task.done or ''):match('^(%d+):?(%a*):?(%d*)$')
   if tonumber(settled) ~= token then return STALE end
   if of_kind == '' then of_kind, code = 'finish', FINISHED end
   return of_kind == kind and tonumber(code) or STALE
 end
 
 for i = 1, size do
-  local at = A + 1 + (i - 1) * STRIDE
+  local at = FIRST_ARG + 1 + (i - 1) * STRIDE
   local id, token, kind = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local is_finish = kind == 'finish'
-  local t = not seen[id] and (is_finish and read_run or read_task)(id)
-  if t and t.state == 'started' and t.token == token then
+  local task = not seen[id] and (is_finish and read_run or read_task)(id)
+  if task and task.state == 'started' and task.token == token then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
-    t.u, t.index, t.took, t.body = load_user(t.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
+    task.owner, task.index, task.took, task.body = load_user(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if is_finish then
-      touch_lease(t)
+      touch_lease(task)
     else
-      t.kind, t.delay, t.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
+      task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
       given_back = given_back or kind == 'release' or kind == 'crash'
       if kind == 'overdue' then touch(P .. 'quarantine') end
-      touch_moves(t)
+      touch_moves(task)
     end
-    ended[#ended + 1] = t
+    ended[#ended + 1] = task
   else
-    codes[i] = t and code_of_settled(t, token, kind) or STALE
+    codes[i] = task and code_of_settled(task, token, kind) or STALE
   end
 end
 if #ended > 0 then touch_minute() end
@@ -77,98 +77,98 @@ if given_back then order_returning(ended) end
 -- end it is a dead letter: a task that does nothing else would take a worker for itself.
 local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
 
-local function retry_later(t, retries, ...)
-  remember(t.id, 'failed', t.worker, t.body, t.report)
-  if t.is_suspect then redis.call('HSET', t.key, 'suspect', '') end -- its process outlived it
-  to_scheduled(t.u, t, now + t.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(t, RETRIED), ...)
+local function retry_later(task, retries, ...)
+  remember(task.id, 'failed', task.worker, task.body, task.report)
+  if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process outlived it
+  to_scheduled(task.owner, task, now + task.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(task, RETRIED), ...)
   count('retried', 1)
   return RETRIED
 end
 
 local handlers = {}
 
-function handlers.fail(t)
-  end_lease(t.u, t, t.took, true)
+function handlers.fail(task)
+  end_lease(task.owner, task, task.took, true)
   count('failed', 1)
   tally('failed', 1)
-  if t.delay and t.retries < t.max_retries then return retry_later(t, t.retries + 1) end
-  to_dead(t.u, t, 'failed', t.body, t.report, 'done', mark(t, DEAD))
+  if task.delay and task.retries < task.max_retries then return retry_later(task, task.retries + 1) end
+  to_dead(task.owner, task, 'failed', task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
 end
 
 -- It did not end at its hard limit, and its process was killed with all that ran next to it: for a while, tasks of its name and
 -- user run alone, on all workers.
 local QUARANTINE = 600e6
-function handlers.overdue(t)
+function handlers.overdue(task)
   local key = P .. 'quarantine'
   for _, ended in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now_text, 'LIMIT', 0, 100)) do zrem(key, ended) end
-  zadd(key, now + QUARANTINE, t.user .. '\0' .. (t.raw.name or ''))
+  zadd(key, now + QUARANTINE, task.user .. '\0' .. (task.raw.name or ''))
   set_stat('quarantine', now + QUARANTINE)
-  return handlers.fail(t)
+  return handlers.fail(task)
 end
 
-function handlers.later(t)
-  end_lease(t.u, t, t.took, true)
-  local before = tonumber(t.raw.immediate)
-  if t.delay >= IMMEDIATE then
-    if not before then return retry_later(t, t.retries) end
-    return retry_later(t, t.retries, 'immediate', 0)
+function handlers.later(task)
+  end_lease(task.owner, task, task.took, true)
+  local before = tonumber(task.raw.immediate)
+  if task.delay >= IMMEDIATE then
+    if not before then return retry_later(task, task.retries) end
+    return retry_later(task, task.retries, 'immediate', 0)
   end
   local immediate = (before or 0) + 1
   if immediate > MOST_IMMEDIATE then
-    local reason = 'Retry was raised ' .. MOST_IMMEDIATE .. ' times in a row with a delay below 1 second: ' .. t.body
-    to_dead(t.u, t, 'failed', reason, t.report, 'done', mark(t, DEAD))
+    local reason = 'Retry was raised ' .. MOST_IMMEDIATE .. ' times in a row with a delay below 1 second: ' .. task.body
+    to_dead(task.owner, task, 'failed', reason, task.report, 'done', mark(task, DEAD))
     count('failed', 1)
     tally('failed', 1)
     return DEAD
   end
-  if immediate > FREE_RETRIES then t.delay = IMMEDIATE end
-  return retry_later(t, t.retries, 'immediate', exact(immediate))
+  if immediate > FREE_RETRIES then task.delay = IMMEDIATE end
+  return retry_later(task, task.retries, 'immediate', exact(immediate))
 end
 
-function handlers.discard(t)
-  end_lease(t.u, t, t.took, true)
-  remember(t.id, 'discarded', t.worker, t.body, t.report)
-  to_ended(t, 'canceled', result_ttl, 'done', mark(t, CANCELED))
+function handlers.discard(task)
+  end_lease(task.owner, task, task.took, true)
+  remember(task.id, 'discarded', task.worker, task.body, task.report)
+  to_ended(task, 'canceled', result_ttl, 'done', mark(task, CANCELED))
   count('canceled', 1)
   return CANCELED
 end
 
-function handlers.poison(t)
-  end_lease(t.u, t, t.took, true)
-  to_dead(t.u, t, 'poisoned', t.body, t.report, 'done', mark(t, DEAD))
+function handlers.poison(task)
+  end_lease(task.owner, task, task.took, true)
+  to_dead(task.owner, task, 'poisoned', task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
 end
 
-local function give_back(t, kind)
-  local code = return_task(t.u, t, kind, t.body, t.report, kind == 'released' and t.delay or nil)
-  redis.call('HSET', t.key, 'done', mark(t, code))
+local function give_back(task, kind)
+  local code = return_task(task.owner, task, kind, task.body, task.report, kind == 'released' and task.delay or nil)
+  redis.call('HSET', task.key, 'done', mark(task, code))
   return code
 end
 
-function handlers.release(t) return give_back(t, 'released') end
+function handlers.release(task) return give_back(task, 'released') end
 
-function handlers.crash(t) return give_back(t, 'crashed') end
+function handlers.crash(task) return give_back(task, 'crashed') end
 
-local function finish(t)
-  end_lease(t.u, t, t.took, true)
-  if t.body ~= '' then
-    to_ended(t, 'finished', result_ttl, 'done', mark(t, FINISHED), 'result', t.body)
+local function finish(task)
+  end_lease(task.owner, task, task.took, true)
+  if task.body ~= '' then
+    to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED), 'result', task.body)
   else
-    to_ended(t, 'finished', result_ttl, 'done', mark(t, FINISHED))
+    to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED))
   end
-  add(t.u, 'finished', 1)
+  add(task.owner, 'finished', 1)
   count('finished', 1)
   tally('finished', 1)
   return FINISHED
 end
 
-for _, t in ipairs(ended) do codes[t.index] = t.kind and handlers[t.kind](t) or finish(t) end
+for _, task in ipairs(ended) do codes[task.index] = task.kind and handlers[task.kind](task) or finish(task) end
 if #ended > 0 then commit() end
 
 start_due_if_needed()
 local reply = { exact(now), '', '', '', '', table.concat(codes) }
-local at = A + 1 + size * STRIDE
+local at = FIRST_ARG + 1 + size * STRIDE
 local limit = tonumber(ARGV[at])
 fetch(reply, limit, at + 1, size == 0)
 reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(limit, at + 1), posted and '1' or '0'

@@ -22,9 +22,9 @@ for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
   flush()
 end
 for _, name in ipairs(due_members(K.users, sweep_limit)) do
-  local u = load_user(name)
-  if is_idle(u) and not u.is_damaged then
-    redis.call('DEL', u.key)
+  local user = load_user(name)
+  if is_idle(user) and not user.is_damaged then
+    redis.call('DEL', user.key)
     zrem(K.users, name)
   else
     zadd(K.users, NEVER, name)

@@ -7,19 +7,19 @@
 -- REPLY   now (us), then the 19 values of the lease (`LEASE_FIELDS`); nothing else if it is not the task's current one
 -- COST    9 commands
 -- include base ring organization user recent_usage task dependents due_work list_credit select_next fetch
-local id, token, worker = ARGV[A], tonumber(ARGV[A + 1]), ARGV[A + 2]
-local lease_end = now + tonumber(ARGV[A + 3])
-local t = read_task(id)
-if not (t and t.state == 'started' and t.token == token) then return { now_text } end
-touch_lease(t)
+local id, token, worker = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), ARGV[FIRST_ARG + 2]
+local lease_end = now + tonumber(ARGV[FIRST_ARG + 3])
+local task = read_task(id)
+if not (task and task.state == 'started' and task.token == token) then return { now_text } end
+touch_lease(task)
 touch_all()
 local payload = redis.call('GET', payload_key(id))
 zadd(K['state:started'], lease_end, id)
 sadd(K.leases, id)
 flush()
-redis.call('HSET', t.key, 'worker', worker)
-if t.worker ~= worker then srem(leases_key(t.worker), id) end
+redis.call('HSET', task.key, 'worker', worker)
+if task.worker ~= worker then srem(leases_key(task.worker), id) end
 commit()
 local reply = { now_text }
-append_lease(reply, t, payload, exact(lease_end))
+append_lease(reply, task, payload, exact(lease_end))
 return reply

@@ -5,48 +5,48 @@
 -- ARGV    options, user, n, then n × (field, value or '' to remove it)
 --         fields: weight (> 0), cap (running at once), paused (1), rate (tasks, as it was written), gap (us between
 --         tasks), burst (tasks that may start at once), backlog,
---         max_bytes (of its tasks that have not ended), sla (us), group (its name)
+--         max_bytes (of its tasks that have not ended), sla (us), organization (its name)
 -- REPLY   1
--- COST    10 commands, 16 when it changes its group
+-- COST    10 commands, 16 when it changes its organization
 -- include base ring organization user
--- Into another group, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
--- group is as far ahead as who founds it: moving to and fro makes nobody a newcomer. Of its running tasks the group that it
+-- Into another organization, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
+-- organization is as far ahead as who founds it: moving to and fro makes nobody a newcomer. Of its running tasks the organization that it
 -- leaves pays for what they have used, the other for the rest.
-local function change_group(u, name)
-  if u.group == name then return end
-  local ahead, in_ring = u.tag - u.floor.vtime, u.group and u.floor or u
+local function change_group(user, name)
+  if user.group == name then return end
+  local ahead, in_ring = user.tag - user.ring_owner.vtime, user.group and user.ring_owner or user
   local ahead_in_ring = in_ring.tag - stat.vtime
-  local used = elapsed(u)
-  if u.group then
-    add(u.floor, 'members', -1)
-    account(u.floor, -u.run, -u.expected, -u.begun, used, -u.companions)
+  local used = elapsed(user)
+  if user.group then
+    add(user.ring_owner, 'members', -1)
+    account(user.ring_owner, -user.run, -user.expected, -user.begun, used, -user.companions)
   end
-  set(u, 'group', name)
-  u.floor = floor_of(name)
+  set(user, 'group', name)
+  user.ring_owner = ring_owner_of(name)
   if name then
-    local g = u.floor
-    add(g, 'members', 1)
-    account(g, u.run, u.expected, u.begun, -used, u.companions)
-    if g.tag == -math.huge and ahead_in_ring >= 0 then set(g, 'tag', arrive(stat) + ahead_in_ring) end
+    local organization = user.ring_owner
+    add(organization, 'members', 1)
+    account(organization, user.run, user.expected, user.begun, -used, user.companions)
+    if organization.tag == -math.huge and ahead_in_ring >= 0 then set(organization, 'tag', arrive(stat) + ahead_in_ring) end
   end
-  begin_at(u, ahead >= 0 and arrive(u.floor) + ahead or -math.huge)
+  begin_at(user, ahead >= 0 and arrive(user.ring_owner) + ahead or -math.huge)
 end
 
-local u = load_user(ARGV[A])
-if u.is_damaged then refuse_damaged(u.key) end
-local gap, burst = u.gap, u.burst
-for i = 1, tonumber(ARGV[A + 1]) do
-  local field, value = ARGV[A + 2 * i], ARGV[A + 2 * i + 1]
+local user = load_user(ARGV[FIRST_ARG])
+if user.is_damaged then refuse_damaged(user.key) end
+local gap, burst = user.gap, user.burst
+for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
+  local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   if field == 'group' then
-    change_group(u, value ~= '' and value or nil)
+    change_group(user, value ~= '' and value or nil)
   elseif field == 'weight' then
-    reweigh(u, tonumber(value) or 1)
+    reweigh(user, tonumber(value) or 1)
   else
-    set(u, field, tonumber(value))
+    set(user, field, tonumber(value))
   end
 end
-if u.gap ~= gap or u.burst ~= burst then
-  rate.change(u, gap, burst, u.held and tonumber(redis.call('ZSCORE', K.throttled, u.name) or nil))
+if user.gap ~= gap or user.burst ~= burst then
+  rate.change(user, gap, burst, user.held and tonumber(redis.call('ZSCORE', K.throttled, user.name) or nil))
 end
 touch_all()
 commit()

@@ -6,21 +6,21 @@
 -- REPLY   for each: open, finished, failed, canceled, or '' when it is not known
 -- COST    2 commands each, 2 more for one that has not ended
 -- include base ring organization user recent_usage task
-local shard, size = ARGV[A], tonumber(ARGV[A + 1])
+local shard, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local states, tasks = {}, {}
 for i = 1, size do
-  local t = read_task(ARGV[A + 1 + i])
-  local is_over = t and (t.state == 'finished' or t.state == 'canceled')
-  states[i] = not t and '' or (is_over or t.state == 'failed') and t.state or 'open'
-  if t and not is_over then
-    touch(watchers_key(t.id))
-    tasks[#tasks + 1] = t
+  local task = read_task(ARGV[FIRST_ARG + 1 + i])
+  local is_over = task and (task.state == 'finished' or task.state == 'canceled')
+  states[i] = not task and '' or (is_over or task.state == 'failed') and task.state or 'open'
+  if task and not is_over then
+    touch(watchers_key(task.id))
+    tasks[#tasks + 1] = task
   end
 end
 touch_all()
-for _, t in ipairs(tasks) do
-  redis.call('HSET', task_key(t.id), 'waited', '1', 'watched', '1')
-  sadd(watchers_key(t.id), shard)
+for _, task in ipairs(tasks) do
+  redis.call('HSET', task_key(task.id), 'waited', '1', 'watched', '1')
+  sadd(watchers_key(task.id), shard)
 end
 flush()
 flush_stats()

@@ -6,11 +6,11 @@
 -- REPLY   1 kept, 0 refused: there would be too many keys
 -- COST    4 commands
 -- include base
-local ttl, most, size = tonumber(ARGV[A]), tonumber(ARGV[A + 1]), tonumber(ARGV[A + 2])
+local ttl, most, size = tonumber(ARGV[FIRST_ARG]), tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local pairs_, names = {}, {}
 for i = 1, size do
-  names[i] = ARGV[A + 1 + 2 * i]
-  pairs_[2 * i - 1], pairs_[2 * i] = names[i], ARGV[A + 2 + 2 * i]
+  names[i] = ARGV[FIRST_ARG + 1 + 2 * i]
+  pairs_[2 * i - 1], pairs_[2 * i] = names[i], ARGV[FIRST_ARG + 2 + 2 * i]
 end
 local new = redis.call('HLEN', K.xcom)
 for _, known in ipairs(redis.call('HMGET', K.xcom, unpack(names))) do

@@ -37,7 +37,7 @@ each_call(function()
 end)
 
 end
-local A = 3 -- the command's own arguments start here
+local FIRST_ARG = 3 -- the command's own arguments start here
 local MOST_RESOLVED = 50 -- dependents in one call, which takes 2 ms (measured with 100,000 dependents of one task)
 
 -- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
@@ -48,7 +48,7 @@ local function exact(number)
 end
 
 -- A damaged key or number costs its user or its task, and nobody else. `attempt` makes one call on a key that belongs to one
--- user, group or task, and returns nil if that key is of another type than the queue writes: nothing is changed then. `number`
+-- user, organization or task, and returns nil if that key is of another type than the queue writes: nothing is changed then. `number`
 -- reads a number of a record: nil for a text that is none, and for one that no moment or sum reaches.
 local function attempt(command, key, ...)
   local reply = redis.pcall(command, key, ...)
@@ -67,10 +67,10 @@ end
 local function task_key(id) return P .. 'task:' .. id end
 local function payload_key(id) return P .. 'payload:' .. id end
 local function history_key(id) return P .. 'history:' .. id end
-local function user_key(user) return P .. 'user:' .. user end
-local function normal_key(user) return P .. 'queue:user:' .. user .. ':normal' end
-local function critical_key(user) return P .. 'queue:user:' .. user .. ':critical' end
-local function scheduled_key(user) return P .. 'queue:user:' .. user .. ':scheduled' end
+local function user_key(user_name) return P .. 'user:' .. user_name end
+local function normal_key(user_name) return P .. 'queue:user:' .. user_name .. ':normal' end
+local function critical_key(user_name) return P .. 'queue:user:' .. user_name .. ':critical' end
+local function scheduled_key(user_name) return P .. 'queue:user:' .. user_name .. ':scheduled' end
 local function leases_key(worker) return P .. 'leases:' .. worker end
 local function revoked_key(worker) return P .. 'revoked:' .. worker end
 local function waiting_key(id) return P .. 'deps:waiting:' .. id end
@@ -81,7 +81,7 @@ local function remote_key(id) return P .. 'remote:' .. id end
 local function watchers_key(id) return P .. 'deps:remote:' .. id end
 local function run_key(run) return P .. 'run:' .. run end
 local function delivered_key(id) return P .. 'delivered:' .. id end
-local function unique_key(user, key) return P .. 'unique:' .. #user .. ':' .. user .. ':' .. key end
+local function unique_key(user_name, key) return P .. 'unique:' .. #user_name .. ':' .. user_name .. ':' .. key end
 
 -- The shard's counters. Those named here are read at once and written back at once; any other is added to.
 local STATS = {
@@ -163,11 +163,11 @@ local function set_back(time)
     end
   end
   for i = 1, #retries, 3 do
-    local moment, id, user = retries[i], retries[i + 1], retries[i + 2]
+    local moment, id, user_name = retries[i], retries[i + 1], retries[i + 2]
     redis.call('HSET', task_key(id), 'due', moment)
     redis.call('ZADD', scheduled, moment, id)
-    attempt('ZADD', scheduled_key(user), moment, id)
-    redis.call('ZADD', P .. 'due', 'LT', moment, user)
+    attempt('ZADD', scheduled_key(user_name), moment, id)
+    redis.call('ZADD', P .. 'due', 'LT', moment, user_name)
   end
   stat.spared = math.max(0, stat.spared + time - math.min(stat.clock, NEVER))
   stat.clock, stat.look = time, time
@@ -266,14 +266,14 @@ end
 
 -- A duration into the minute's histogram and into the one since the first task, which is never forgotten.
 local function observe(kind, us, in_minute)
-  local b = ':' .. bucket(us)
-  tally(in_minute .. b, 1)
-  count(kind .. b, 1)
+  local bucket_suffix = ':' .. bucket(us)
+  tally(in_minute .. bucket_suffix, 1)
+  count(kind .. bucket_suffix, 1)
   count(kind .. ':sum', us)
 end
 
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
--- writes leaves an entry twice (which is found and mended), never nowhere.
+-- writes leaves an entry twice (which is found and fixed), never nowhere.
 local added_to, zadd, zrem, sadd, srem, flush
 do
 
@@ -311,7 +311,7 @@ function srem(key, member)
   local list = buffer(set_removals, key)
   list[#list + 1] = member
 end
--- Whether a key belongs to one user, group or task, and not to the whole shard or to a worker.
+-- Whether a key belongs to one user, organization or task, and not to the whole shard or to a worker.
 local function is_of_one(key)
   local kind = string.match(key, '^(%l+):', #P + 1)
   return kind and kind ~= 'state' and kind ~= 'leases'
@@ -387,9 +387,9 @@ do
 
 -- Something that people should hear of; workers fetch it. Nobody fetching, the eldest are dropped.
 local MOST_ALERTS = 10000
-function alert(kind, t, detail) -- a text or a number
+function alert(kind, task, detail) -- a text or a number
   detail = type(detail) == 'number' and exact(detail) or detail
-  redis.call('RPUSH', K.alerts, pack({ now_text, kind, t.id, t.user, t.raw.name or '', exact(t.priority), detail }))
+  redis.call('RPUSH', K.alerts, pack({ now_text, kind, task.id, task.user, task.raw.name or '', exact(task.priority), detail }))
   redis.call('LTRIM', K.alerts, -MOST_ALERTS, -1)
 end
 

@@ -9,39 +9,39 @@
 local go_on, release, forget_mirror, resolve -- all else here is its own: a script has room for 200 names
 do
 
-local function remove_edge(blocker, t)
-  srem(waiting_key(blocker), t.id)
-  srem(reacting_key(blocker), t.id)
-  srem(first_key(blocker), t.id)
-  srem(blocked_key(t.id), blocker)
+local function remove_edge(blocker, task)
+  srem(waiting_key(blocker), task.id)
+  srem(reacting_key(blocker), task.id)
+  srem(first_key(blocker), task.id)
+  srem(blocked_key(task.id), blocker)
   count('edges', -1)
 end
 
 -- It has left its state of waiting, and nothing blocks the task any more.
-function go_on(t)
-  local due = number(t.raw.due)
-  if t.expires and t.expires <= now then
-    expire(t)
+function go_on(task)
+  local due = number(task.raw.due)
+  if task.expires and task.expires <= now then
+    expire(task)
   elseif due and due > now then
-    to_scheduled(t.u, t, due)
+    to_scheduled(task.owner, task, due)
   else
     set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1))
-    t.ready = EPOCH + stat.stamp
-    to_queued(t.u, t, false)
+    task.ready = EPOCH + stat.stamp
+    to_queued(task.owner, task, false)
   end
 end
 
 -- DEFERRED is over.
-function release(t)
-  zrem(K['state:deferred'], t.id)
-  add(t.u, 'deferred', -1)
-  go_on(t)
+function release(task)
+  zrem(K['state:deferred'], task.id)
+  add(task.owner, 'deferred', -1)
+  go_on(task)
 end
 
-local function cancel_dependent(t, reason)
-  leave_waiting(t.u, t)
-  remember(t.id, 'canceled', '', reason, '')
-  to_ended(t, 'canceled', result_ttl)
+local function cancel_dependent(task, reason)
+  leave_waiting(task.owner, task)
+  remember(task.id, 'canceled', '', reason, '')
+  to_ended(task, 'canceled', result_ttl)
   count('canceled', 1)
 end
 
@@ -49,12 +49,12 @@ end
 local function add_dependents(tasks, source, ids, limit, seen, is_failed)
   for _, id in ipairs(ids) do
     if #tasks >= limit then return end
-    local t = not seen[id] and read_task(id)
-    if t and t.state == 'deferred' then
-      if not is_failed or t.raw.policy then
-        t.u = load_user(t.user)
-        touch_moves(t)
-        tasks[#tasks + 1] = t
+    local task = not seen[id] and read_task(id)
+    if task and task.state == 'deferred' then
+      if not is_failed or task.raw.policy then
+        task.owner = load_user(task.user)
+        touch_moves(task)
+        tasks[#tasks + 1] = task
       end
     elseif not seen[id] then
       srem(source, id) -- left over
@@ -83,17 +83,17 @@ local function dependents(source, ended, limit, is_failed)
   return tasks
 end
 
-local function tell(t, blocker)
+local function tell(task, blocker)
   local state, id = blocker.state, blocker.id
-  if state == 'finished' or t.raw.policy == 'run' then
-    remove_edge(id, t)
-    if #t.blockers <= 1 then
-      release(t)
+  if state == 'finished' or task.raw.policy == 'run' then
+    remove_edge(id, task)
+    if #task.blockers <= 1 then
+      release(task)
       count('resolved', 1)
       tally('resolve:' .. bucket(now - (tonumber(blocker.raw.ended) or now)), 1)
     end
   else
-    cancel_dependent(t, 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled'))
+    cancel_dependent(task, 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled'))
   end
 end
 
@@ -116,7 +116,7 @@ function resolve(limit)
     if not id then return false end
     turn = tonumber(turn)
     local blocker = read_task(id) or read_mirror(id) or { id = id, state = 'canceled', raw = {} }
-    local u = blocker.user and load_user(blocker.user)
+    local user = blocker.user and load_user(blocker.user)
     if blocker.raw.watched then blocker.watchers = attempt('SMEMBERS', watchers_key(id)) or {} end
     local source
     if blocker.state == 'failed' then
@@ -125,13 +125,13 @@ function resolve(limit)
       source = waiting_key(id)
     end
     local tasks = source and dependents(source, id, limit, blocker.state == 'failed') or {}
-    for _, t in ipairs(tasks) do tell(t, blocker) end
+    for _, task in ipairs(tasks) do tell(task, blocker) end
     tell_shards(blocker)
     limit = limit - math.max(1, #tasks)
     if turn > stat.resolve_turn then set_stat('resolve_turn', turn) end
     commit() -- written, so that the next look at the sets is true
     if source and (attempt('SCARD', source) or 0) > 0 then
-      zadd(K.resolving, u and next_turn_to_resolve(u) or math.max(stat.resolve_turn, turn + 1), id)
+      zadd(K.resolving, user and next_turn_to_resolve(user) or math.max(stat.resolve_turn, turn + 1), id)
       commit()
     else
       if source and blocker.watchers and blocker.state ~= 'failed' then redis.call('DEL', watchers_key(id)) end

@@ -22,11 +22,11 @@ do -- each kind of it is its own
 local function tasks_of(ids, state)
   local tasks = {}
   for _, id in ipairs(ids) do
-    local t = read_task(id)
-    if t and t.state == state then
-      t.u = load_user(t.user)
-      touch_moves(t)
-      tasks[#tasks + 1] = t
+    local task = read_task(id)
+    if task and task.state == state then
+      task.owner = load_user(task.user)
+      touch_moves(task)
+      tasks[#tasks + 1] = task
     else
       zrem(K['state:' .. state], id)
       swept.dropped = swept.dropped + 1
@@ -41,11 +41,11 @@ local function due_tasks(state, limit) return tasks_of(due_members(K['state:' ..
 
 -- Scheduled tasks of which `due` does not know (a version before, or damage): their users are noted.
 local function note_unknown(limit)
-  for _, t in ipairs(due_tasks('scheduled', limit)) do
-    local due = number(t.raw.due) or now
-    zadd(scheduled_key(t.user), due, t.id)
-    t.u.first_due = math.min(t.u.first_due or due, due)
-    set(t.u, 'sched', t.u.sched) -- to be saved
+  for _, task in ipairs(due_tasks('scheduled', limit)) do
+    local due = number(task.raw.due) or now
+    zadd(scheduled_key(task.user), due, task.id)
+    task.owner.first_due = math.min(task.owner.first_due or due, due)
+    set(task.owner, 'sched', task.owner.sched) -- to be saved
   end
   commit()
 end
@@ -78,14 +78,14 @@ local function queue_due(limit)
   local ids = due_by_user(limit)
   if due > #ids then more_to_sweep = true end
   if #ids == 0 then return note_unknown(limit) end
-  for _, t in ipairs(tasks_of(ids, 'scheduled')) do
-    unschedule(t.u, t.id)
-    if t.expires and t.expires <= now then
-      expire(t)
+  for _, task in ipairs(tasks_of(ids, 'scheduled')) do
+    unschedule(task.owner, task.id)
+    if task.expires and task.expires <= now then
+      expire(task)
       swept.expired = swept.expired + 1
     else
-      t.ready = math.min(now, number(t.raw.due) or now) -- waiting counts from when it became due
-      to_queued(t.u, t, false)
+      task.ready = math.min(now, number(task.raw.due) or now) -- waiting counts from when it became due
+      to_queued(task.owner, task, false)
       swept.due = swept.due + 1
     end
   end
@@ -95,23 +95,23 @@ end
 local function reap(limit)
   local tasks = due_tasks('started', limit)
   order_returning(tasks)
-  for _, t in ipairs(tasks) do
-    return_unheard(t, 'lease_ended', 'no renewal before the lease ended')
+  for _, task in ipairs(tasks) do
+    return_unheard(task, 'lease_ended', 'no renewal before the lease ended')
     swept.reaped = swept.reaped + 1
   end
   commit()
 end
 
 -- A starving task moves up, keeping its place in time: the rescue can be seen, and it competes with its elders' weight.
-local function promote(t)
-  local from = t.priority
-  t.sla = t.sla or default_sla[from] -- what was promised stays promised
-  t.raw.promoted, t.priority = exact(from), PROMOTED[from]
-  zadd(normal_key(t.user), t.priority * BAND + math.max(0, t.ready - EPOCH), t.id)
-  add_ready(t.u, from, -1)
-  add_ready(t.u, t.priority, 1)
-  redis.call('HSET', task_key(t.id), 'priority', exact(t.priority), 'promoted', exact(from), 'sla', exact(t.sla))
-  alert('promoted', t, from)
+local function promote(task)
+  local from = task.priority
+  task.sla = task.sla or default_sla[from] -- what was promised stays promised
+  task.raw.promoted, task.priority = exact(from), PROMOTED[from]
+  zadd(normal_key(task.user), task.priority * BAND + math.max(0, task.ready - EPOCH), task.id)
+  add_ready(task.owner, from, -1)
+  add_ready(task.owner, task.priority, 1)
+  redis.call('HSET', task_key(task.id), 'priority', exact(task.priority), 'promoted', exact(from), 'sla', exact(task.sla))
+  alert('promoted', task, from)
   count('promoted', 1)
   count('promoted:' .. from, 1)
   tally('promoted', 1)
@@ -120,37 +120,37 @@ end
 
 -- Queued tasks whose moment has come: at risk, overdue, starving, expired. What was told is not told again.
 local function attend(limit)
-  for _, t in ipairs(due_tasks('queued', limit)) do
-    if t.expires and t.expires <= now then
-      leave_waiting(t.u, t)
-      expire(t)
+  for _, task in ipairs(due_tasks('queued', limit)) do
+    if task.expires and task.expires <= now then
+      leave_waiting(task.owner, task)
+      expire(task)
       swept.expired = swept.expired + 1
     else
-      local told = t.raw.told
-      if told ~= 'late' and told ~= 'broken' and deadline_of(t) <= now then
-        t.raw.told = 'late'
+      local notified = task.raw.told
+      if notified ~= 'late' and notified ~= 'broken' and deadline_of(task) <= now then
+        task.raw.told = 'late'
         count('sla_overdue', 1)
         swept.overdue = swept.overdue + 1
       end
-      if not told and risk_of(t) <= now then
-        t.raw.told = t.raw.told or 'risk'
-        alert('at_risk', t, deadline_of(t))
+      if not notified and risk_of(task) <= now then
+        task.raw.told = task.raw.told or 'risk'
+        alert('at_risk', task, deadline_of(task))
         count('sla_at_risk', 1)
         swept.at_risk = swept.at_risk + 1
       end
-      if t.raw.told ~= told then redis.call('HSET', task_key(t.id), 'told', t.raw.told) end
-      local starving = starving_at(t)
-      if starving and starving <= now then promote(t) end
-      zadd(K['state:queued'], queued_look(t), t.id)
+      if task.raw.told ~= notified then redis.call('HSET', task_key(task.id), 'told', task.raw.told) end
+      local starving = starving_at(task)
+      if starving and starving <= now then promote(task) end
+      zadd(K['state:queued'], queued_look(task), task.id)
     end
   end
   commit()
 end
 
 local function expire_deferred(limit)
-  for _, t in ipairs(due_tasks('deferred', limit)) do
-    leave_waiting(t.u, t)
-    expire(t)
+  for _, task in ipairs(due_tasks('deferred', limit)) do
+    leave_waiting(task.owner, task)
+    expire(task)
     swept.expired = swept.expired + 1
   end
   commit()
@@ -158,12 +158,12 @@ end
 
 local function free_throttled(limit)
   for _, name in ipairs(due_members(K.throttled, limit)) do
-    local u = load_user(name)
+    local user = load_user(name)
     zrem(K.throttled, name)
-    if u.held then set(u, 'held', nil) end
-    if u.debt then set(u, 'debt', nil) end
-    rate.forget_step(u)
-    rate.hold_if_out_of_tokens(u)
+    if user.held then set(user, 'held', nil) end
+    if user.debt then set(user, 'debt', nil) end
+    rate.forget_step(user)
+    rate.hold_if_out_of_tokens(user)
     swept.freed = swept.freed + 1
   end
   touch_all()

@@ -6,7 +6,7 @@ do
 do
 
 local function place_in_ring(limit)
-  local last = met[#met]
+  local last = served_lists[#served_lists]
   if limit > 0 and #taken < limit and not (last and last.is_held_back) then return '' end
   return redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
 end
@@ -17,7 +17,7 @@ function next_place(limit, at)
   if not is_spread then return '' end
   if ARGV[at + 5] == '*' then return place_in_ring(limit) end
   local texts = {}
-  for i, one in ipairs(met) do
+  for i, one in ipairs(served_lists) do
     local place = one.is_left == nil and place_in_ring(limit) or one.is_left and '0' or ''
     texts[i] = table.concat({ place, '/', exact(one.got) })
   end
@@ -28,29 +28,29 @@ end
 
 -- How it was handed out, as far as that is another way than the last time.
 local NOTHING = {}
-local function marks_of(t)
+local function marks_of(task)
   local marks = NOTHING
-  if t.how > 0 or t.raw.beside then marks = { 'beside', exact(t.how) } end
-  if t.is_companion or t.raw.companion then
-    marks = { 'companion', t.is_companion and '1' or '0', unpack(marks) }
+  if task.how > 0 or task.raw.beside then marks = { 'beside', exact(task.how) } end
+  if task.is_companion or task.raw.companion then
+    marks = { 'companion', task.is_companion and '1' or '0', unpack(marks) }
   end
   return marks
 end
 
-function append_lease(reply, t, payload, lease_end)
-  local raw, n = t.raw, #reply
-  reply[n + 1], reply[n + 2], reply[n + 3] = t.id, t.token_text or raw.token, exact(t.deliveries)
-  reply[n + 4], reply[n + 5], reply[n + 6] = lease_end, payload or '', t.user
-  reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(t.created)
-  reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(t.ready), raw.retries or '', raw.max_retries or ''
+function append_lease(reply, task, payload, lease_end)
+  local raw, n = task.raw, #reply
+  reply[n + 1], reply[n + 2], reply[n + 3] = task.id, task.token_text or raw.token, exact(task.deliveries)
+  reply[n + 4], reply[n + 5], reply[n + 6] = lease_end, payload or '', task.user
+  reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(task.created)
+  reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(task.ready), raw.retries or '', raw.max_retries or ''
   reply[n + 13], reply[n + 14], reply[n + 15] = raw.timeout or '', raw.due or '', raw.expires or ''
-  reply[n + 16], reply[n + 17], reply[n + 18] = exact(deadline_of(t)), raw.run or '', raw.trace or ''
-  reply[n + 19] = t.is_quarantined and '2' or raw.suspect or ''
+  reply[n + 16], reply[n + 17], reply[n + 18] = exact(deadline_of(task)), raw.run or '', raw.trace or ''
+  reply[n + 19] = task.is_quarantined and '2' or raw.suspect or ''
 end
 
 local function payloads_of(tasks)
   local keys, values = {}, {}
-  for i, t in ipairs(tasks) do keys[i] = payload_key(t.id) end
+  for i, task in ipairs(tasks) do keys[i] = payload_key(task.id) end
   for first = 1, #keys, CHUNK do
     local some = redis.call('MGET', unpack(keys, first, math.min(first + CHUNK - 1, #keys)))
     for i = 1, math.min(CHUNK, #keys - first + 1) do values[first + i - 1] = some[i] end
@@ -62,7 +62,7 @@ end
 local function note_quarantined(tasks)
   if stat.quarantine <= now or #tasks == 0 then return end
   local members = {}
-  for i, t in ipairs(tasks) do members[i] = t.user .. '\0' .. (t.raw.name or '') end
+  for i, task in ipairs(tasks) do members[i] = task.user .. '\0' .. (task.raw.name or '') end
   for first = 1, #members, CHUNK do
     local last = math.min(first + CHUNK - 1, #members)
     for i, until_then in ipairs(redis.call('ZMSCORE', P .. 'quarantine', unpack(members, first, last))) do
@@ -75,18 +75,18 @@ end
 local function replay(reply, stored, lease_end_text)
   local list, tasks = unpack_list(stored), {}
   for i = 1, #list, 2 do
-    local t = read_task(list[i])
-    if t and t.state == 'started' and exact(t.token) == list[i + 1] then tasks[#tasks + 1] = t end
+    local task = read_task(list[i])
+    if task and task.state == 'started' and exact(task.token) == list[i + 1] then tasks[#tasks + 1] = task end
   end
   local payloads = payloads_of(tasks)
   note_quarantined(tasks)
-  for i, t in ipairs(tasks) do append_lease(reply, t, payloads[i], lease_end_text) end
+  for i, task in ipairs(tasks) do append_lease(reply, task, payloads[i], lease_end_text) end
 end
 
 local function bury_expired()
-  for _, t in ipairs(expired) do
-    zrem(K['state:queued'], t.id)
-    expire(t)
+  for _, task in ipairs(expired) do
+    zrem(K['state:queued'], task.id)
+    expire(task)
   end
   for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
 end
@@ -120,13 +120,13 @@ function fetch(reply, limit, at, is_look)
 
   local payloads, record = payloads_of(taken), {}
   note_quarantined(taken)
-  for _, t in ipairs(expired) do touch(history_key(t.id)) end
+  for _, task in ipairs(expired) do touch(history_key(task.id)) end
   if #expired > 0 then touch_minute() end
   touch_all()
-  for i, t in ipairs(taken) do
-    t.token = stat.token + i
-    t.token_text = exact(t.token)
-    record[2 * i - 1], record[2 * i] = t.id, t.token_text
+  for i, task in ipairs(taken) do
+    task.token = stat.token + i
+    task.token_text = exact(task.token)
+    record[2 * i - 1], record[2 * i] = task.id, task.token_text
   end
   -- The first write: whether this nonce was served before, and if not, with what.
   local packed = pack(record)
@@ -137,23 +137,23 @@ function fetch(reply, limit, at, is_look)
   end
 
   set_stat('token', stat.token + #taken)
-  for _, t in ipairs(taken) do
-    zadd(K['state:started'], lease_end, t.id)
-    sadd(K.leases, t.id)
+  for _, task in ipairs(taken) do
+    zadd(K['state:started'], lease_end, task.id)
+    sadd(K.leases, task.id)
   end
   flush()
-  for i, t in ipairs(taken) do
-    t.deliveries = t.deliveries + 1
-    zrem(K['state:queued'], t.id)
-    redis.call('HSET', t.key, 'state', 'started', 'token', t.token_text, 'worker', worker,
-      'started', now_text, 'deliveries', exact(t.deliveries), 'cost', exact(t.cost),
-      unpack(marks_of(t)))
-    append_lease(reply, t, payloads[i], lease_end_text)
-    if deadline_of(t) < now and t.raw.told ~= 'broken' then -- a retry of it breaks no promise
-      redis.call('HSET', t.key, 'told', 'broken')
+  for i, task in ipairs(taken) do
+    task.deliveries = task.deliveries + 1
+    zrem(K['state:queued'], task.id)
+    redis.call('HSET', task.key, 'state', 'started', 'token', task.token_text, 'worker', worker,
+      'started', now_text, 'deliveries', exact(task.deliveries), 'cost', exact(task.cost),
+      unpack(marks_of(task)))
+    append_lease(reply, task, payloads[i], lease_end_text)
+    if deadline_of(task) < now and task.raw.told ~= 'broken' then -- a retry of it breaks no promise
+      redis.call('HSET', task.key, 'told', 'broken')
       count('sla_violated', 1)
       tally('violated', 1)
-      alert('violated', t, deadline_of(t))
+      alert('violated', task, deadline_of(task))
     end
   end
   if #taken > 0 then
@@ -161,7 +161,7 @@ function fetch(reply, limit, at, is_look)
     look_at(lease_end)
   end
   bury_expired()
-  for _, u in ipairs(user_order) do remove_taken(u) end
+  for _, user in ipairs(user_order) do remove_taken(user) end
   commit()
   wake_if(woken or ring_grew)
 end

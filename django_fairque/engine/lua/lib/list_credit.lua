@@ -4,32 +4,32 @@
 -- what a list's tasks have taken (`beside`, of each who stands in a ring) is taken off the tags again: as much of it as all
 -- who can be served of the list have got, so that their order among each other stays.
 
-local beside = { floors = {} } -- `floors`: whose rings they stand in
+local list_credit = { ring_owners = {} } -- `ring_owners`: whose rings they stand in
 do
 
-local some -- by floor: each of them, and whether it has come since its last turn
+local some -- by ring owner: each of them, and whether it has come since its last turn
 
-function beside.clear() some, beside.floors = {}, emptied(beside.floors) end
+function list_credit.clear() some, list_credit.ring_owners = {}, emptied(list_credit.ring_owners) end
 
-function beside.note(one, position)
-  local floor = one.floor
-  if not some[floor] then
-    some[floor] = {}
-    beside.floors[#beside.floors + 1] = floor
+function list_credit.note(one, position)
+  local ring_owner = one.ring_owner
+  if not some[ring_owner] then
+    some[ring_owner] = {}
+    list_credit.ring_owners[#list_credit.ring_owners + 1] = ring_owner
   end
   -- Where the queue has other shards, all who come back stand a hair before their tags: that says nothing here, and stays.
-  local hair = is_spread and floor == stat and position < one.tag and step_at(one.tag) / 2 or 0
-  if hair > 0 then one.hair = one.hair or hair end
-  some[floor][one] = one.tag == one.was_tag and position < one.tag - 1.5 * hair
+  local margin = is_spread and ring_owner == stat and position < one.tag and step_at(one.tag) / 2 or 0
+  if margin > 0 then one.margin = one.margin or margin end
+  some[ring_owner][one] = one.tag == one.was_tag and position < one.tag - 1.5 * margin
 end
 
-function beside.has_come(one) return some[one.floor][one] end
+function list_credit.has_come(one) return some[one.ring_owner][one] end
 
-function beside.served(one) some[one.floor][one] = false end
+function list_credit.served(one) some[one.ring_owner][one] = false end
 
-local function least(floor, value_of)
+local function least(ring_owner, value_of)
   local found
-  for one, has_come in pairs(some[floor]) do
+  for one, has_come in pairs(some[ring_owner]) do
     if not has_come then found = math.min(found or math.huge, value_of(one)) end
   end
   return found
@@ -37,15 +37,15 @@ end
 
 -- Where the first of them is, of those that have not come since. What runs is taken off again when it ends.
 local function certain(one) return fair_by_tasks and one.tag or one.tag - pending(one) / one.weight end
-function beside.first(floor) return least(floor, certain) end
+function list_credit.first(ring_owner) return least(ring_owner, certain) end
 
 -- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is. Not more
 -- than brings the first of them to the virtual time.
-function beside.take_off()
-  for _, floor in ipairs(beside.floors) do
-    local all_got = least(floor, function(one) return math.min(one.beside, one.tag - floor.vtime) end)
+function list_credit.take_off()
+  for _, ring_owner in ipairs(list_credit.ring_owners) do
+    local all_got = least(ring_owner, function(one) return math.min(one.beside, one.tag - ring_owner.vtime) end)
     if all_got and all_got >= credit() / 8 then
-      for one, has_come in pairs(some[floor]) do
+      for one, has_come in pairs(some[ring_owner]) do
         if not has_come then
           add(one, 'tag', -all_got)
           add(one, 'beside', -all_got)

@@ -24,33 +24,33 @@ do
 -- Whether the id is taken. If a task of another user has it, `is_conflict` is set: that is not the same work. A part of a graph was
 -- accepted with the whole, so it can't be refused any more.
 local function is_duplicate(item, some_exist)
-  local user = ARGV[item.at + 1]
+  local user_name = ARGV[item.at + 1]
   if seen[item.id] then
-    item.is_conflict = seen[item.id] ~= user and not is_posted
+    item.is_conflict = seen[item.id] ~= user_name and not is_posted
     return true
   end
-  seen[item.id] = user
+  seen[item.id] = user_name
   if delivered[item.id] then -- by an earlier call of deliver.lua
     item.is_repeat = true
     return true
   end
   if not some_exist then return false end
   touch(payload_key(item.id))
-  local t = read_task(item.id)
-  if not (t or attempt('HLEN', task_key(item.id))) then refuse_damaged(task_key(item.id)) end
-  if not t then return false end
+  local task = read_task(item.id)
+  if not (task or attempt('HLEN', task_key(item.id))) then refuse_damaged(task_key(item.id)) end
+  if not task then return false end
   if not item.form.is_chosen then
     item.is_repeat = true
     return true
   end
-  if t.user ~= user then
+  if task.user ~= user_name then
     item.is_conflict = not is_posted
     return true
   end
-  if not is_ended(t.state) then return true end
+  if not is_ended(task.state) then return true end
   -- Ended: the id is free again and what is kept of the old task goes; but not while its dependents are being told.
-  if t.waited and redis.call('ZSCORE', K.resolving, t.id) then return true end
-  item.before = t
+  if task.waited and redis.call('ZSCORE', K.resolving, task.id) then return true end
+  item.before = task
   return false
 end
 
@@ -66,19 +66,19 @@ local function known_as(item, key)
   local until_moment = stored and tonumber(stored[2])
   if not stored or until_moment <= now then return nil end
   local earlier = accepted_by_id[stored[1]]
-  local t = not earlier and read_task(stored[1])
-  if not earlier and (not t or t.state == 'canceled') then return nil end
+  local task = not earlier and read_task(stored[1])
+  if not earlier and (not task or task.state == 'canceled') then return nil end
   if item.form.debounce then -- the last one counts, if the first has not begun
     if earlier then
       earlier.last, earlier.expires = item, item.form.expires
       if earlier.size then
-        add(earlier.u, 'bytes', size_of(item) - earlier.size)
+        add(earlier.owner, 'bytes', size_of(item) - earlier.size)
         earlier.size = size_of(item)
       end
-    elseif (t.state == 'scheduled' and not t.done) or t.state == 'deferred' then
-      item.moves, item.moves_of, item.is_deferred = stored[1], load_user(t.user), t.state == 'deferred'
-      item.first_at, item.old_size = t.created, t.size
-      touch(scheduled_key(t.user))
+    elseif (task.state == 'scheduled' and not task.done) or task.state == 'deferred' then
+      item.moves, item.moves_of, item.is_deferred = stored[1], load_user(task.user), task.state == 'deferred'
+      item.first_at, item.old_size = task.created, task.size
+      touch(scheduled_key(task.user))
     else
       return nil
     end
@@ -88,22 +88,22 @@ end
 
 -- The list or set that a user's task may go to, which must be one before anything is written: once a call, however many of
 -- the user's tasks go there.
-local function check_lane(u, is_critical)
-  local lane = is_critical and 'checked_critical' or 'checked_normal'
-  if u[lane] then return end
-  u[lane] = true
-  local key = is_critical and critical_key(u.name) or normal_key(u.name)
+local function check_queue_type(user, is_critical)
+  local checked_field = is_critical and 'checked_critical' or 'checked_normal'
+  if user[checked_field] then return end
+  user[checked_field] = true
+  local key = is_critical and critical_key(user.name) or normal_key(user.name)
   if not attempt(is_critical and 'LLEN' or 'ZCARD', key) then refuse_damaged(key) end
 end
 
 local function decide(item, some_exist)
-  local u = load_user(ARGV[item.at + 1])
-  local waiting = u.ready + u.sched + u.deferred + (pending[u] or 0)
-  local limit = u.backlog or (max_backlog > 0 and max_backlog)
-  local most_bytes = u.max_bytes or (max_backlog_bytes > 0 and max_backlog_bytes)
+  local user = load_user(ARGV[item.at + 1])
+  local waiting = user.ready + user.sched + user.deferred + (pending[user] or 0)
+  local limit = user.backlog or (max_backlog > 0 and max_backlog)
+  local most_bytes = user.max_bytes or (max_backlog_bytes > 0 and max_backlog_bytes)
   if most_bytes then item.size = size_of(item) end
   if is_duplicate(item, some_exist) then return item.is_repeat and 1 or item.is_conflict and 4 or 2 end
-  local key = item.form.unique ~= '' and unique_key(u.name, item.form.unique) or nil
+  local key = item.form.unique ~= '' and unique_key(user.name, item.form.unique) or nil
   local other, code = known_as(item, key), 1
   if other then
     code = 2
@@ -113,19 +113,19 @@ local function decide(item, some_exist)
     if item.moves then moved[#moved + 1] = item end
   elseif limit and waiting >= limit and not is_posted then
     return 3
-  elseif most_bytes and u.bytes + item.size > most_bytes and not is_posted then
+  elseif most_bytes and user.bytes + item.size > most_bytes and not is_posted then
     return 3
   else
-    item.u = u
-    pending[u] = (pending[u] or 0) + 1
-    if item.size then add(u, 'bytes', item.size) end
+    item.owner = user
+    pending[user] = (pending[user] or 0) + 1
+    if item.size then add(user, 'bytes', item.size) end
     accepted[#accepted + 1] = item
     accepted_by_id[item.id] = item
-    if u.is_damaged then refuse_damaged(u.key) end
-    check_lane(u, item.priority == 6)
-    if (item.form.due or item.form.debounce) and not u.touched_scheduled then
-      u.touched_scheduled = true
-      if not attempt('ZCARD', scheduled_key(u.name)) then refuse_damaged(scheduled_key(u.name)) end
+    if user.is_damaged then refuse_damaged(user.key) end
+    check_queue_type(user, item.priority == 6)
+    if (item.form.due or item.form.debounce) and not user.touched_scheduled then
+      user.touched_scheduled = true
+      if not attempt('ZCARD', scheduled_key(user.name)) then refuse_damaged(scheduled_key(user.name)) end
     end
   end
   if key then
@@ -178,7 +178,7 @@ end
 local NOTHING = {}
 local function read_item(index, at)
   local id, form = ARGV[at], forms[ARGV[at + 3]]
-  local item = { index = index, id = id, at = at, form = form, priority = form.priority, raw = NOTHING, u = false, ready = 0 }
+  local item = { index = index, id = id, at = at, form = form, priority = form.priority, raw = NOTHING, owner = false, ready = 0 }
   if form.expires then item.expires = form.expires end
   if form.sla then item.sla = form.sla end
   record_keys[index] = task_key(id)

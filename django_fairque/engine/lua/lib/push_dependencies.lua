@@ -23,7 +23,7 @@ local function read_dependencies(at)
   at = at + 1
   for _ = 1, lists do
     local item, policy, size = items[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
-    if codes[item.index] == 1 and item.u then
+    if codes[item.index] == 1 and item.owner then
       item.policy, item.blockers, item.parents = policy, {}, {}
       local known = {}
       for i = 1, size do
@@ -104,9 +104,9 @@ local function slice() return math.min(sweep_limit, MOST_RESOLVED) end
 
 -- A user has few deferred tasks if they fit into one slice.
 local function note_first(item)
-  local u = item.u
-  deferred[u.name] = (deferred[u.name] or 0) + 1
-  local is_of_few = u.deferred + deferred[u.name] <= slice()
+  local user = item.owner
+  deferred[user.name] = (deferred[user.name] or 0) + 1
+  local is_of_few = user.deferred + deferred[user.name] <= slice()
   for _, id in ipairs(item.blockers) do
     added[id] = (added[id] or 0) + 1
     if is_of_few then

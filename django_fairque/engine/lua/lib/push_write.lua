@@ -24,7 +24,7 @@ end
 
 function fields_of(item, run, state, due)
   list, size = item.form.record, item.form.size
-  list[2], list[4], list[6] = state, item.u.name, exact(item.ready)
+  list[2], list[4], list[6] = state, item.owner.name, exact(item.ready)
   if due then put('due', exact(due)) end
   if run ~= '' then put('run', run) end
   if item.size and state ~= 'canceled' then put('size', exact(item.size)) end
@@ -99,17 +99,17 @@ local function move(item)
     zadd(K['state:deferred'], item.form.expires or NEVER, item.moves)
     if item.form.expires then look_at(item.form.expires) end
   else
-    local u = item.moves_of
+    local user = item.moves_of
     zadd(K['state:scheduled'], due, item.moves)
-    zadd(scheduled_key(u.name), due, item.moves)
-    u.first_due = math.min(u.first_due or due, due)
-    set(u, 'sched', u.sched) -- to be saved
+    zadd(scheduled_key(user.name), due, item.moves)
+    user.first_due = math.min(user.first_due or due, due)
+    set(user, 'sched', user.sched) -- to be saved
   end
 end
 
 -- Writes one accepted task; returns whether an idle worker must hear of it although nobody joined the ring.
 local function write_item(item, run)
-  local u = item.u
+  local user = item.owner
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1)) -- strictly growing: exact FIFO within one bulk push
   item.ready = EPOCH + stat.stamp
   if item.before then
@@ -125,7 +125,7 @@ local function write_item(item, run)
     write_record(item, run, 'canceled', due)
     remember(item.id, 'canceled', '', item.dropped, '')
     item.key = record_keys[item.index]
-    if item.size then add(u, 'bytes', -item.size) end
+    if item.size then add(user, 'bytes', -item.size) end
     item.size = nil
     to_ended(item, 'canceled', result_ttl)
     count('canceled', 1)
@@ -134,45 +134,45 @@ local function write_item(item, run)
     write_record(item, run, 'deferred', due)
     zadd(K['state:deferred'], item.expires or NEVER, item.id)
     if item.expires then look_at(item.expires) end
-    add(u, 'deferred', 1)
+    add(user, 'deferred', 1)
     return false
   elseif due and due > now then
     write_record(item, run, 'scheduled', due)
     local is_first = stat.look == 0 or due < stat.look -- an idle worker must sleep less long
-    schedule(u, item.id, due)
+    schedule(user, item.id, due)
     return is_first
   end
   write_record(item, run, 'queued', due)
-  queue_up(u, item, false)
+  queue_up(user, item, false)
   return false
 end
 
 local function is_plain(item)
-  return item.form.is_plain and not (item.before or item.dropped or item.is_blocked or item.u.sla)
+  return item.form.is_plain and not (item.before or item.dropped or item.is_blocked or item.owner.sla)
 end
 
 -- Writes plain tasks of one user and one form that follow each other, from `accepted[at]` on: what `write_item` does, with
 -- what is the same for all of them done once, which takes a tenth of the time of a large push. Returns how many they were.
 local function write_alike(at)
   local first, size = accepted[at], 0
-  local u, form = first.u, first.form
+  local user, form = first.owner, first.form
   local stamp = math.max(now - EPOCH, stat.stamp + 1)
   first.ready = EPOCH + stamp
   local moment, place = queued_look(first), place_of(first)
   look_at(moment)
-  note_eldest(u, first)
-  local queued, lane = added_to(K['state:queued']), added_to(normal_key(u.name))
-  local n, m, item = #queued, #lane, first
+  note_eldest(user, first)
+  local queued, entries = added_to(K['state:queued']), added_to(normal_key(user.name))
+  local n, m, item = #queued, #entries, first
   repeat
     item.ready = first.ready + size
     write_record(item, '', 'queued')
     queued[n + 1], queued[n + 2] = exact(moment + size), item.id
-    lane[m + 1], lane[m + 2] = exact(place + size), item.id
+    entries[m + 1], entries[m + 2] = exact(place + size), item.id
     n, m, size = n + 2, m + 2, size + 1
     item = accepted[at + size]
-  until not item or item.u ~= u or item.form ~= form or not is_plain(item)
+  until not item or item.owner ~= user or item.form ~= form or not is_plain(item)
   set_stat('stamp', stamp + size - 1)
-  add_ready(u, form.priority, size)
+  add_ready(user, form.priority, size)
   return size
 end
 

@@ -15,40 +15,40 @@ local LAST_BUCKET = 15  -- 13 hours and more
 local WORKED, WAITED = {}, {}
 for half = 0, 1 do
   WORKED[half], WAITED[half] = 'lately:' .. half, {}
-  for b = 0, LAST_BUCKET do WAITED[half][b] = WORKED[half] .. ':' .. b end
+  for index = 0, LAST_BUCKET do WAITED[half][index] = WORKED[half] .. ':' .. index end
 end
 
-local function empty(u, half)
-  if u[WORKED[half]] then set(u, WORKED[half], 0) end
-  for b = 0, LAST_BUCKET do
-    if u[WAITED[half][b]] then set(u, WAITED[half][b], 0) end
+local function empty(user, half)
+  if user[WORKED[half]] then set(user, WORKED[half], 0) end
+  for index = 0, LAST_BUCKET do
+    if user[WAITED[half][index]] then set(user, WAITED[half][index], 0) end
   end
 end
 
-local function this_half(u)
+local function this_half(user)
   local hour = math.floor(now / HOUR)
   local half = hour % 2
-  if u.hour ~= hour then
-    empty(u, half)
-    if u.hour and hour - u.hour ~= 1 then empty(u, 1 - half) end -- hours ago, or of a clock that was ahead
-    set(u, 'hour', hour)
+  if user.hour ~= hour then
+    empty(user, half)
+    if user.hour and hour - user.hour ~= 1 then empty(user, 1 - half) end -- hours ago, or of a clock that was ahead
+    set(user, 'hour', hour)
   end
   return half
 end
 
-function note_work(u, us)
+function note_work(user, us)
   if us == 0 then return end
-  local field = WORKED[this_half(u)]
-  set(u, field, (u[field] or 0) + us)
+  local field = WORKED[this_half(user)]
+  set(user, field, (user[field] or 0) + us)
 end
 
-function note_wait(u, us)
-  local b, edge = 0, FIRST_WAIT
-  while us >= edge and b < LAST_BUCKET do
-    b, edge = b + 1, edge * 3
+function note_wait(user, us)
+  local index, edge = 0, FIRST_WAIT
+  while us >= edge and index < LAST_BUCKET do
+    index, edge = index + 1, edge * 3
   end
-  local field = WAITED[this_half(u)][b]
-  set(u, field, (u[field] or 0) + 1)
+  local field = WAITED[this_half(user)][index]
+  set(user, field, (user[field] or 0) + 1)
 end
 
 end

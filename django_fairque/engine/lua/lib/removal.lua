@@ -2,17 +2,17 @@
 
 -- A task that waits or runs becomes CANCELED. A running one loses its lease, and its worker is told which: the id is free
 -- again, and the next task of that id may run under the same worker before that hears of it.
-local function cancel(t, reason)
-  if t.state == 'started' then
-    local worker = t.worker
-    end_lease(t.u, t, nil, true)
-    redis.call('SADD', revoked_key(worker), exact(t.token) .. ':' .. t.id)
+local function cancel(task, reason)
+  if task.state == 'started' then
+    local worker = task.worker
+    end_lease(task.owner, task, nil, true)
+    redis.call('SADD', revoked_key(worker), exact(task.token) .. ':' .. task.id)
     redis.call('PEXPIRE', revoked_key(worker), 3600000)
   else
-    leave_waiting(t.u, t)
+    leave_waiting(task.owner, task)
   end
-  remember(t.id, 'canceled', t.worker, reason, '')
-  to_ended(t, 'canceled', result_ttl, 'token', 0)
+  remember(task.id, 'canceled', task.worker, reason, '')
+  to_ended(task, 'canceled', result_ttl, 'token', 0)
   count('canceled', 1)
 end
 

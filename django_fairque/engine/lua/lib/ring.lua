@@ -1,8 +1,8 @@
 -- The rule of fairness, written once: start-time fair queueing (Goyal, Vin, Cheng 1996).
 --
--- A ring holds who can be served now, by position. Users and groups stand in the shard's ring beside each other, a group's
--- members in the group's own. Who stands in a ring has a `tag` (its virtual start tag), a `weight`, an `entry` (its name
--- there) and a `floor`, whose ring it is: the shard's counters (`stat`), or the group. A floor keeps its virtual time
+-- A ring holds who can be served now, by position. Users and organizations stand in the shard's ring next to each other, an organization's
+-- members in the organization's own. Who stands in a ring has a `tag` (its virtual start tag), a `weight`, an `entry` (its name
+-- there) and a `ring_owner`, whose ring it is: the shard's counters (`stat`), or the organization. A ring owner keeps its virtual time
 -- (`vtime`), the last place in the order of arrival (`arrival`) and how much was started (`started`). The virtual time is the
 -- furthest that anyone had got to when its turn came: what was `expected` of running tasks counts as far as they have run, for
 -- a guess that was too high is taken back when they end, and the virtual time is not.
@@ -10,7 +10,7 @@
 --   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
 --   Corrected to before the virtual time, one takes it back along: nobody who can be served is behind it.
 -- Newcomers are served before their tag, so their service does not move the virtual time, and an endless stream of them would
--- starve everybody else. It is counted in the floor's `lead`: expected cost / sum of the weights of those who have work (`active`, in
+-- starve everybody else. It is counted in the ring owner's `lead`: expected cost / sum of the weights of those who have work (`active`, in
 -- millionths). A newcomer is placed one expected task before virtual time + lead. The lead shrinks as the virtual time moves on.
 -- It is counted as soon as the newcomer comes (`early`: how much, until it is served), because all who wait ahead of the others are
 -- served before them. What was not used is taken off again. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service /
@@ -30,9 +30,9 @@ end
 
 local function add(one, field, amount) set(one, field, one[field] + amount) end
 
-local function ring_of(floor) return floor == stat and K.ring or floor.ring end
+local function ring_of(ring_owner) return ring_owner == stat and K.ring or ring_owner.ring end
 
--- Of a group `ready` is how many of its members stand in its ring, `run` how many tasks of theirs run.
+-- Of an organization `ready` is how many of its members stand in its ring, `run` how many tasks of theirs run.
 local function can_be_served(one)
   return one.ready > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap)
 end
@@ -43,11 +43,11 @@ each_call(function() ring_grew = false end)
 local expected_cost, credit, step_at, arrive, move_up, pending, begin_at, join_ring, take_place, elapsed, account, advance, correct
 do
 
-local function set_floor(floor, field, value)
-  if floor == stat then set_stat(field, value) else set(floor, field, value) end
+local function set_ring_field(ring_owner, field, value)
+  if ring_owner == stat then set_stat(field, value) else set(ring_owner, field, value) end
 end
 
--- A weight in the floor's sum: whole numbers, so that the sum of any number of them is exact.
+-- A weight in the ring owner's sum: whole numbers, so that the sum of any number of them is exact.
 local MICRO = 1e6
 local function micro(weight) return math.floor(weight * MICRO + 0.5) end
 
@@ -70,35 +70,35 @@ function step_at(tag)
   return math.ldexp(1, exponent - 50)
 end
 
-function arrive(floor)
-  local at = math.max(floor.arrival, floor.vtime)
-  set_floor(floor, 'arrival', at + step_at(at))
-  return floor.arrival
+function arrive(ring_owner)
+  local at = math.max(ring_owner.arrival, ring_owner.vtime)
+  set_ring_field(ring_owner, 'arrival', at + step_at(at))
+  return ring_owner.arrival
 end
 
 -- Where a newcomer stands: behind all newcomers before it.
-local function place_newcomer(floor)
-  local at = math.max(floor.place, floor.vtime + floor.lead)
-  set_floor(floor, 'place', at + step_at(at))
-  return floor.place - credit()
+local function place_newcomer(ring_owner)
+  local at = math.max(ring_owner.place, ring_owner.vtime + ring_owner.lead)
+  set_ring_field(ring_owner, 'place', at + step_at(at))
+  return ring_owner.place - credit()
 end
 
 -- The virtual time moves up to `place`, if it is not there yet; the lead is what newcomers are beyond it.
-function move_up(floor, place)
-  local step = place - floor.vtime
+function move_up(ring_owner, place)
+  local step = place - ring_owner.vtime
   if step <= 0 then return end
-  set_floor(floor, 'vtime', place)
-  if floor.lead > 0 then set_floor(floor, 'lead', math.max(0, floor.lead - step)) end
+  set_ring_field(ring_owner, 'vtime', place)
+  if ring_owner.lead > 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead - step)) end
 end
 
 -- What the service of one who is served early moves the lead by.
-local function early_share(one, cost) return cost * MICRO / math.max(one.floor.active, micro(one.weight)) end
+local function early_share(one, cost) return cost * MICRO / math.max(one.ring_owner.active, micro(one.weight)) end
 
-local function change_lead(floor, amount) set_floor(floor, 'lead', math.max(0, floor.lead + amount)) end
+local function change_lead(ring_owner, amount) set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead + amount)) end
 
-local function forget_early(one, floor)
+local function forget_early(one, ring_owner)
   if one.early == 0 then return end
-  change_lead(floor, -one.early)
+  change_lead(ring_owner, -one.early)
   set(one, 'early', 0)
 end
 
@@ -113,56 +113,56 @@ function begin_at(one, tag)
 end
 
 function join_ring(one)
-  local floor, position = one.floor, one.tag
-  if one.tag < floor.vtime then
-    local before, tag = one.tag, arrive(floor)
+  local ring_owner, position = one.ring_owner, one.tag
+  if one.tag < ring_owner.vtime then
+    local before, tag = one.tag, arrive(ring_owner)
     position = tag
-    if floor.started > 0 then
-      position = math.max(before, place_newcomer(floor))
+    if ring_owner.started > 0 then
+      position = math.max(before, place_newcomer(ring_owner))
       tag = math.max(tag, position + LEAST_COST)
       set(one, 'early', early_share(one, expected_cost(one)))
-      change_lead(floor, one.early)
+      change_lead(ring_owner, one.early)
     end -- else nobody is behind, so nobody is owed a credit
     begin_at(one, tag)
   end
-  if is_spread and floor == stat then position = math.min(position, one.tag - step_at(one.tag) / 2) end
-  zadd(ring_of(floor), position, one.entry)
-  if floor == stat or can_be_served(floor) then ring_grew = true end
+  if is_spread and ring_owner == stat then position = math.min(position, one.tag - step_at(one.tag) / 2) end
+  zadd(ring_of(ring_owner), position, one.entry)
+  if ring_owner == stat or can_be_served(ring_owner) then ring_grew = true end
 end
 
--- Its weight counts in its floor's sum while it has work: while it can be served, or tasks of it run. What it counts is kept with
+-- Its weight counts in its ring owner's sum while it has work: while it can be served, or tasks of it run. What it counts is kept with
 -- it (`counted`), so a record that something else has written is counted right again at its next change.
 local function count_weight(one, served, moved)
   local weight = (served or one.run > 0) and micro(one.weight) or 0
   if moved and one.counted ~= 0 then
-    set_floor(one.was_floor, 'active', math.max(0, one.was_floor.active - one.counted))
+    set_ring_field(one.was_ring_owner, 'active', math.max(0, one.was_ring_owner.active - one.counted))
     one.counted = 0
   end
   if weight ~= one.counted then
-    set_floor(one.floor, 'active', math.max(0, one.floor.active + weight - one.counted))
+    set_ring_field(one.ring_owner, 'active', math.max(0, one.ring_owner.active + weight - one.counted))
     set(one, 'counted', weight)
   end
 end
 
 -- Who is served or not, and where, after what was changed: the only place where anyone comes into a ring or leaves it.
 function take_place(one)
-  local served, was_served, moved = can_be_served(one), one.was_served, one.floor ~= one.was_floor
+  local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
   count_weight(one, served, moved)
   if was_served and (moved or not served) then
-    if one.was_floor ~= stat then add(one.was_floor, 'ready', -1) end
-    forget_early(one, one.was_floor)
-    zrem(ring_of(one.was_floor), one.entry)
+    if one.was_ring_owner ~= stat then add(one.was_ring_owner, 'ready', -1) end
+    forget_early(one, one.was_ring_owner)
+    zrem(ring_of(one.was_ring_owner), one.entry)
   end
   if served and (moved or not was_served) then
-    if one.floor ~= stat then add(one.floor, 'ready', 1) end
+    if one.ring_owner ~= stat then add(one.ring_owner, 'ready', 1) end
     join_ring(one)
   elseif served and one.tag ~= one.was_tag then
-    if one.tag < one.floor.vtime then
-      set_floor(one.floor, 'vtime', one.tag)
-      set_floor(one.floor, 'arrival', one.tag)
-      set_floor(one.floor, 'place', one.tag)
+    if one.tag < one.ring_owner.vtime then
+      set_ring_field(one.ring_owner, 'vtime', one.tag)
+      set_ring_field(one.ring_owner, 'arrival', one.tag)
+      set_ring_field(one.ring_owner, 'place', one.tag)
     end
-    zadd(ring_of(one.floor), one.tag - (one.hair or 0), one.entry)
+    zadd(ring_of(one.ring_owner), one.tag - (one.margin or 0), one.entry)
   end
 end
 
@@ -177,15 +177,15 @@ local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(
 
 -- Running tasks become more or fewer; `used` is what is certain of them from now on. `companions` of them run in one call with
 -- another task: the time passes once.
-function account(one, tasks, cost, begun, used, companions)
+function account(one, tasks, cost, start_sum, used, companions)
   local before, has_none = pending(one), one.run + tasks <= 0
   add(one, 'run', tasks)
   if has_none then companions = -one.companions end
   if companions ~= 0 then add(one, 'companions', companions) end
   set(one, 'expected', has_none and 0 or math.max(0, one.expected + cost))
-  set(one, 'begun', has_none and 0 or one.begun + begun) -- exact up to some 150 tasks: nothing is to be left of it
-  local over = has_none and 0 or math.max(0, elapsed(one) - one.expected)
-  if over ~= one.over then set(one, 'over', over) end
+  set(one, 'begun', has_none and 0 or one.begun + start_sum) -- exact up to some 150 tasks: nothing is to be left of it
+  local overrun = has_none and 0 or math.max(0, elapsed(one) - one.expected)
+  if overrun ~= one.over then set(one, 'over', overrun) end
   set(one, 'tag', one.tag + (used + pending(one) - before) / one.weight)
 end
 
@@ -194,10 +194,10 @@ end
 function advance(one, cost, position, is_companion)
   local early = position and one.early > 0
   if position then
-    move_up(one.floor, math.min(position, reached(one)))
+    move_up(one.ring_owner, math.min(position, reached(one)))
     if early then set(one, 'early', 0) end
   else
-    forget_early(one, one.floor)
+    forget_early(one, one.ring_owner)
   end
   account(one, 1, cost, is_companion and 0 or now - EPOCH, 0, is_companion and 1 or 0)
   if fair_by_tasks and not position then add(one, 'beside', cost / one.weight) end
@@ -209,22 +209,22 @@ end
 -- virtual time, and others have begun there: who had it comes back to where they are, and not before them.
 function correct(one, cost, moment, used, is_beside, was_early, is_companion)
   local tag = one.tag
-  if was_early and used ~= cost then change_lead(one.floor, early_share(one, used - cost)) end
+  if was_early and used ~= cost then change_lead(one.ring_owner, early_share(one, used - cost)) end
   account(one, -1, -cost, is_companion and 0 or EPOCH - moment, used, is_companion and -1 or 0)
   if is_beside then add(one, 'beside', (fair_by_tasks and used - cost or used) / one.weight) end
-  if used == 0 and one.tag < one.floor.vtime then set(one, 'tag', math.min(tag, arrive(one.floor))) end
+  if used == 0 and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, arrive(one.ring_owner))) end
 end
 
 end
 
 local function reweigh(one, weight) -- what it is ahead of the virtual time was measured with the old weight
-  local vtime = one.floor.vtime
+  local vtime = one.ring_owner.vtime
   if one.tag > vtime then set(one, 'tag', vtime + (one.tag - vtime) * one.weight / weight) end
   set(one, 'weight', weight)
 end
 
 local function note_before(one)
-  one.was_served, one.was_tag, one.was_floor = can_be_served(one), one.tag, one.floor
+  one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
   one.changed = {}
 end
 

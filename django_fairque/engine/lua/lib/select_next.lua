@@ -1,4 +1,4 @@
--- Whose turn it is, and what of theirs: the lowest position in the ring, if that is a group's the lowest in its ring, then
+-- Whose turn it is, and what of theirs: the lowest position in the ring, if that is an organization's the lowest in its ring, then
 -- that user's most urgent task. Everything is read and decided here, in memory; nothing is written.
 --
 -- Of several shards each keeps a virtual time of its own, which stands still while the shard has nobody to serve or those whom
@@ -10,13 +10,13 @@
 local taken, expired, dropped_ids
 local turns -- how many users' turns gave a task; a turn of a batch task takes many
 local skipped -- users whose next tasks are expired ones that this call does not bury: other users take their turns
-local met -- of each list: whether somebody `is_left` who can be served, and what each of them `got`; of all: tasks, `is_held_back`
-each_call(function() taken, expired, dropped_ids, turns, skipped, met = {}, {}, {}, 0, 0, {} end)
+local served_lists -- of each list: whether somebody `is_left` who can be served, and what each of them `got`; of all: tasks, `is_held_back`
+each_call(function() taken, expired, dropped_ids, turns, skipped, served_lists = {}, {}, {}, 0, 0, {} end)
 
 local take_for, remove_taken, read_batch_sizes -- all else here is its own: a script has room for 200 names
 do
 
-local begins, until_then -- by floor: where one begins who has come since its last turn and would begin before it
+local begins, until_then -- by ring owner: where one begins who has come since its last turn and would begin before it
 local is_held_back -- by `until_then`
 local is_in_turn -- those who are next are served, and not those of a list
 local list -- `given`: what its tasks are charged; `weights` of those who share it; how much is `allowed`
@@ -40,118 +40,118 @@ do
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
 
 -- A queue that can't be read: its user leaves the ring, until the checker puts it there again.
-local function damaged(u)
-  u.is_unreadable = true
+local function damaged(user)
+  user.is_unreadable = true
   return {}
 end
 
-local function lane_of(u, p)
-  local lane = u.lanes[p]
-  if not lane then
-    lane = { at = 1, ids = {}, ready = {}, step = 1, out = {}, read = {} } -- `out`: taken before those that stand before it
-    u.lanes[p] = lane
+local function window_of(user, priority)
+  local window = user.windows[priority]
+  if not window then
+    window = { at = 1, ids = {}, ready = {}, step = 1, out = {}, read = {} } -- `out`: taken before those that stand before it
+    user.windows[priority] = window
   end
-  return lane
+  return window
 end
 
 -- The id at this place of the user's tasks of priority `p`, as they were when the call began.
-local function id_at(u, p, lane, place)
-  if place > #lane.ids then
-    local first = #lane.ids
-    if p == 6 then
-      for _, id in ipairs(attempt('LRANGE', critical_key(u.name), first, first + lane.step - 1) or damaged(u)) do
-        lane.ids[#lane.ids + 1] = id
+local function id_at(user, priority, window, place)
+  if place > #window.ids then
+    local first = #window.ids
+    if priority == 6 then
+      for _, id in ipairs(attempt('LRANGE', critical_key(user.name), first, first + window.step - 1) or damaged(user)) do
+        window.ids[#window.ids + 1] = id
       end
     else
-      local found = attempt('ZRANGEBYSCORE', normal_key(u.name), exact(p * BAND), '(' .. exact((p + 1) * BAND),
-        'WITHSCORES', 'LIMIT', first, lane.step) or damaged(u)
+      local found = attempt('ZRANGEBYSCORE', normal_key(user.name), exact(priority * BAND), '(' .. exact((priority + 1) * BAND),
+        'WITHSCORES', 'LIMIT', first, window.step) or damaged(user)
       for i = 1, #found, 2 do
-        lane.ids[#lane.ids + 1] = found[i]
-        lane.ready[#lane.ids] = tonumber(found[i + 1]) - p * BAND + EPOCH
+        window.ids[#window.ids + 1] = found[i]
+        window.ready[#window.ids] = tonumber(found[i + 1]) - priority * BAND + EPOCH
       end
     end
-    lane.step = math.min(lane.step * 4, 256)
+    window.step = math.min(window.step * 4, 256)
   end
-  return lane.ids[place]
+  return window.ids[place]
 end
 
 -- The task of priority `p` that has waited longest and is not taken yet: id and ready time.
-local function peek(u, p)
-  local lane = lane_of(u, p)
-  while lane.out[lane.at] do lane.at = lane.at + 1 end
-  return id_at(u, p, lane, lane.at), lane.ready[lane.at]
+local function peek(user, priority)
+  local window = window_of(user, priority)
+  while window.out[window.at] do window.at = window.at + 1 end
+  return id_at(user, priority, window, window.at), window.ready[window.at]
 end
 
-local function read_at(lane, place)
-  local t = lane.read[place]
-  if t == nil then t = read_task(lane.ids[place]) or false end
-  lane.read[place] = t
-  return t
+local function read_at(window, place)
+  local task = window.read[place]
+  if task == nil then task = read_task(window.ids[place]) or false end
+  window.read[place] = task
+  return task
 end
 
 -- Critical first; else the highest earned score, weight × (waited + head start) (Kleinrock 1964 with an offset).
 -- A lane is looked at only if its oldest task could win: none has waited longer than `since` says.
-local function most_urgent(u)
-  if u[READY[6]] > 0 then return 6 end
+local function most_urgent(user)
+  if user[READY[6]] > 0 then return 6 end
   local best, best_earned
-  for p = 5, 1, -1 do
-    if u[READY[p]] > 0 then
-      local bound = WEIGHTS[p] * (math.max(0, now - (u.since or 0)) + head_start)
+  for priority = 5, 1, -1 do
+    if user[READY[priority]] > 0 then
+      local bound = WEIGHTS[priority] * (math.max(0, now - (user.since or 0)) + head_start)
       if not best or bound > best_earned then
-        local id, ready = peek(u, p)
-        local earned = id and WEIGHTS[p] * (math.max(0, now - ready) + head_start) or -1
-        if not best or earned > best_earned then best, best_earned = p, earned end
+        local id, ready = peek(user, priority)
+        local earned = id and WEIGHTS[priority] * (math.max(0, now - ready) + head_start) or -1
+        if not best or earned > best_earned then best, best_earned = priority, earned end
       end
     end
   end
   return best
 end
 
-function remove_taken(u)
-  for p, lane in pairs(u.lanes) do
-    local taken = lane.at - 1
-    if p == 6 and taken > 0 then
-      attempt('LPOP', critical_key(u.name), taken)
+function remove_taken(user)
+  for priority, window in pairs(user.windows) do
+    local taken = window.at - 1
+    if priority == 6 and taken > 0 then
+      attempt('LPOP', critical_key(user.name), taken)
     else
-      local key = normal_key(u.name)
-      for i = 1, taken do zrem(key, lane.ids[i]) end
-      for i in pairs(lane.out) do
-        if i > taken then zrem(key, lane.ids[i]) end
+      local key = normal_key(user.name)
+      for i = 1, taken do zrem(key, window.ids[i]) end
+      for i in pairs(window.out) do
+        if i > taken then zrem(key, window.ids[i]) end
       end
     end
   end
-  u.lanes = {}
+  user.windows = {}
 end
 
 -- One task of this user, or nil: when it has none after all (then its counters are set right), or when it is skipped. Of one
 -- user a quarter of what a call may bury is buried, so that many users who have only expired tasks don't hold up the others.
-function take_one(u)
+function take_one(user)
   local buried = 0
   while true do
-    local p = most_urgent(u)
-    if not p then return nil end
-    local id = peek(u, p)
-    if u.is_unreadable then
-      u.is_skipped = true
-      set(u, 'tag', u.tag) -- to be saved
+    local priority = most_urgent(user)
+    if not priority then return nil end
+    local id = peek(user, priority)
+    if user.is_unreadable then
+      user.is_skipped = true
+      set(user, 'tag', user.tag) -- to be saved
       return nil
     elseif not id then
-      add_ready(u, p, -u[READY[p]])
+      add_ready(user, priority, -user[READY[priority]])
     else
-      local lane = u.lanes[p]
-      local t = read_at(lane, lane.at)
-      local is_queued = t and t.state == 'queued' and t.user == u.name
-      local is_live = is_queued and not (t.expires and t.expires <= now)
+      local window = user.windows[priority]
+      local task = read_at(window, window.at)
+      local is_queued = task and task.state == 'queued' and task.user == user.name
+      local is_live = is_queued and not (task.expires and task.expires <= now)
       if not is_live and (buried >= sweep_limit / 4 or #expired + #dropped_ids >= sweep_limit) then
-        u.is_skipped, skipped = true, skipped + 1
+        user.is_skipped, skipped = true, skipped + 1
         return nil
       end
-      lane.at, buried = lane.at + 1, buried + 1
-      add_ready(u, p, -1)
-      if is_queued then t.u = u end
-      if is_live then return t, p end
+      window.at, buried = window.at + 1, buried + 1
+      add_ready(user, priority, -1)
+      if is_queued then task.owner = user end
+      if is_live then return task, priority end
       if is_queued then
-        expired[#expired + 1] = t
+        expired[#expired + 1] = task
       else
         dropped_ids[#dropped_ids + 1] = id -- an entry without its task: it is removed
       end
@@ -161,21 +161,21 @@ end
 
 -- Another task of this name for the batch whose search this is, or nil. Critical tasks keep their order: the search ends at the
 -- first of another name. In other lanes it goes past them, and ends after twice as many tasks as the batch has room for.
-function take_another(u, search)
-  local lane = lane_of(u, search.priority)
-  lane.step = math.max(lane.step, math.min(256, search.left))
+function take_another(user, search)
+  local window = window_of(user, search.priority)
+  window.step = math.max(window.step, math.min(256, search.left))
   while search.left > 0 do
-    local place = math.max(search.place, lane.at)
+    local place = math.max(search.place, window.at)
     search.place, search.left = place + 1, search.left - 1
-    if not id_at(u, search.priority, lane, place) then return nil end
-    local t = not lane.out[place] and read_at(lane, place)
-    local is_next = t and t.raw.name == search.name and t.state == 'queued' and t.user == u.name
-      and not (t.expires and t.expires <= now)
+    if not id_at(user, search.priority, window, place) then return nil end
+    local task = not window.out[place] and read_at(window, place)
+    local is_next = task and task.raw.name == search.name and task.state == 'queued' and task.user == user.name
+      and not (task.expires and task.expires <= now)
     if is_next then
-      if place == lane.at then lane.at = place + 1 else lane.out[place] = true end
-      add_ready(u, search.priority, -1)
-      t.u = u
-      return t
+      if place == window.at then window.at = place + 1 else window.out[place] = true end
+      add_ready(user, search.priority, -1)
+      task.owner = user
+      return task
     elseif search.priority == 6 then
       return nil
     end
@@ -214,20 +214,20 @@ local function heap_pop(heap)
   return item, at
 end
 
-local heap, stale -- users and groups by their position in the ring; entries of rings that were found to be wrong
+local heap, stale -- users and organizations by their position in the ring; entries of rings that were found to be wrong
 each_call(function() heap, stale = new_heap(), 0 end)
 
-local function line_of(g, limit)
-  g.line = { heap = new_heap(), at = 0, step = math.min(limit, 4), last = -math.huge, is_read = false }
+local function line_of(organization, limit)
+  organization.line = { heap = new_heap(), at = 0, step = math.min(limit, 4), last = -math.huge, is_read = false }
 end
 
 local next_member
 do
 
--- More of a group's ring, in order: names, for whom nothing is read before their turn.
-local function read_line(g)
-  local line = g.line
-  local found = attempt('ZRANGE', g.ring, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
+-- More of an organization's ring, in order: names, for whom nothing is read before their turn.
+local function read_line(organization)
+  local line = organization.line
+  local found = attempt('ZRANGE', organization.ring, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
   for i = 1, #found, 2 do
     line.last = tonumber(found[i + 1])
     heap_push(line.heap, line.last, found[i])
@@ -237,29 +237,29 @@ local function read_line(g)
 end
 
 -- Nobody is left who could be served: then `ready` counts those who could when the call began and leave the ring with it.
-local function set_ready_right(g)
+local function set_ready_right(organization)
   local leaving = 0
-  for _, u in ipairs(user_order) do
-    if u.floor == g and u.was_served then leaving = leaving + 1 end
+  for _, user in ipairs(user_order) do
+    if user.ring_owner == organization and user.was_served then leaving = leaving + 1 end
   end
-  if g.ready ~= leaving then set(g, 'ready', leaving) end
+  if organization.ready ~= leaving then set(organization, 'ready', leaving) end
 end
 
--- Whose turn it is in the group; nil when nobody of those that are to be served can be.
-function next_member(g)
-  local line = g.line
+-- Whose turn it is in the organization; nil when nobody of those that are to be served can be.
+function next_member(organization)
+  local line = organization.line
   while stale < sweep_limit do
     if not line.is_read and (line.heap.size == 0 or line.heap.position[1] > line.last) then
-      read_line(g)
+      read_line(organization)
     elseif line.heap.size == 0 then
-      if line.at > 0 then set_ready_right(g) end
+      if line.at > 0 then set_ready_right(organization) end
       return nil
     else
       local name, position = heap_pop(line.heap)
-      local u = load_user(name)
-      if u.floor == g and can_be_served(u) then return u, position end
-      if u.floor ~= g or not u.was_served then
-        zrem(g.ring, u.entry)
+      local user = load_user(name)
+      if user.ring_owner == organization and can_be_served(user) then return user, position end
+      if user.ring_owner ~= organization or not user.was_served then
+        zrem(organization.ring, user.entry)
         stale = stale + 1
       end
     end
@@ -273,41 +273,41 @@ do
 
 -- Who has come since its last turn begins where those are whom it is served beside.
 local function begin_late(one, position)
-  local begin = begins[one.floor]
+  local begin = begins[one.ring_owner]
   local is_late = begin and one.tag < begin
   if is_in_turn then
     if is_late and position < one.tag then
       move_up(stat, begin)
       begin_at(one, arrive(stat))
     end
-    one.hair = nil
+    one.margin = nil
     return
   end
-  if begin and (is_late or one.early > 0) and beside.has_come(one) then
+  if begin and (is_late or one.early > 0) and list_credit.has_come(one) then
     begin_at(one, begin)
-    begins[one.floor] = begin + step_at(begin)
+    begins[one.ring_owner] = begin + step_at(begin)
   end
-  beside.served(one)
+  list_credit.served(one)
 end
 
--- `place` is where the user stood, `position` where it or its group stood in the shard's ring.
-local function hand_out(u, t, place, position, is_companion)
-  t.cost, t.how = charge(u, is_in_turn and place, is_in_turn and position, is_companion)
-  t.is_companion = is_companion
-  list.given = list.given + t.cost
-  note_wait(u, math.max(0, now - t.ready))
-  taken[#taken + 1] = t
+-- `place` is where the user stood, `position` where it or its organization stood in the shard's ring.
+local function hand_out(user, task, place, position, is_companion)
+  task.cost, task.how = charge(user, is_in_turn and place, is_in_turn and position, is_companion)
+  task.is_companion = is_companion
+  list.given = list.given + task.cost
+  note_wait(user, math.max(0, now - task.ready))
+  taken[#taken + 1] = task
 end
 
 -- The rest of a batch: the user's waiting tasks of the same name, as many as it may start.
-local function take_companions(u, t, priority, place, position)
-  local size = batch_sizes[t.raw.name]
+local function take_companions(user, task, priority, place, position)
+  local size = batch_sizes[task.raw.name]
   if not size or size < 2 then return end
-  local search, last = { name = t.raw.name, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
-  while #taken < last and can_be_served(u) and (u.floor == stat or can_be_served(u.floor)) do
-    local another = take_another(u, search)
+  local search, last = { name = task.raw.name, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
+  while #taken < last and can_be_served(user) and (user.ring_owner == stat or can_be_served(user.ring_owner)) do
+    local another = take_another(user, search)
     if not another then return end
-    hand_out(u, another, place, position, true)
+    hand_out(user, another, place, position, true)
   end
 end
 
@@ -315,23 +315,23 @@ end
 local function take_turn()
   local one, position = heap_pop(heap)
   begin_late(one, position)
-  local u, g, place = one, nil, position
+  local user, organization, place = one, nil, position
   if one.members then
-    u, place = next_member(one)
-    if u then begin_late(u, place) end
-    g = one
+    user, place = next_member(one)
+    if user then begin_late(user, place) end
+    organization = one
   end
-  if not u then return end
-  local t, priority = take_one(u)
-  if t then
+  if not user then return end
+  local task, priority = take_one(user)
+  if task then
     turns = turns + 1
-    hand_out(u, t, place, position)
-    take_companions(u, t, priority, place, position)
+    hand_out(user, task, place, position)
+    take_companions(user, task, priority, place, position)
   else
-    set(u, 'tag', u.tag) -- to be saved
+    set(user, 'tag', user.tag) -- to be saved
   end
-  if can_be_served(u) and not u.is_skipped then heap_push(g and g.line.heap or heap, u.tag, g and u.name or u) end
-  if g and can_be_served(g) then heap_push(heap, t and g.tag or position, g) end
+  if can_be_served(user) and not user.is_skipped then heap_push(organization and organization.line.heap or heap, user.tag, organization and user.name or user) end
+  if organization and can_be_served(organization) then heap_push(heap, task and organization.tag or position, organization) end
 end
 
 -- Whoever stands up to `horizon`: beyond it others may come first who have not been read.
@@ -346,10 +346,10 @@ end
 
 end
 
--- A user or a group, and its place in the ring, as long as it is to be served at all.
+-- A user or an organization, and its place in the ring, as long as it is to be served at all.
 local function line_up(one, position)
   if not can_be_served(one) then return false end
-  heap_push(heap, one.tag == one.was_tag and position or one.tag - (one.hair or 0), one)
+  heap_push(heap, one.tag == one.was_tag and position or one.tag - (one.margin or 0), one)
   return true
 end
 
@@ -365,7 +365,7 @@ local function take_from_ring(limit)
         break
       end
       if string.byte(entry) == string.byte(AS_ORGANIZATION) then
-        one = load_group(string.sub(entry, 2))
+        one = load_organization(string.sub(entry, 2))
         line_of(one, limit)
       else
         one = load_user(entry)
@@ -383,46 +383,46 @@ do
 
 -- A list's newcomers are next: what it serves moves no virtual time, so they would wait for ever behind others' newcomers.
 local function before_others(one, position)
-  return one.early > 0 and math.min(position, one.tag - credit(), one.floor.vtime - credit()) or position
+  return one.early > 0 and math.min(position, one.tag - credit(), one.ring_owner.vtime - credit()) or position
 end
 
 local function line_up_listed(one, position)
   if line_up(one, before_others(one, position)) then
-    beside.note(one, position)
+    list_credit.note(one, position)
     list.weights = list.weights + one.weight
   end
 end
 
--- Members of groups that are in a list: each behind its group, which stands where it always does.
+-- Members of organizations that are in a list: each behind its organization, which stands where it always does.
 local function line_up_members(names)
   local lines, standing, entries = {}, {}, {}
   for _, name in ipairs(names) do
-    local u = load_user(name)
-    local g = u.floor
-    if u.group and can_be_served(u) and can_be_served(g) then
-      if not lines[g] then
-        lines[g] = {}
-        standing[#standing + 1], entries[#entries + 1] = g, g.entry
+    local user = load_user(name)
+    local organization = user.ring_owner
+    if user.group and can_be_served(user) and can_be_served(organization) then
+      if not lines[organization] then
+        lines[organization] = {}
+        standing[#standing + 1], entries[#entries + 1] = organization, organization.entry
       end
-      lines[g][#lines[g] + 1] = name
+      lines[organization][#lines[organization] + 1] = name
     end
   end
   if #standing == 0 then return end
   local positions = redis.call('ZMSCORE', K.ring, unpack(entries))
-  for i, g in ipairs(standing) do
-    local is_new = not g.line -- or other parts of the list have stood up already
+  for i, organization in ipairs(standing) do
+    local is_new = not organization.line -- or other parts of the list have stood up already
     if is_new then
-      line_of(g, 1)
-      g.line.is_read = true
+      line_of(organization, 1)
+      organization.line.is_read = true
     end
-    for n, at in ipairs(attempt('ZMSCORE', g.ring, unpack(lines[g])) or {}) do
+    for n, at in ipairs(attempt('ZMSCORE', organization.ring, unpack(lines[organization])) or {}) do
       if at then
-        local u = load_user(lines[g][n])
-        heap_push(g.line.heap, before_others(u, tonumber(at)), lines[g][n])
-        beside.note(u, tonumber(at))
+        local user = load_user(lines[organization][n])
+        heap_push(organization.line.heap, before_others(user, tonumber(at)), lines[organization][n])
+        list_credit.note(user, tonumber(at))
       end
     end
-    if is_new and positions[i] then line_up_listed(g, tonumber(positions[i])) end
+    if is_new and positions[i] then line_up_listed(organization, tonumber(positions[i])) end
   end
 end
 
@@ -449,9 +449,9 @@ function take_from_list(limit, at, size, share)
   line_up_list(at, size, limit == 0)
   if limit == 0 then return end
   list.allowed = share * list.weights
-  for _, floor in ipairs(beside.floors) do begins[floor] = beside.first(floor) end
+  for _, ring_owner in ipairs(list_credit.ring_owners) do begins[ring_owner] = list_credit.first(ring_owner) end
   take(limit)
-  beside.take_off()
+  list_credit.take_off()
 end
 
 end
@@ -460,7 +460,7 @@ end
 -- each of them may get before the next of the other shards is behind). With a limit of 0 it is only seen who is left.
 local function take_from(limit, at, begin_text, until_text)
   begins = { [stat] = tonumber(begin_text) }
-  beside.clear()
+  list_credit.clear()
   -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
   local further = until_text ~= '' and tonumber(until_text) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
   local size, before = tonumber(ARGV[at]) or 0, #taken
@@ -469,14 +469,14 @@ local function take_from(limit, at, begin_text, until_text)
   if is_in_turn then
     until_then = further
     if not is_full(limit) then take_from_ring(limit) end
-    met[#met + 1] = { is_held_back = is_held_back, got = #taken - before }
+    served_lists[#served_lists + 1] = { is_held_back = is_held_back, got = #taken - before }
     return
   end
   if size == 0 or (limit > 0 and is_full(limit)) then return end
   take_from_list(limit, at + 1, size, further)
-  met[#met + 1] = { is_left = heap.size > 0 or skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
+  served_lists[#served_lists + 1] = { is_left = heap.size > 0 or skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
   heap = new_heap()
-  for _, g in ipairs(group_order) do g.line = nil end
+  for _, organization in ipairs(organization_order) do organization.line = nil end
 end
 
 -- Two lists, one after the other; the places are those of the last that there is: it is served while other shards have nobody of

@@ -50,64 +50,64 @@ end
 
 end
 
-local function deadline_of(t) return t.ready + (t.sla or default_sla[t.priority]) end
+local function deadline_of(task) return task.ready + (task.sla or default_sla[task.priority]) end
 
 -- From when a queued task is at risk to break its promise: the configured time before, at most half of the promise.
-local function risk_of(t)
-  local promise = t.sla or default_sla[t.priority]
-  return t.ready + promise - math.min(at_risk, promise / 2)
+local function risk_of(task)
+  local start_within = task.sla or default_sla[task.priority]
+  return task.ready + start_within - math.min(at_risk, start_within / 2)
 end
 
 local PROMOTED = { 3, 3, 4 } -- what a starving task of priority 1, 2, 3 becomes
 
 -- When it has waited too long for its class, or nil. Once a task: then it competes as one of its new class.
-local function starving_at(t)
-  if t.priority > 3 or t.raw.promoted then return nil end
-  local threshold = starves_after[t.priority]
-  return threshold > 0 and t.ready + threshold or nil
+local function starving_at(task)
+  if task.priority > 3 or task.raw.promoted then return nil end
+  local threshold = starves_after[task.priority]
+  return threshold > 0 and task.ready + threshold or nil
 end
 
 -- When a queued task must be looked at: at risk, overdue (both told once), starving, expired.
-local function queued_look(t)
-  local told = t.raw.told
+local function queued_look(task)
+  local notified = task.raw.told
   -- Those of which everything was told stand behind NEVER, the eldest (to the ms) first: the longest wait can be found.
-  local moment = t.expires or NEVER + math.floor(math.max(0, t.ready - EPOCH) / 1000)
-  if not told then
-    moment = math.min(moment, risk_of(t))
-  elseif told == 'risk' then
-    moment = math.min(moment, deadline_of(t))
+  local moment = task.expires or NEVER + math.floor(math.max(0, task.ready - EPOCH) / 1000)
+  if not notified then
+    moment = math.min(moment, risk_of(task))
+  elseif notified == 'risk' then
+    moment = math.min(moment, deadline_of(task))
   end
-  return math.min(moment, starving_at(t) or moment)
+  return math.min(moment, starving_at(task) or moment)
 end
 
 -- Where it stands in its user's normal queue: by priority, then by the moment it became ready.
-local function place_of(t) return t.priority * BAND + math.max(0, t.ready - EPOCH) end
+local function place_of(task) return task.priority * BAND + math.max(0, task.ready - EPOCH) end
 
-local function note_eldest(u, t)
-  if u.ready - u[READY[6]] == 0 or not u.since or t.ready < u.since then set(u, 'since', t.ready) end
+local function note_eldest(user, task)
+  if user.ready - user[READY[6]] == 0 or not user.since or task.ready < user.since then set(user, 'since', task.ready) end
 end
 
 local order_returning
 do
 
 -- The id at this place of a user's critical list, if that one has come back as well and is elder: nil otherwise.
-local function elder_at(t, index)
-  local id = attempt('LINDEX', critical_key(t.user), index)
+local function elder_at(task, index)
+  local id = attempt('LINDEX', critical_key(task.user), index)
   local found = id and attempt('HMGET', task_key(id), 'token', 'ready')
-  return found and found[1] and (tonumber(found[2]) or math.huge) < t.ready and id
+  return found and found[1] and (tonumber(found[2]) or math.huge) < task.ready and id
 end
 
 -- The last elder one, or nil: they stand at the front, by the moment they became ready.
-local function elder_of(t)
+local function elder_of(task)
   local low, high, step, behind = -1, 0, 1, nil -- the last that is one; the first that is not, or has not been looked at
-  local id = elder_at(t, high)
+  local id = elder_at(task, high)
   while id do
     behind, low, high, step = id, high, high + step, step * 2
-    id = elder_at(t, high)
+    id = elder_at(task, high)
   end
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
-    id = elder_at(t, middle)
+    id = elder_at(task, middle)
     if id then behind, low = id, middle else high = middle end
   end
   return behind
@@ -120,70 +120,70 @@ function order_returning(tasks)
     if a.ready ~= b.ready then return a.ready > b.ready end
     return a.token > b.token
   end)
-  for _, t in ipairs(tasks) do
-    if t.priority == 6 then t.behind = elder_of(t) end
+  for _, task in ipairs(tasks) do
+    if task.priority == 6 then task.behind = elder_of(task) end
   end
 end
 
 end
 
-local function queue_up(u, t, at_front)
-  if u.sla and not t.sla then -- the user's own promise; fixed now, as any task's is when it becomes ready
-    t.sla = u.sla
-    redis.call('HSET', task_key(t.id), 'sla', exact(t.sla))
+local function queue_up(user, task, at_front)
+  if user.sla and not task.sla then -- the user's own promise; fixed now, as any task's is when it becomes ready
+    task.sla = user.sla
+    redis.call('HSET', task_key(task.id), 'sla', exact(task.sla))
   end
-  local moment = queued_look(t)
-  zadd(K['state:queued'], moment, t.id)
+  local moment = queued_look(task)
+  zadd(K['state:queued'], moment, task.id)
   look_at(moment)
-  if t.priority == 6 then
-    if t.behind then
-      attempt('LINSERT', critical_key(u.name), 'AFTER', t.behind, t.id)
+  if task.priority == 6 then
+    if task.behind then
+      attempt('LINSERT', critical_key(user.name), 'AFTER', task.behind, task.id)
     else
-      attempt(at_front and 'LPUSH' or 'RPUSH', critical_key(u.name), t.id)
+      attempt(at_front and 'LPUSH' or 'RPUSH', critical_key(user.name), task.id)
     end
   else
-    zadd(normal_key(u.name), place_of(t), t.id)
-    note_eldest(u, t)
+    zadd(normal_key(user.name), place_of(task), task.id)
+    note_eldest(user, task)
   end
-  add_ready(u, t.priority, 1)
+  add_ready(user, task.priority, 1)
 end
 
-local function to_queued(u, t, at_front, ...)
-  redis.call('HSET', t.key, 'state', 'queued', 'ready', exact(t.ready), ...)
-  queue_up(u, t, at_front)
+local function to_queued(user, task, at_front, ...)
+  redis.call('HSET', task.key, 'state', 'queued', 'ready', exact(task.ready), ...)
+  queue_up(user, task, at_front)
 end
 
-local function to_scheduled(u, t, due, ...)
-  redis.call('HSET', t.key, 'state', 'scheduled', 'due', exact(due), ...)
-  schedule(u, t.id, due)
+local function to_scheduled(user, task, due, ...)
+  redis.call('HSET', task.key, 'state', 'scheduled', 'due', exact(due), ...)
+  schedule(user, task.id, due)
 end
 
 -- Users take turns in having the dependents of their ended tasks resolved, each task of a user one turn after the one before
 -- (start-time fair queueing, as in lib/ring.lua). `resolve_turn` is the turn that was reached last, and of a user its next one.
-local function next_turn_to_resolve(u)
-  local turn = math.max(stat.resolve_turn, u.resolve_turn or 0)
-  set(u, 'resolve_turn', turn + 1)
+local function next_turn_to_resolve(user)
+  local turn = math.max(stat.resolve_turn, user.resolve_turn or 0)
+  set(user, 'resolve_turn', turn + 1)
   return turn
 end
 
-local function to_ended(t, state, ttl, ...)
-  redis.call('HSET', t.key, 'state', state, 'ended', now_text, ...)
-  if t.size then
-    redis.call('HDEL', t.key, 'size')
-    add(t.u, 'bytes', -t.size)
+local function to_ended(task, state, ttl, ...)
+  redis.call('HSET', task.key, 'state', state, 'ended', now_text, ...)
+  if task.size then
+    redis.call('HDEL', task.key, 'size')
+    add(task.owner, 'bytes', -task.size)
   end
-  zadd(K['state:' .. state], now + ttl, t.id)
-  if t.waited then -- its dependents are told next (lib/dependents.lua)
-    zadd(K.resolving, t.u and next_turn_to_resolve(t.u) or stat.resolve_turn, t.id)
+  zadd(K['state:' .. state], now + ttl, task.id)
+  if task.waited then -- its dependents are told next (lib/dependents.lua)
+    zadd(K.resolving, task.owner and next_turn_to_resolve(task.owner) or stat.resolve_turn, task.id)
     look_at(now)
   end
 end
 
 -- A dead letter of one of the three types; `kind` is what the history calls it.
-local function to_dead(u, t, failure, reason, trace, ...)
-  to_ended(t, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(t.died + 1), ...)
-  remember(t.id, failure, t.worker, reason, trace)
-  add(u, 'failed', 1)
+local function to_dead(user, task, failure, reason, trace, ...)
+  to_ended(task, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(task.died + 1), ...)
+  remember(task.id, failure, task.worker, reason, trace)
+  add(user, 'failed', 1)
   count('dead:' .. failure, 1)
   count('lying:' .. failure, 1)
   count('died', 1)
@@ -191,47 +191,47 @@ local function to_dead(u, t, failure, reason, trace, ...)
 end
 
 -- One of which no worker would hear: who reports an outcome is told what became of its task.
-local function expire(t)
-  to_dead(t.u, t, 'expired', 'not started in time', '')
-  alert('died', t, 'not started in time')
+local function expire(task)
+  to_dead(task.owner, task, 'expired', 'not started in time', '')
+  alert('died', task, 'not started in time')
 end
 
 -- Leave the state of waiting that the task is in (not STARTED, see `end_lease`).
-local function leave_waiting(u, t)
-  if t.state == 'scheduled' then
-    unschedule(u, t.id)
-  elseif t.state == 'deferred' then
-    zrem(K['state:deferred'], t.id)
-    add(u, 'deferred', -1)
-    for _, blocker in ipairs(t.blockers) do
-      srem(waiting_key(blocker), t.id)
-      srem(reacting_key(blocker), t.id)
-      srem(first_key(blocker), t.id)
-      srem(blocked_key(t.id), blocker)
+local function leave_waiting(user, task)
+  if task.state == 'scheduled' then
+    unschedule(user, task.id)
+  elseif task.state == 'deferred' then
+    zrem(K['state:deferred'], task.id)
+    add(user, 'deferred', -1)
+    for _, blocker in ipairs(task.blockers) do
+      srem(waiting_key(blocker), task.id)
+      srem(reacting_key(blocker), task.id)
+      srem(first_key(blocker), task.id)
+      srem(blocked_key(task.id), blocker)
     end
-    count('edges', -#t.blockers)
-  elseif t.state == 'queued' then
-    zrem(K['state:queued'], t.id)
-    if t.priority == 6 then
-      attempt('LREM', critical_key(u.name), 1, t.id)
+    count('edges', -#task.blockers)
+  elseif task.state == 'queued' then
+    zrem(K['state:queued'], task.id)
+    if task.priority == 6 then
+      attempt('LREM', critical_key(user.name), 1, task.id)
     else
-      zrem(normal_key(u.name), t.id)
+      zrem(normal_key(user.name), task.id)
     end
-    add_ready(u, t.priority, -1)
+    add_ready(user, task.priority, -1)
   end
 end
 
 -- The lease is over, whatever comes next. `took` nil: count from the pop.
-local function end_lease(u, t, took, is_run)
-  zrem(K['state:started'], t.id)
-  srem(leases_key(t.worker), t.id)
-  took = took or (t.is_companion and 0 or math.max(0, now - (t.started or now)))
-  settle_charge(u, t, took, is_run)
-  note_work(u, took)
+local function end_lease(user, task, took, is_run)
+  zrem(K['state:started'], task.id)
+  srem(leases_key(task.worker), task.id)
+  took = took or (task.is_companion and 0 or math.max(0, now - (task.started or now)))
+  settle_charge(user, task, took, is_run)
+  note_work(user, took)
   if is_run then
-    local waited = math.max(0, (t.started or now) - t.ready)
-    add(u, 'waited', waited)
-    observe('wait', waited, 'wait:' .. t.priority)
+    local waited = math.max(0, (task.started or now) - task.ready)
+    add(user, 'waited', waited)
+    observe('wait', waited, 'wait:' .. task.priority)
     observe('run', took, 'run')
   end
 end
@@ -244,8 +244,8 @@ do
 -- the other (their tokens follow each other), so that the one that did it does not meet the others again.
 local SUSPECT = 2
 local FIRST_PAUSE, LONGEST_PAUSE = 0.5e6, 4e6
-local function pause_of(t)
-  return math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ (t.deliveries - SUSPECT)) * (1 + t.token % 16 / 16)
+local function pause_of(task)
+  return math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ (task.deliveries - SUSPECT)) * (1 + task.token % 16 / 16)
 end
 
 -- Back in the queue at its old place; after a pause when it was handed out often without an outcome (or after `delay`), and a
@@ -253,42 +253,42 @@ end
 --
 -- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash never
 -- makes a dead letter: another task may have been its cause. From then on each crash has one cause.
-function return_task(u, t, kind, reason, trace, delay)
-  if kind ~= 'released' or t.has_begun then -- how often it was given back after it had begun
-    local times = (tonumber(t.raw.returned) or 0) + 1
-    redis.call('HSET', t.key, 'returned', exact(times))
-    if times % 10 == 0 then alert('given_back', t, times) end
+function return_task(user, task, kind, reason, trace, delay)
+  if kind ~= 'released' or task.has_begun then -- how often it was given back after it had begun
+    local times = (tonumber(task.raw.returned) or 0) + 1
+    redis.call('HSET', task.key, 'returned', exact(times))
+    if times % 10 == 0 then alert('given_back', task, times) end
   end
-  end_lease(u, t, kind == 'released' and 0 or nil, kind ~= 'released')
+  end_lease(user, task, kind == 'released' and 0 or nil, kind ~= 'released')
   count('returned:' .. kind, 1)
-  local is_first_crash = kind == 'crashed' and not t.is_suspect
+  local is_first_crash = kind == 'crashed' and not task.is_suspect
   local is_charged = kind ~= 'released' and not is_first_crash
-  if is_charged and t.deliveries >= max_deliveries then
-    remember(t.id, kind, t.worker, reason, trace)
-    to_dead(u, t, 'poisoned', reason, '', 'token', 0)
+  if is_charged and task.deliveries >= max_deliveries then
+    remember(task.id, kind, task.worker, reason, trace)
+    to_dead(user, task, 'poisoned', reason, '', 'token', 0)
     return 3
   end
-  remember(t.id, kind, t.worker, reason, trace)
-  if is_first_crash then redis.call('HSET', t.key, 'suspect', 1) end
-  if is_charged and t.deliveries >= SUSPECT then
+  remember(task.id, kind, task.worker, reason, trace)
+  if is_first_crash then redis.call('HSET', task.key, 'suspect', 1) end
+  if is_charged and task.deliveries >= SUSPECT then
     -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).
-    to_scheduled(u, t, now + pause_of(t), 'token', 0, 'done', t.done or '0')
+    to_scheduled(user, task, now + pause_of(task), 'token', 0, 'done', task.done or '0')
     return 4
   end
-  local deliveries = kind == 'released' and math.max(0, t.deliveries - 1) or t.deliveries
+  local deliveries = kind == 'released' and math.max(0, task.deliveries - 1) or task.deliveries
   if delay then
-    to_scheduled(u, t, now + delay, 'token', 0, 'deliveries', exact(deliveries), 'done', t.done or '0')
+    to_scheduled(user, task, now + delay, 'token', 0, 'deliveries', exact(deliveries), 'done', task.done or '0')
     return 4
   end
-  to_queued(u, t, true, 'token', 0, 'deliveries', exact(deliveries))
+  to_queued(user, task, true, 'token', 0, 'deliveries', exact(deliveries))
   return 4
 end
 
 end
 
 -- The same for one whose worker is gone.
-local function return_unheard(t, kind, reason)
-  if return_task(t.u, t, kind, reason, '') == 3 then alert('died', t, reason) end
+local function return_unheard(task, kind, reason)
+  if return_task(task.owner, task, kind, reason, '') == 3 then alert('died', task, reason) end
 end
 
 -- Use, before any write, the derived keys that ending a lease, or any other move of this task, may write.
@@ -297,21 +297,21 @@ do
 
 local touched_worker
 each_call(function() touched_worker = nil end)
-function touch_lease(t)
-  if t.worker == touched_worker then return end
-  touched_worker = t.worker
+function touch_lease(task)
+  if task.worker == touched_worker then return end
+  touched_worker = task.worker
   touch(leases_key(touched_worker))
 end
 
 end
-local function touch_moves(t)
-  touch(history_key(t.id))
-  touch(t.priority == 6 and critical_key(t.user) or normal_key(t.user))
-  touch(scheduled_key(t.user))
-  if t.state == 'started' then touch_lease(t) end
-  if t.state == 'deferred' then
-    t.blockers = attempt('SMEMBERS', blocked_key(t.id)) or {}
-    for _, blocker in ipairs(t.blockers) do
+local function touch_moves(task)
+  touch(history_key(task.id))
+  touch(task.priority == 6 and critical_key(task.user) or normal_key(task.user))
+  touch(scheduled_key(task.user))
+  if task.state == 'started' then touch_lease(task) end
+  if task.state == 'deferred' then
+    task.blockers = attempt('SMEMBERS', blocked_key(task.id)) or {}
+    for _, blocker in ipairs(task.blockers) do
       touch(waiting_key(blocker))
       touch(reacting_key(blocker))
       touch(first_key(blocker))
