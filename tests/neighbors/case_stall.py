@@ -41,10 +41,24 @@ SLOTS = 2
 _RETURNED = re.compile(r"(\d+) tasks of worker \S+ are ready again: worker process did not respond")
 
 
-def _wait_for_return(world: World, worker: WorkerProcess, stalled_at: float) -> tuple[int, float]:
-    """How many tasks were given back that a process had fetched ahead which has not responded since then, and after how long."""
-    (count,) = eventually(lambda: _RETURNED.findall(worker.log)[:1])
-    return int(count), world.now() - stalled_at
+def _not_begun(world: World, key: bytes, pid: int) -> int:
+    """How many tasks are leased to the process that have not started there."""
+    leased: Any = world.redis.smembers(key)
+    return len(
+        {each.decode() for each in leased} - {task_id for task_id, by in recorded(world.redis, STARTED) if by == pid}
+    )
+
+
+def _wait_for_return(world: World, worker: WorkerProcess, pid: int, stalled_at: float) -> tuple[int, float]:
+    """How many tasks were given back that a process had fetched ahead which does not respond, and after how long.
+
+    Afterwards the process holds only tasks that it has started, or that its slots are about to start. It may have fetched none
+    ahead.
+    """
+    key = _leases_key(world, pid)
+    eventually(lambda: _not_begun(world, key, pid) <= SLOTS)
+    seconds = world.now() - stalled_at
+    return sum(map(int, _RETURNED.findall(worker.log))), seconds
 
 
 def _felt(count: int, seconds: float, extra_starts: int) -> Felt:
@@ -61,8 +75,8 @@ def regular_expression(world: World) -> Felt:
     eventually(lambda: world.queue.get_stats().states["finished"] > 200)  # it fetches ahead by then
     blocking = world.push("mallory", "backtrack", 40)
     eventually(lambda: world.queue.get_task(blocking).started_at)
-    count, seconds = _wait_for_return(world, worker, world.queue.get_task(blocking).started_at or 0.0)
-    (blocked,) = {pid for task_id, pid in recorded(world.redis, STARTED) if task_id == blocking}
+    (blocked,) = eventually(lambda: {pid for task_id, pid in recorded(world.redis, STARTED) if task_id == blocking})
+    count, seconds = _wait_for_return(world, worker, blocked, world.queue.get_task(blocking).started_at or 0.0)
     on_it = {task_id for task_id, pid in recorded(world.redis, STARTED) if pid == blocked}
     free = [each for each in others if each not in on_it]
     world.wait_for(free, TaskState.FINISHED)
@@ -81,15 +95,16 @@ def stopped_process(world: World) -> Felt:
         # A process fetches ahead only if a task takes less time than a call to the server: so these do not sleep.
         if world.queue.get_stats().states["queued"] < 400:
             others.extend(each for n in range(10) for each in world.push_many(f"user{n}", "nap", 100, 0.0))
+        if world.redis.scard(key) <= 2 * SLOTS:  # a process that is stopped all the time fetches nothing
+            return False
         stopped.send_signal(signal.SIGSTOP)
-        count: Any = world.redis.scard(key)
-        if count > 4 * SLOTS:
+        if _not_begun(world, key, stopped.pid) > SLOTS:
             return True
         stopped.send_signal(signal.SIGCONT)
         return False
 
     eventually(holds_more)
-    count, seconds = _wait_for_return(world, worker, world.now())
+    count, seconds = _wait_for_return(world, worker, stopped.pid, world.now())
     stopped.send_signal(signal.SIGCONT)
     world.wait_for(others, TaskState.FINISHED)
     return _felt(count, seconds, world.extra_starts(others))
