@@ -23,6 +23,8 @@ class PushTemplate(NamedTuple):
     unique_for: float | None
     debounce: float | None
     debounce_max_wait: float | None
+    retry_count: int
+    """How often it was retried before this push; 0 for almost every task, and then not sent."""
     is_chosen: bool
     """Whether its id was chosen, not made."""
 
@@ -34,12 +36,13 @@ class PushTemplate(NamedTuple):
     @classmethod
     def unpacked(cls, packed: bytes) -> PushTemplate:
         """The form that was packed; `ValueError`, `TypeError` or `LookupError` if this is none."""
-        name, priority, chosen, due, expires, retries, timeout, sla, key, unique_for, debounce, max_wait = (
+        name, priority, chosen, due, expires, retries, timeout, sla, key, unique_for, debounce, max_wait, *used = (
             value.decode() for value in unpack(packed)
         )
         return cls(
             *(name, int(priority), seconds(due), seconds(expires), int(retries), seconds(timeout), seconds(sla), key),
-            *(seconds(unique_for), seconds(debounce), seconds(max_wait), chosen == "1"),
+            *(seconds(unique_for), seconds(debounce), seconds(max_wait)),
+            *(int(used[0]) if used else 0, chosen == "1"),
         )
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls say what earlier ones have said
@@ -59,6 +62,7 @@ class PushTemplate(NamedTuple):
                 _us(self.unique_for),
                 _us(self.debounce),
                 _us(self.debounce_max_wait),
+                *([self.retry_count] if self.retry_count else []),
             ]
         )
 

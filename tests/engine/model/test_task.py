@@ -167,7 +167,16 @@ def test_a_retry_is_due_after_its_delay(queue: FairQueue) -> None:
     assert [given.is_ready_to_execute(NOW + each) for each in (11, 12)] == [False, True]
     queue.push(given, now=NOW)
     found = queue.get_task(given.task_id)
-    assert (found.execute_after, found.state) == (NOW + 12, TaskState.SCHEDULED)
+    assert (found.execute_after, found.retry_count, found.state) == (NOW + 12, 2, TaskState.SCHEDULED)
+    queue.sweep(now=NOW + 12)
+    (lease,) = queue.pop_batch(1, "w", now=NOW + 12)
+    assert lease.task.retry_count == 2
+
+
+def test_a_task_without_retries_sends_nothing_of_them() -> None:
+    fresh, retried = task("ann", task_id="one"), task("ann", task_id="one").increment_retry()
+    assert len(fresh.to_lua_args()[4]) < len(retried.model_copy(update={"execute_after": None}).to_lua_args()[4])
+    assert Task.from_lua_result(list(retried.to_lua_args())).retry_count == 1
 
 
 def test_a_task_that_waits_for_others_runs_or_has_ended_is_not_ready() -> None:

@@ -140,12 +140,12 @@ end
 -- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `is_plain`:
 -- they go straight into their user's normal queue, and nothing is to be done with them but to start them.
 local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
-local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla' }
+local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries' }
 local function read_form(text)
   local said = unpack_list(text)
   local record = { 'state', '', 'user', '', 'created', '', 'priority', said[2], 'max_retries', said[6] }
   for at, field in pairs(OPTIONAL) do
-    if said[at] ~= '' then
+    if said[at] and said[at] ~= '' then
       record[#record + 1] = field
       record[#record + 1] = said[at]
     end
