@@ -31,7 +31,7 @@ DEADLINE = 2.5
 TIMEOUT = 1.0
 """Seconds for one connection, and for one answer."""
 
-_REFUSES = ("fairque.E015", "Nothing can be enqueued until this is mended.")
+_REFUSES = ("fairque.E015", "Nothing can be enqueued until this is fixed.")
 _KEEPS = ("fairque.W004", "Set appendonly yes (and appendfsync everysec), on a disk with room.")
 _OLD = "Redis 7.2.5 and Valkey 7.2.6 are the oldest that are fit for production."
 

@@ -68,7 +68,7 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     yield ""
     sla, dependencies = stats.sla, stats.dependencies
     yield (
-        f"{'promises':8} at risk {number(sla.at_risk)}  overdue {number(sla.overdue)}  started late "
+        f"{'SLA':8} at risk {number(sla.at_risk)}  overdue {number(sla.overdue)}  started late "
         f"{number(sla.violated)}  moved up {number(sla.promoted)}{_whence(sla.promoted_from)}"
     )
     yield (
@@ -107,7 +107,7 @@ def user_lines(user: UserStats) -> Iterator[str]:
         *([_organization(user)] if user.organization is not None else []),
         *(f"{what} {value}" for what, value in (("running", user.max_running), ("backlog", user.max_backlog)) if value),
         *([f"rate {user.rate}"] if user.rate else []),
-        *([f"promise {duration(user.sla)}"] if user.sla else []),
+        *([f"SLA {duration(user.sla)}"] if user.sla else []),
         *(["PAUSED"] if user.paused else []),
     ]
     yield f"user {user.user_id!a}: {', '.join(limits)}"

@@ -74,7 +74,7 @@ def _made(declared: ScheduleConfig) -> Step | str:
         return str(error)
     except Exception as error:  # noqa: BLE001 - whatever the project's own function raises
         return (
-            f"the user function of {declared.task} raised {type(error).__name__}: {error}; mend it, or name the user in the "
+            f"the user function of {declared.task} raised {type(error).__name__}: {error}; fix it, or name the user in the "
             "schedule (USER), which then needs no function"
         )
 

@@ -227,7 +227,7 @@ def test_stats_are_a_readable_table_or_json(run: Run, bury: Bury, push: Push) ->
         "queued 1",
         "dead     failed 1",
         "last hour  count",
-        "promises at risk 0",
+        "SLA      at risk 0",
         "edges 0",
     ):
         assert words in table
@@ -237,7 +237,7 @@ def test_stats_of_one_user_and_of_those_who_wait_for_most(queue: FairQueue, run:
     for user in ("acme", "acme", "bolt"):
         push(user)
     queue.user("acme").set_sla(60)
-    assert "user 'acme': weight 1, promise 1 min" in run("fairque_stats", "--user", "acme")
+    assert "user 'acme': weight 1, SLA 1 min" in run("fairque_stats", "--user", "acme")
     assert json.loads(run("fairque_stats", "--user", "acme", "--json"))["sizes"]["normal"] == 2
     assert run("fairque_stats", "--top", "1").splitlines()[-1].split() == ["acme", "2", "0", "0", "0"]
 

@@ -150,10 +150,10 @@ def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note
 def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Operation[int]:
     parts = yield from by_shard(shards, lookup.checked_ids(task_ids))
 
-    def hasten(shard: Commands, _: object) -> Operation[int]:
+    def run_now(shard: Commands, _: object) -> Operation[int]:
         return (yield from lookup.run_now(shard, parts[shard], now))
 
-    return (yield from sum_over_shards(shards, hasten, "tasks were queued", wanted=parts))
+    return (yield from sum_over_shards(shards, run_now, "tasks were queued", wanted=parts))
 
 
 def ignore_dependencies(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:

@@ -47,26 +47,26 @@ class Command(QueueCommand):
             "--missed",
             default="skip",
             choices=("skip", "one", "all"),
-            help="what becomes of instants that were missed (default: %(default)s)",
+            help="what becomes of run times that were missed (default: %(default)s)",
         )
         adding.add_argument(
             "--expires",
             type=float,
             metavar="SECONDS",
-            help="from each instant until its task is dead if it has not started (default: the task's)",
+            help="from each run time until its task is dead if it has not started (default: the task's)",
         )
         for name, text in (
             ("remove", "forget it"),
             ("enable", "switch it on"),
             ("disable", "switch it off"),
-            ("run", "send its task now, beside its instants"),
+            ("run", "send its task now, in addition to its run times"),
             ("sign", "sign what it sends, as it is now: look at it first"),
         ):
             add_action(name, text).add_argument("name", help="what the schedule is called")
         following = add_action("next", "when it is due next")
         following.add_argument("name", help="what the schedule is called")
         following.add_argument(
-            "-n", type=positive, default=5, metavar="N", help="how many instants (default: %(default)s)"
+            "-n", type=positive, default=5, metavar="N", help="how many run times (default: %(default)s)"
         )
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
@@ -133,8 +133,8 @@ class Command(QueueCommand):
             self.tell(line.rstrip())
 
     def _next(self, schedule: Schedule, count: int) -> None:
-        for instant in schedule.following(timezone.now().timestamp(), count):
-            self.tell(_local(instant, schedule))
+        for run_time in schedule.following(timezone.now().timestamp(), count):
+            self.tell(_local(run_time, schedule))
 
 
 def _row(schedule: Schedule) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ INTERVAL_MAX_SECONDS = 86_400
 
 class Command(QueueCommand):
     tells_missing = False  # the figures do
-    help = "Print a queue's figures: tasks by state and priority, waits, run times, promises, dependencies, users."
+    help = "Print a queue's figures: tasks by state and priority, waits, run times, SLA, dependencies, users."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -86,7 +86,7 @@ def _task(queue: FairQueue, task_id: str, *, redacts: bool) -> Iterator[str]:
         ("priority", task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")),
         ("created", _when(task.created_at)),
         ("due", task.execute_after and _when(task.execute_after)),
-        ("promised", task.sla_deadline and f"to start by {_when(task.sla_deadline)}"),
+        ("SLA", task.sla_deadline and f"to start by {_when(task.sla_deadline)}"),
         ("started", task.started_at and f"{_when(task.started_at)} by {task.worker}"),
         ("ended", task.ended_at and _when(task.ended_at)),
         ("retries", f"{task.retry_count} of {task.max_retries}"),

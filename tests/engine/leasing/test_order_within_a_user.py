@@ -25,7 +25,7 @@ HEAD_START = 6 * 3600
 
 @pytest.fixture
 def queue(make_queue: MakeQueue) -> FairQueue:
-    """Here nobody moves up: test_promises.py is about that."""
+    """Here nobody moves up: test_sla_and_starvation.py is about that."""
     return make_queue(fair_by="tasks", starvation={"VERY_LOW": 0, "LOW": 0, "NORMAL": 0})
 
 

@@ -1,16 +1,16 @@
 #!lua
--- Fire a schedule at one of its instants, unless that was done already: the instant and the definition that the caller
+-- Fire a schedule at one of its run times, unless that was done already: the run time and the definition that the caller
 -- saw must still be the current ones. So nobody needs a lock, and nobody can fire twice, frozen or killed at any point.
 --
 -- KEYS    base reply schedules schedules:due schedules:last
--- ARGV    options, name, definition, instant (us), next (us or '' when there is none), what to remember of this firing
+-- ARGV    options, name, definition, run time (us), next (us or '' when there is none), what to remember of this firing
 --         (opaque; '' to remember nothing), then what push.lua takes from "nonce kept" on (n may be 0)
--- REPLY   1 fired, 0 not this instant's turn (any more), 2 not now: the user's backlog is full
+-- REPLY   1 fired, 0 not this run time's turn (any more), 2 not now: the user's backlog is full
 -- COST    6 commands, and those of a push
 -- include base ring organization user recent_usage task push_decide push_dependencies push_write
-local name, instant = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 2]
+local name, run_time = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 2]
 local due = redis.call('ZSCORE', K['schedules:due'], name)
-if not due or tonumber(due) ~= tonumber(instant) then return 0 end
+if not due or tonumber(due) ~= tonumber(run_time) then return 0 end
 if redis.call('HGET', K.schedules, name) ~= ARGV[FIRST_ARG + 1] then return 0 end
 local reply = accept(FIRST_ARG + 5)
 if string.find(reply[1], '3', 1, true) then return 2 end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Mend what the checker found: the task's own record is what counts, indexes and counters are made to agree with it.
+-- Fix what the checker found: the task's own record is what counts, indexes and counters are made to agree with it.
 --
--- Each mending looks again first: what is right (by now) is left alone.
+-- Each fix looks again first: what is right (by now) is left alone.
 --
 -- KEYS    base workers
 -- ARGV    options, n (1..200), then n × (what, name, detail):
