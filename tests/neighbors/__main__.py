@@ -8,14 +8,14 @@ import os
 import sys
 import time
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
 
 from . import page
-from .cases import Felt, all_cases
+from .cases import UNNOTICED_WAIT_SECONDS, Felt, all_cases
 from .world import World
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ def _run(each: Case) -> Felt:
         traceback.print_exc()
         felt = Felt(within_bound=False, details=f"{type(error).__name__}: {error}".splitlines()[0])
     print(f"{time.monotonic() - began:.1f} s", file=sys.stderr)
+    if felt.within_bound and not each.names_wait and (felt.p99_wait or 0.0) > UNNOTICED_WAIT_SECONDS:
+        details = f"a wait of {felt.p99_wait:.2f} s, and the bound names none"
+        felt = replace(felt, within_bound=False, details=details)
     return felt
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.records import TaskState
+from tests.worker.conftest import eventually
 
 from .cases import Felt, case, percentile
 
@@ -18,8 +19,9 @@ LONGEST_WAIT = 10.0
 
 @case("B0", neighbor="kills its process once", bound=f"1 extra start; a wait of {LONGEST_WAIT:g} s")
 def kills_its_process(world: World) -> Felt:
-    world.start_worker("--processes", "2", "--concurrency", "4", ready=2)
-    others = world.push_many("ann", "nap", 4, 0.5)
+    world.start_worker("--processes", "1", "--concurrency", "5")
+    others = world.push_many("ann", "nap", 4, 1.0)
+    eventually(lambda: len(world.starts()) == len(others))  # next to them, and not in another process
     world.push("mallory", "dies", max_retries=0)
     world.wait_for(others, TaskState.FINISHED)
     waits = [task.started_at - task.created_at for task in map(world.queue.get_task, others) if task.started_at]

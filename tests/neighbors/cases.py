@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 MODULE_PREFIX = "case_"
 """Modules of this package with this prefix declare cases."""
+
+UNNOTICED_WAIT_SECONDS = 1.0
+"""The longest wait of others in a case whose bound names none."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class Case:
     @property
     def name(self) -> str:
         return self.run.__name__
+
+    @property
+    def names_wait(self) -> bool:
+        """Whether the bound says how long others may wait; the case itself keeps that."""
+        return re.search(r"\d s\b", self.bound) is not None
 
 
 _cases: list[Case] = []

@@ -30,7 +30,11 @@ def broken(world: World) -> Felt:
     raise RuntimeError("it can't be run")
 
 
-CASES = [Case("B1", f"is {case.__name__}", "1 extra start", case) for case in (good, bad, broken)]
+def slow(world: World) -> Felt:
+    return Felt(0, 1.5, 0)
+
+
+CASES = [Case("B1", f"is {case.__name__}", "1 extra start", case) for case in (good, bad, broken, slow)]
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +55,12 @@ def test_cases_within_their_bounds_pass(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("bad", "FAILED (3 extra starts)"), ("broken", "RuntimeError: it can't be run")]
+    ("name", "words"),
+    [
+        ("bad", "FAILED (3 extra starts)"),
+        ("broken", "RuntimeError: it can't be run"),
+        ("slow", "FAILED (a wait of 1.50 s, and the bound names none)"),
+    ],
 )
 def test_a_case_outside_of_its_bound_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, words: str
@@ -61,6 +70,11 @@ def test_a_case_outside_of_its_bound_fails(
     assert f"outside of their bound: {name}" in text
     assert "1 passed, 1 failed" in text
     assert words in text
+
+
+def test_a_wait_that_the_bound_names_is_for_the_case_to_judge() -> None:
+    bounds = ["unaffected", "1 extra start", "0 leaks in 800 tasks", "p99 wait 0.5 s", "within 3 s of their push"]
+    assert [Case("B1", "is slow", bound, slow).names_wait for bound in bounds] == [False, False, False, True, True]
 
 
 def test_the_figures_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
