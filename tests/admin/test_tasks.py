@@ -353,6 +353,12 @@ class TestTask:
         assert "had ended before" in act(admin_client, page("t"), "cancel")
         assert logged() == [("default: t", "The task was canceled, with what depends on it.")]
 
+    def test_that_no_worker_knows_its_name_comes_first(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.heartbeat("w:1", {"users": "*", "unknown_tasks": '["gone"]'})
+        queue.push(Task.create("ann", 3, None, name="gone", task_id="t", execute_after=4e9))
+        text = shown(admin_client, page("t"))
+        assert 0 < text.index("No worker knows a task named gone: deploy its code") < text.index("It is scheduled for")
+
     def test_running_now(self, admin_client: Client, queue: FairQueue) -> None:
         push(queue, "t", execute_after=4e9)
         assert "It is scheduled for 2096-" in shown(admin_client, page("t"))

@@ -42,6 +42,14 @@ def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Run) -> None:
     assert 'result    {"rows": 3}' in run("fairque_task", "show", "a")
 
 
+def test_that_no_worker_knows_its_name_comes_first(queue: FairQueue, run: Run) -> None:
+    queue.heartbeat("w:1", {"users": "*", "unknown_tasks": '["gone"]'})
+    queue.push(Task.create("ann", 3, 1, name="gone", task_id="t", execute_after=4e9))
+    why = [line.split(None, 1)[1] for line in run("fairque_task", "show", "t").splitlines() if line.startswith("why ")]
+    assert why[0].startswith("No worker knows a task named gone: deploy its code")
+    assert why[1].startswith("It is scheduled for 2096-")
+
+
 @pytest.mark.usefixtures("graph")
 def test_how_often_a_task_was_given_back(queue: FairQueue, run: Run) -> None:
     assert "given back" not in run("fairque_task", "show", "a")
