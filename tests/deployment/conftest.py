@@ -24,7 +24,7 @@ __all__ = ["push", "queue", "start_method", "start_worker"]
 
 # Each task's hash gets a field that the version before knows nothing of, from whatever takes or moves the task.
 CHANGES = {
-    "HSET', t.key, 'state',": "HSET', t.key, 'newer', '1', 'state',",
+    "HSET', task.key, 'state',": "HSET', task.key, 'newer', '1', 'state',",
     "HSET', key, unpack(": "HSET', key, 'newer', '1', unpack(",
 }
 _PUSH = """
