@@ -151,7 +151,7 @@ class PrivateDirectory:
         if found.st_uid != os.geteuid():
             raise foreign_owner_error(path, found.st_uid)
         if found.st_nlink > 1:
-            raise _refused_error(path, "a file with a second name (a hard link)", "a file of its own")
+            raise _refused_error(path, "a file with a second name (a hard link)", "a file without other hard links")
 
 
 def foreign_owner_error(path: Path, uid: int) -> ConfigurationError:

@@ -59,7 +59,7 @@ def stop_unreachable(site: ServerSite, directory: PrivateDirectory) -> None:
         )
     if any(map(locks.has_other_mounts, locks.find_lock_holders(directory))):
         raise RedisConnectionError(
-            f"the embedded server in {site.directory} runs in another container or with a /tmp of its own, "
+            f"the embedded server in {site.directory} runs in another container or with a private /tmp, "
             f"and {site.socket} does not lead to it: use embedded:///absolute/dir with a path shorter than 90 bytes"
         )
     _terminate(site, directory)
@@ -202,7 +202,7 @@ _directories_without_starts: set[Path] = set()
 
 
 class WaitTimer:
-    """Gives up after so many seconds; pauses grow from 1 to 20 ms, a start takes about 40."""
+    """Waits for at most ``seconds``. Its pauses grow from 1 to 20 ms; a start of the server takes about 40 ms."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

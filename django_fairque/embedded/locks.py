@@ -112,7 +112,7 @@ def find_orphans(directory: Path) -> list[int]:
 
 
 def has_other_mounts(pid: int) -> bool:
-    """Whether the process sees other file systems than we do: a container, a service with a /tmp of its own."""
+    """Whether the process sees other file systems than this one: it runs in a container, or as a service with a private /tmp."""
     return _read_link(pid, "ns/mnt") != _read_link(os.getpid(), "ns/mnt")
 
 

@@ -223,7 +223,7 @@ def _check_queue(name: str) -> None:
     try:
         conf.get_config().queue_config(name)
     except InvalidOptionsError:
-        return  # which queues there are nobody knows, and another check tells of it
+        return  # the queues are not known, and another check reports that
 
 
 def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:

@@ -81,7 +81,7 @@ def field_of(model: type[Model], name: str) -> Field[Any, Any]:
     except FieldDoesNotExist:
         raise LookupError(f"{model._meta.label} has no field {name!r}{_nearest(model, name)}") from None
     if not getattr(field, "concrete", False) or getattr(field, "many_to_many", False):
-        raise LookupError(f"{model._meta.label}.{name} has no column of its own")
+        raise LookupError(f"{model._meta.label}.{name} has no database column")
     found: Field[Any, Any] = field  # type: ignore[assignment] # concrete
     return found
 

@@ -80,7 +80,7 @@ class Relation(NamedTuple):
 
 
 def relations_of(target: type[Model], name: str) -> Iterator[Relation]:
-    """The field of that name: one, or of an abstract model one for each class that has it as a field of its own."""
+    """Yield the field of that name. Of an abstract model, yield one for each class that defines it."""
     if not target._meta.abstract:
         yield Relation(target, target, cast("Any", target._meta.get_field(name)))
         return

@@ -88,7 +88,7 @@ def relay_rows(
     now: datetime | None = None,
     queue_of: Callable[[str], FairQueue] = get_queue,
 ) -> Relayed:
-    """Relay the eldest rows, at most `MOST_ROWS`, of some users or of all. This sends no signals: see `relay`.
+    """Relay the oldest rows, at most `MAX_ROWS_PER_RELAY`, of some users or of all. This sends no signals: see `relay`.
 
     Args:
         counts: of model events, by queue; delivered along with the tasks.

@@ -136,4 +136,4 @@ class Stop:
 
 
 stopped: ContextVar[Stop] = ContextVar("fairque_stopped", default=Stop(TaskRevoked))  # noqa: B039 - it is never changed
-"""Of the coroutine that runs here. Where no worker says anything, whoever cancels it has given it up."""
+"""How the coroutine that runs here is stopped. Outside of a worker, a canceled coroutine counts as given up."""

@@ -179,8 +179,8 @@ def connection_of(alias: str) -> BaseDatabaseWrapper:
 def _last_hook(connection: Any) -> CommitBuffer | None:
     """The hook that was registered last, if more tasks may join it: ours, not over, registered in these savepoints.
 
-    Its parts are not Django's public interface: where they look otherwise, every call has a hook of its own. So it
-    has in the block that a `TestCase` opens, where tests tell the hooks of one moment from those of another.
+    ``run_on_commit`` is not part of Django's public interface. If its entries have another form, each call gets a separate
+    hook. Calls in the block that a `TestCase` opens get separate hooks, too, because tests distinguish them.
     """
     try:
         savepoints, hook = connection.run_on_commit[-1][:2]

@@ -128,7 +128,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         unique_for: seconds within which the same call for the same user is not sent twice.
         debounce: seconds to wait for a later call of the same arguments, which takes its place.
         debounce_max_wait: seconds after the first call at which it starts at the latest; ten times ``debounce`` by default.
-        batch, batch_wait: call it with a list of up to so many items, waiting so many seconds for them.
+        batch: call it with a list of at most this many items. batch_wait: seconds to wait for the list to fill.
 
     Raises:
         TaskUsageError: when the module is imported: an option is wrong or does not fit the function.

@@ -32,7 +32,7 @@ WAITING = ("queued", "scheduled")
 
 
 class RecordedBackend(FairqueBackend):
-    """For a server of its own: `clear` empties it."""
+    """For a separate server: `clear` empties it."""
 
     @property
     def results(self) -> list[AnyResult]:

@@ -302,6 +302,6 @@ def test_of_very_many_the_oldest_are_meant(
     monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
     entries = [bury(queue) for _ in range(3)]
     asks = post(admin_client, url(user_id="acme"), action="discard_all")
-    assert "So many of the 2 oldest match" in asks
+    assert "The count covers the 2 oldest dead letters" in asks
     post(admin_client, url(user_id="acme"), **hidden(asks))
     assert [letter.entry_id for letter in queue.dlq.letters().items] == entries[2:]

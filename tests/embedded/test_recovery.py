@@ -287,8 +287,8 @@ def test_a_server_with_other_mounts_is_not_ended(embedded: EmbeddedServer) -> No
     code = f"from django_fairque.embedded import EmbeddedServer; EmbeddedServer({str(embedded.directory)!r}).ensure()"
     subprocess.run(["unshare", "--mount", sys.executable, "-c", code], cwd=ROOT, check=True)
     before = only_server_of(embedded.directory)
-    Path(embedded.socket).unlink()  # as if it had been made in a /tmp of its own
-    with pytest.raises(RedisConnectionError, match="runs in another container or with a /tmp of its own"):
+    Path(embedded.socket).unlink()  # as if it had been made in a private /tmp
+    with pytest.raises(RedisConnectionError, match="runs in another container or with a private /tmp"):
         embedded.ensure()
     assert only_server_of(embedded.directory) == before
     assert embedded.stop() is True  # somebody who says so may

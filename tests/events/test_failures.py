@@ -128,7 +128,7 @@ class TestMistakes:
             (lambda work: on_save("shop.Ordre").enqueue(work), "did you mean 'shop.Order'?"),
             (lambda work: on_save("shop").enqueue(work), "there is no model 'shop'"),
             (lambda work: on_save(Order, when=changed("stauts")).enqueue(work), "did you mean 'status'?"),
-            (lambda work: on_save(Order, when=~changed("tags")).enqueue(work), "has no column of its own"),
+            (lambda work: on_save(Order, when=~changed("tags")).enqueue(work), "has no database column"),
             (lambda work: on_save(Order, when=field_is("a__b", 1) | changed("status")).enqueue(work), "'a'"),
             (
                 lambda work: on_save(Order, user="owner").enqueue(work),

@@ -36,7 +36,7 @@ class Breaking:
         self.queue = FairQueue(self.client, config=config)
         self.broken: Counter[tuple[str, str]] = Counter()
         self.distinct = 0
-        self.queue.get_stats()  # the first call asks on how many shards the queue lies: that is a scenario of its own
+        self.queue.get_stats()  # the first call reads the number of shards, which another scenario tests
 
     def everywhere(
         self,

@@ -1,4 +1,4 @@
-"""Scenarios of what is wrong: data that was damaged and is mended, and a server's clock that is set."""
+"""Scenarios of damage: data that was damaged and is fixed, and a server's clock that is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios of organizations: what joins and leaves them, what is fetched of them, and what is mended."""
+"""Scenarios of organizations: users that join and leave, tasks that are fetched, and records that are fixed."""
 
 from __future__ import annotations
 

@@ -181,7 +181,9 @@ def bulk_question(found: DLQMatching, filters: str, sentences: BulkTexts) -> Que
     """What is about to be done to all that match, and to how many."""
     if not found.count:
         raise ValueError(_("There is nothing to do: no dead letter matches. Nothing was changed."))
-    some = _("So many of the %(looked)s oldest match; there are more dead letters, which are left for the next time.")
+    some = _(
+        "The count covers the %(looked)s oldest dead letters. Newer ones are not changed; repeat the action for them."
+    )
     text = [
         _("All that match: %(filters)s") % {"filters": filters},
         "" if found.is_whole else some % {"looked": number(found.looked_at)},

@@ -61,7 +61,7 @@ class DeadLetterQueue:
         return self._run(of_task(self._shards, task_id))
 
     def count(self) -> int:
-        """How many lie there; `ShardsAwayError` when that can't be told of all shards."""
+        """Return the number of dead letters; raise `ShardsAwayError` if a shard can't be reached."""
         return self._read_all_shards(count)
 
     def counts(self) -> DLQCounts:
@@ -288,7 +288,7 @@ def cleanup(shards: Shards, older_than: float, now: float | None) -> Operation[i
 
 def count(shards: Shards) -> Operation[int]:
     total = 0
-    shards.check_present("how many dead letters there are can't be told")
+    shards.check_present("the dead letters can't be counted")
     for shard in shards:
         total += yield from dlq.count(shard)
     return total

@@ -381,7 +381,7 @@ class PrefetchingWait:
         self._sent_fetch: tuple[Operation[Settled], ScriptCall] | None = None
 
     def send_fetch(self, fetch: Fetch) -> bool:
-        """Send a fetch behind the wait, once; `end` tells what came of it. False if that is over, or its client can't."""
+        """Send a fetch behind the wait, once; `end` returns its reply. Return False if it can't be sent."""
         if self._pending_command is None:
             return False
         steps = settle(self._commands, [], fetch, None, has_waited=True)
@@ -408,7 +408,7 @@ class PrefetchingWait:
             woken, replies, in_doubt = error, [error], isinstance(error, clusters.CONNECTION_LOST_ERRORS)
         else:
             in_doubt = False
-        with self._lock:  # whoever asks may not have written it down yet
+        with self._lock:  # `send_fetch` may have sent a fetch that it has not stored yet
             sent_fetch = self._sent_fetch
         is_refused = isinstance(woken, Exception)
         if sent_fetch is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class QueueOfShards:
-    """Or one of its shards, as a queue of its own: then ``shard`` is its number."""
+    """A queue, or a view of one of its shards, whose number is ``shard``."""
 
     _parent_queue: Self | None = None
     _is_checked = False
@@ -54,12 +54,12 @@ class QueueOfShards:
 
     @property
     def shards(self) -> Sequence[Self]:
-        """Each shard as a queue of its own, for who works on all of them; of one shard, this queue itself."""
+        """Return a view of each shard. A queue with one shard returns itself."""
         if len(self._shards) == 1:
             return (self,)
         parts = tuple(type(self)(self.client, self.name, self.config, number) for number in range(len(self._shards)))
         for part in parts:
-            part._parent_queue = self  # noqa: SLF001 - of its own kind
+            part._parent_queue = self  # noqa: SLF001 - an object of this class
         return parts
 
     def shard_scheduler_for(self, users: Users, steal: Users) -> ShardScheduler:
@@ -181,7 +181,7 @@ class Driving(QueueOfShards):
     def _check(self) -> None:
         """The number of shards that is written down is the configured one."""
         if self._parent_queue is not None:
-            self._parent_queue._check()  # noqa: SLF001 - of its own kind
+            self._parent_queue._check()  # noqa: SLF001 - an object of this class
         elif not self._is_checked and monotonic() >= self._check_at:
             self._is_checked = self._among(Shards(self.name, self.config), resharding.check_shard_count)
             self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
@@ -251,7 +251,7 @@ class AsyncDriving(QueueOfShards):
 
     async def _check(self) -> None:
         if self._parent_queue is not None:
-            await self._parent_queue._check()  # noqa: SLF001 - of its own kind
+            await self._parent_queue._check()  # noqa: SLF001 - an object of this class
         elif not self._is_checked and monotonic() >= self._check_at:
             self._is_checked = await self._among(Shards(self.name, self.config), resharding.check_shard_count)
             self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
@@ -296,7 +296,7 @@ def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) ->
         maker: the configuration's method that makes a client for it.
         is_awaited: the queue's calls are, and so must be the client's.
     """
-    kind = type(client)  # all that is told of it: an address may have a password in it
+    kind = type(client)  # errors name only the type, because an address may contain a password
     if not all(callable(getattr(kind, name, None)) for name in CLIENT_METHODS):
         raise ConfigurationError(
             f"{queue} takes a redis client, as {maker}() of a FairQueueConfig makes one, got {_class_name(kind)}; "

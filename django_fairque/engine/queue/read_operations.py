@@ -61,7 +61,7 @@ def is_paused(shards: Shards) -> Operation[bool]:
     for shard in shards:
         if not (yield from maintenance.is_paused(shard)):
             return False
-    shards.check_present("whether all is paused can't be told")
+    shards.check_present("the pause of the queue can't be read")
     return True
 
 

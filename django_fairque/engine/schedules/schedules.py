@@ -84,7 +84,7 @@ class Schedules:
         return self._read_all_shards(list_all)
 
     def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
-        """Fire what is due, each run time once whoever else does this at the same time. Workers do it by themselves."""
+        """Send the tasks that are due. Each run time is sent once, also if several processes call this. Workers call it."""
         return self._run(fire_due(self._shards, limit, now))
 
     def next_due(self, after: float | None = None) -> float | None:
@@ -155,7 +155,7 @@ def places(shards: Shards, name: str, task: Task | Template) -> Operation[tuple[
         return there, ()
     holders = yield from _holders(shards, name)
     if not holders:
-        shards.check_present(f"whether there is a schedule {name!r} can't be told")
+        shards.check_present(f"the schedule {name!r} can't be looked up")
         if (yield from _total(shards)) >= schedules.MAX_SCHEDULES:
             raise schedules.too_many(shards.home)
     return there, [shard for shard in holders if shard is not there]
@@ -211,7 +211,7 @@ def holder(shards: Shards, name: str) -> Operation[Commands]:
     """The shard of a schedule; that of home when there is none of this name, and it says so."""
     found = yield from _holders(shards, name)
     if not found:
-        shards.check_present(f"whether there is a schedule {name!r} can't be told")
+        shards.check_present(f"the schedule {name!r} can't be looked up")
     return next(iter(found), shards.home)
 
 

@@ -54,7 +54,7 @@ class Shards:
         return shard.keys.shard not in self.missing
 
     def check_present(self, what: str) -> None:
-        """Raise `ShardsAwayError` if any can't be reached; ``what`` can't be told then."""
+        """Raise `ShardsAwayError` if a shard can't be reached. ``what`` begins its message: what could not be done."""
         if self.missing:
             raise self.away_error(self.missing, what)
 
@@ -120,7 +120,7 @@ class Shards:
             for task_id in unknown:
                 holders = [shard for shard in living if next(there)]
                 if not holders:
-                    self.check_present(f"where task {task_id!r} is can't be told")
+                    self.check_present(f"the task {task_id!r} can't be located")
                 meant = (near or {}).get(task_id)
                 found[task_id] = meant if meant in holders else holders[0] if holders else self.home
         return found
@@ -230,8 +230,9 @@ def sum_over_shards(
     most: int | None = None,
     wanted: Iterable[Commands] | None = None,
 ) -> Operation[int]:
-    """The sum of what ``count`` returns on all shards (or those that are wanted), at most ``most``; it is told how many of
-    these are left.
+    """Return the sum of what ``count`` returns on all shards, or on those that are wanted; it is at most ``most``.
+
+    ``count`` is called with the number that may still be added.
 
     Raises:
         ShardsAwayError: it would be more if all could be reached. The text begins with the sum and ``done``, such as

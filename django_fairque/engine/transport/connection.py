@@ -196,7 +196,7 @@ def _needs_command_name(client: Any) -> bool:
 
 
 NEVER_DECODE = {"NEVER_DECODE": True}
-"""Replies stay bytes whatever the client was told: payloads are not text until they have been checked."""
+"""Replies stay bytes, also if the client decodes responses: payloads are not text until they have been checked."""
 
 
 INFO_COMMAND = ("INFO", "server", "memory")

@@ -28,8 +28,8 @@ VULNERABILITY_FIXES: Mapping[str, Mapping[str, tuple[Version, ...]]] = {
         "Valkey": ((7, 2, 13), (8, 0, 9), (8, 1, 7), (9, 0, 4)),
     },
 }
-"""Holes by which whoever may connect can run code of their own on the server's machine, and in each line the first version
-without. Lines that are not named and later than the last are without it; of earlier ones nothing is known here."""
+"""Vulnerabilities that let a connected client run code on the server's machine, and the first fixed version of each release
+line. Release lines after the last one named here are not affected; nothing is known about earlier ones."""
 
 
 def name_and_version(info: Mapping[str, Any]) -> tuple[str, str]:
@@ -81,7 +81,7 @@ def check_server(info: Mapping[str, Any]) -> None:
     if policy.startswith("allkeys") and int(info.get("maxmemory", 0)) > 0:
         raise UnsupportedServerError(
             f"the server throws tasks away when memory is short (maxmemory-policy {policy}); "
-            f"it must be noeviction, or the queue needs a server of its own"
+            f"it must be noeviction, or the queue needs a separate server"
         )
 
 
@@ -261,7 +261,7 @@ def _probe_replication(node: Any, key: str, wanted: int, found: ServerReport) ->
 
 
 def _run_after_write(node: Any, key: str, *command: Any) -> Any:
-    """What a command answers that waits for the writes of its own connection."""
+    """Return the reply to a command that waits for the writes of the same connection."""
     with node.pipeline(transaction=False) as pipe:
         pipe.execute_command("SET", key, "1", "PX", 10_000)
         pipe.execute_command(*command)

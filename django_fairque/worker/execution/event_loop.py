@@ -1,11 +1,11 @@
-"""The event loop that runs a worker's ``async def`` tasks, in a thread of its own.
+"""The event loop that runs a worker's ``async def`` tasks, in a separate thread.
 
 A slot that took such a task waits here for its end. So coroutines and threads share one limit, and the rest of the worker treats
 both kinds of tasks alike.
 
 The coroutines of all users share the loop, so none of them may end it: `_protect_loop` refuses ``loop.stop()`` and the like, a
 `SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
-coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a loop of its own.
+coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a separate loop.
 
 `LoopMonitor` notices that a loop is blocked: one of its coroutines computes, or waits, without ``await``, and no other can go on.
 """
@@ -492,7 +492,7 @@ class LoopThread(threading.Thread):
                 self._run_on()
         except BaseException:  # noqa: BLE001 - whatever broke it, others take its place
             logger.exception(
-                "the event loop of this process broke and is replaced; its coroutines start again, each on a loop of its own"
+                "the event loop of this process broke and is replaced; its coroutines start again, each on a separate loop"
             )
         _unprotect_loop(loop)
         with self._lock:

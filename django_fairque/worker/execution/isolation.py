@@ -135,7 +135,7 @@ class CopyEndingExecutor(ThreadPoolExecutor):
 class LoopExecutor(CopyEndingExecutor):
     """The threads in which an event loop calls functions: `asyncio.to_thread` and ``loop.run_in_executor(None, …)``.
 
-    The coroutines of all slots share these threads. So each call that has no context of its own gets a new one, and after each
+    The coroutines of all slots share these threads. So each call without a context gets a new one, and after each
     call the database connections of the thread are checked, as after a task.
 
     Args:

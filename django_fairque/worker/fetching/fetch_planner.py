@@ -61,7 +61,7 @@ class ShardTurn:
 
 @dataclass(frozen=True)
 class ShardPlace(Generic[AnyQueue]):
-    """A shard as a queue of its own, and its turn."""
+    """A view of one shard, and its turn."""
 
     queue: AnyQueue
     turn: ShardTurn
@@ -102,7 +102,7 @@ class Pace:
         self._seconds = 0.0
 
     def record_ended(self, outcomes: Sequence[Outcome], seconds: float, companions: int = 0) -> None:
-        """These tasks ended within so many seconds, in which there was always something to run. A batch counts as one task:
+        """These tasks ended within ``seconds``, in which there was always something to run. A batch counts as one task:
         ``companions`` of these are those that ran in one call with another one."""
         count = len(outcomes) - companions
         if not count:

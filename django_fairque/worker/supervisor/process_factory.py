@@ -119,9 +119,12 @@ def other_threads() -> list[str] | None:
 
 
 def stream_sockets(*, opened_here: bool = False) -> dict[str, str]:
-    """This process's sockets that carry a stream, which two processes would garble: what the kernel calls each, and its
-    other end. Datagrams, as to syslog, are whole whoever sends them. ``opened_here``: without those that it was given when it was
-    started.
+    """Return this process's stream sockets, by the kernel's name of each, with its other end.
+
+    Two processes that write to one stream socket would mix their data. Datagram sockets, such as to syslog, can be shared.
+
+    Args:
+        opened_here: leave out the sockets that this process was given when it was started.
     """
     found = {}
     for link in Path("/proc/self/fd").iterdir():

@@ -174,7 +174,7 @@ MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
 
 
 class DeclaredSchedules(threading.Thread):
-    """Makes the first attempt where it is begun, so that a burst finds the schedules; more in a thread of its own."""
+    """The first attempt runs in the calling thread, so that a burst finds the schedules; later ones run in a separate thread."""
 
     def __init__(self) -> None:
         super().__init__(name="fairque-schedules", daemon=True)

@@ -89,17 +89,17 @@ def test_dead_letters_and_schedules(queue: FairQueue, away: Away) -> None:
     assert ([each.name for each in found], found.missing_shards) == (["here"], away.shards)
     queue.schedules.disable("here")
     queue.schedules.add("here", task=task(here), every=30)
-    with pytest.raises(ShardsAwayError, match="whether there is a schedule 'new'"):
+    with pytest.raises(ShardsAwayError, match="the schedule 'new' can't be looked up"):
         queue.schedules.add("new", task=task(here), every=30)
 
 
-def test_plain_numbers_are_not_told(queue: FairQueue, away: Away) -> None:
+def test_a_plain_number_is_an_error_while_a_shard_is_away(queue: FairQueue, away: Away) -> None:
     queue.pause()
     away.kill()
-    with pytest.raises(ShardsAwayError, match="how many dead letters") as caught:
+    with pytest.raises(ShardsAwayError, match="the dead letters can't be counted") as caught:
         queue.dlq.count()
     assert caught.value.shards == away.shards
-    with pytest.raises(ShardsAwayError, match="whether all is paused"):
+    with pytest.raises(ShardsAwayError, match="the pause of the queue can't be read"):
         queue.is_paused()
     with pytest.raises(ShardsAwayError, match="resumed without"):
         queue.resume()

@@ -1,4 +1,4 @@
-"""What a worker says now and then of all that it holds, and what it is told in return: cancellations and commands."""
+"""Heartbeats: a worker reports what it holds, and the reply has cancellations and commands."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class TestDependents:
 
     @pytest.mark.parametrize("before", [0, SLICE // 2, BULK // 2, BULK])
     def test_of_another_user_who_waits_for_the_same_task(self, queue: FairQueue, before: int) -> None:
-        """The one task of b comes after so many of a."""
+        """The one task of b comes after many tasks of a."""
         queue.push(task("a", task_id="parent"), now=NOW)
         bulk = [task("a", depends_on=["parent"]) for _ in range(BULK)]
         queue.push_batch(bulk[:before], now=NOW)

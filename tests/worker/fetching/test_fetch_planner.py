@@ -73,7 +73,7 @@ def short_tasks(slots: int = 4) -> tuple[FetchPlanner, float]:
 
 
 def end(planner: FetchPlanner, number: int) -> None:
-    """So many of the buffer run and end."""
+    """Let ``number`` tasks of the buffer run and end."""
     for _ in range(number):
         planner.outcomes.append(Outcome.finish(planner.buffer.popleft(), took=0.00001))  # type: ignore[arg-type]
 

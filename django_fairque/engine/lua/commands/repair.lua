@@ -101,7 +101,7 @@ function fix.edge(blocker, waiter)
   local task, blocker_task = read_task(waiter), read_task(blocker)
   local is_open = blocker_task and blocker_task.state ~= 'finished' and blocker_task.state ~= 'canceled'
   local before = redis.call('SISMEMBER', blocked_key(waiter), blocker)
-  if task and task.state == 'deferred' then -- complete it; what is over is told as ever, only later
+  if task and task.state == 'deferred' then -- complete the edge; an ended blocker is resolved by a later sweep
     redis.call('SADD', blocked_key(waiter), blocker)
     redis.call('SADD', waiting_key(blocker), waiter)
     if (task.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', reacting_key(blocker), waiter) end

@@ -31,7 +31,7 @@ for _, task in ipairs(tasks) do
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1))
   task.ready = EPOCH + stat.stamp
   task.raw.told = nil
-  task.expires = nil -- its moment has passed or may pass again: whoever requeues wants it run
+  task.expires = nil -- its expiry has passed or may pass again, and a requeued task is to run
   -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
   redis.call('HDEL', task_key(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'told',
     'immediate')

@@ -1,7 +1,7 @@
 -- An organization's record and its place in the ring, where it stands as if it were one user.
 --
--- An organization is there as long as it has members (users whose record names it) or settings of its own. Every field of its
--- record is a number. In the shard's ring it is told from users by a byte with which no user's id begins.
+-- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record is a
+-- number. In the shard's ring its entry begins with a byte with which no user's id begins.
 
 local AS_ORGANIZATION = '\255' -- in no UTF-8 text
 

@@ -173,7 +173,7 @@ local function to_ended(task, state, ttl, ...)
     add(task.owner, 'bytes', -task.size)
   end
   zadd(K['state:' .. state], now + ttl, task.id)
-  if task.waited then -- its dependents are told next (lib/dependents.lua)
+  if task.waited then -- its dependents are resolved next (lib/dependents.lua)
     zadd(K.resolving, task.owner and next_turn_to_resolve(task.owner) or stat.resolve_turn, task.id)
     look_at(now)
   end
