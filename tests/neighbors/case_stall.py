@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from django_fairque.engine.model.records import TaskState
+from tests.campaign.proxy import SLOW, Proxy
 from tests.worker.conftest import eventually, is_alive, recorded
 from tests.worker.project.tasks import STARTED
 
@@ -68,20 +68,32 @@ def _felt(count: int, seconds: float, extra_starts: int) -> Felt:
 
 @case("B4", neighbor="blocks the interpreter with a regular expression", bound="given back within 2 s; 0 extra starts")
 def regular_expression(world: World) -> Felt:
+    # The longer a call takes in comparison to a task, the more a process fetches ahead: with this latency it does on any machine.
+    path = str(world.directory / "slow")
+    network = Proxy(path, world.server.url.removeprefix("unix://").partition("?")[0], latency=0.01)
+    network.mode = SLOW
     worker = world.start_worker(
-        *("--processes", "2", "--concurrency", f"{SLOTS}"), ready=2, FAIRQUE_WORKER__TASK_TIMEOUT="300"
+        *("--processes", "2", "--concurrency", f"{SLOTS}"),
+        ready=2,
+        TEST_SERVER=f"unix://{path}",
+        FAIRQUE_WORKER__TASK_TIMEOUT="300",
     )
-    others = [each for n in range(19) for each in world.push_many(f"user{n}", "nap", 200, 0.0)]
+    file = world.directory / "runs"
+    others = [each for n in range(19) for each in world.push_many(f"user{n}", "append", 200, str(file), 0.002)]
     eventually(lambda: world.queue.get_stats().states["finished"] > 200)  # it fetches ahead by then
-    blocking = world.push("mallory", "backtrack", 40)
+    blocking = world.push("mallory", "backtrack_at_once", 40)
     eventually(lambda: world.queue.get_task(blocking).started_at)
-    (blocked,) = eventually(lambda: {pid for task_id, pid in recorded(world.redis, STARTED) if task_id == blocking})
-    count, seconds = _wait_for_return(world, worker, blocked, world.queue.get_task(blocking).started_at or 0.0)
-    on_it = {task_id for task_id, pid in recorded(world.redis, STARTED) if pid == blocked}
-    free = [each for each in others if each not in on_it]
+    (count,) = eventually(lambda: _RETURNED.findall(worker.log)[:1])
+    seconds = world.now() - (world.queue.get_task(blocking).started_at or 0.0)
+    (leases,) = (
+        key for key in world.redis.scan_iter("fq:{default:0}:leases:*") if world.redis.sismember(key, blocking)
+    )
+    leased: Any = world.redis.smembers(leases)
+    free = set(others) - {each.decode() for each in leased}  # what it had begun ends with it
     world.wait_for(free, TaskState.FINISHED)
-    psutil.Process(blocked).kill()
-    return _felt(count, seconds, world.extra_starts(free))
+    runs = Counter(line.split(" ")[0] for line in file.read_text().splitlines())
+    network.close()
+    return _felt(int(count), seconds, max(runs[each] - 1 for each in free))
 
 
 @case("B4", neighbor="its process is stopped (SIGSTOP) and goes on", bound="given back within 2 s; 0 extra starts")

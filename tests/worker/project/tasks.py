@@ -115,6 +115,12 @@ def backtrack(length: int) -> None:
     record(ENDED)
 
 
+@task(name="backtrack_at_once")
+def backtrack_at_once(length: int) -> None:
+    """Hold the interpreter lock before anything else in the process gets it."""
+    re.match(r"(a|a)+$", "a" * length + "b")
+
+
 @task(name="forks")
 def forks(seconds: float) -> None:
     """Make a copy of this process that goes on for so long, or returns from this function at once."""
@@ -434,8 +440,9 @@ def greedy() -> int:
 
 
 @task(name="append")
-def append(path: str) -> None:
-    """Write a line with the task's id and the moment of its end."""
+def append(path: str, seconds: float = 0.0) -> None:
+    """Sleep, and write a line with the task's id and the moment of its end."""
+    time.sleep(seconds)
     with Path(path).open("a") as file:
         file.write(f"{current_task().id} {time.monotonic()}\n")
 
