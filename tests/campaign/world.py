@@ -53,7 +53,12 @@ MEANS = 150
 
 
 class World:
-    """Everything at work from `__enter__` on. Start it in the main thread: the server dies with the one that started it."""
+    """Everything at work from `__enter__` on. Start it in the main thread: the server dies with the one that started it.
+
+    Args:
+        drain_within: seconds in which all that was pushed must end after the last fault. Tasks that were running when their
+            process was killed run alone, one at a time in each worker, so hundreds of kills leave minutes of work.
+    """
 
     def __init__(
         self,
@@ -64,7 +69,7 @@ class World:
         rate: float,
         lua: Path | None = None,
         every_long: float = 2.0,
-        drain_within: float = 120.0,
+        drain_within: float = 300.0,
         keep: bool = False,
     ) -> None:
         self.seed, self.lease, self.rate, self.drain_within, self._keep = seed, lease, rate, drain_within, keep
