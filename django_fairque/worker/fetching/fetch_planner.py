@@ -143,6 +143,11 @@ SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
 MIN_DUE_CHECK_SECONDS = 0.005
 """Seconds between looks for what is due: the server may have more of it than it starts in one call."""
+MAX_DUE_CHECK_SECONDS = 0.1
+"""The same after several in a row that brought nothing: with many tasks that become due one after the other, and many idle
+workers, nearly all of these looks would bring nothing."""
+MIN_WAIT_SECONDS = 0.1
+"""Seconds of a wait for work at least, also if something is due earlier. The server may end a wait so much too late."""
 FENCE_POLL_SECONDS = 0.02
 """Seconds between looks at a raised fence."""
 FIRST_SELECTIVE_PAUSE_SECONDS = 0.005
@@ -233,9 +238,12 @@ class FetchPlanner:
         self._companions: set[int] = set()
         """Tokens of leases whose batch has another lease: that one stands for the slot. Until they are reported."""
         self._is_waiting = False
+        self._wait_until = 0.0
         self.fetch_ahead: FetchCall | None = None
-        """The call that lies behind the wait for work (`ask_ahead`)."""
+        """The call that lies behind the wait for work (`plan_fetch_ahead`)."""
         self._next_check_due = math.inf
+        self._check_pause = MIN_DUE_CHECK_SECONDS
+        self._empty_check_at = -math.inf
         self._pause = 0.0
         self._paused_until = 0.0
         self._empty_fetches = 0
@@ -395,13 +403,18 @@ class FetchPlanner:
         return max(0.0, min(moments) - now)
 
     def plan_wait(self, now: float) -> float | None:
-        """Seconds for which to wait for work now, or None for no wait. `wait_ended` gets the result."""
+        """Seconds for which to wait for work now, or None for no wait. `wait_ended` gets the result.
+
+        A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`).
+        """
         if self._is_waiting or self.is_stopping or not self.exhausted or self._wait_results:
             return None
         if now < self._paused_until or not self._fetch_size():
             return None
         self._is_waiting = True
-        return self._poll_interval
+        seconds = min(self._poll_interval, max(MIN_WAIT_SECONDS, self._next_check_due - now))
+        self._wait_until = now + seconds
+        return seconds
 
     def plan_fetch_ahead(self, now: float) -> FetchCall | None:
         """The fetch to send behind the wait in progress, so that its leases come with the wakeup.
@@ -414,7 +427,7 @@ class FetchPlanner:
             self.is_stopping
             or self._wait_results
             or self._pending_calls
-            or self._next_check_due < now + self._poll_interval
+            or self._next_check_due < self._wait_until  # that check may bring tasks, and what is fetched ahead as well
         ):
             return None
         room = self._fetch_size()
@@ -463,9 +476,7 @@ class FetchPlanner:
             return leases
         self.exhausted = len(leases) < call.fetch and not reply.has_more and call.window.steals
         self._set_pause(call.woken and not leases, now)
-        self._next_check_due = (
-            math.inf if reply.look_at is None else now + max(MIN_DUE_CHECK_SECONDS, reply.look_at - reply.now)
-        )
+        self._set_next_check(leases, reply, now)
         if leases:
             self._budget.events += 1
             if self.is_stopping or self.is_draining or call.fence != self._fence.number:
@@ -566,6 +577,17 @@ class FetchPlanner:
             self._paused_until = now + self._pause
         else:
             self._pause = 0.0
+
+    def _set_next_check(self, leases: list[Lease], reply: Settled, now: float) -> None:
+        """When to look for what is due. The pause before it grows while looks in quick succession bring nothing."""
+        if leases or now - self._empty_check_at > 2 * MAX_DUE_CHECK_SECONDS:
+            self._check_pause = MIN_DUE_CHECK_SECONDS
+        else:
+            self._check_pause = min(MAX_DUE_CHECK_SECONDS, 2 * self._check_pause)
+        if not leases:
+            self._empty_check_at = now
+        until_due = math.inf if reply.look_at is None else reply.look_at - reply.now
+        self._next_check_due = now + max(self._check_pause, until_due)
 
     # --- reporting ---
 

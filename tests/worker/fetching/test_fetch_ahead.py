@@ -79,9 +79,28 @@ def test_nothing_is_fetched_ahead_that_others_could_start_or_nobody_wants() -> N
         setattr(planner, change, True)
         assert planner.plan_fetch_ahead(0.0) is None, change
     planner = planner_of()
-    answer(planner, planned(planner, 0.0), [], 100.0, look_at=103.0)
-    assert planner.plan_wait(100.0) == 5.0
+    answer(planner, planned(planner, 0.0), [], 100.0, look_at=100.05)
+    assert planner.plan_wait(100.0) == 0.1, "no shorter one"
     assert planner.plan_fetch_ahead(100.0) is None, "something is due before the wait is over, and may be run then"
+
+
+def test_a_wait_ends_when_something_is_due_so_that_a_fetch_lies_behind_it() -> None:
+    planner = planner_of()
+    answer(planner, planned(planner, 0.0), [], 100.0, look_at=103.0)
+    assert planner.plan_wait(100.0) == 3.0
+    call = ahead(planner, 100.0)
+    answer(planner, call, [], 103.0, look_at=103.5)
+    assert planner.plan_wait(103.0) == 0.5, "the next one, at once"
+    assert ahead(planner, 103.0).fetch == 2
+
+
+def test_no_fetch_is_sent_behind_a_wait_that_ends_after_something_is_due() -> None:
+    planner = planner_of(4)
+    answer(planner, planned(planner, 0.0), [lease()], 0.0)
+    assert planner.plan_wait(0.0) == 5.0
+    run_all(planner)
+    answer(planner, planned(planner, 0.1), [], 0.2, look_at=1.0)
+    assert planner.plan_fetch_ahead(0.2) is None, "due in the middle of the wait"
 
 
 def test_a_wakeup_without_leases_leads_to_a_fetch() -> None:

@@ -38,6 +38,31 @@ def test_what_is_due_is_looked_for_when_it_is_due() -> None:
     assert planned(planner, 0.51).fetch == 2
 
 
+def test_looks_that_bring_nothing_become_rarer_and_one_that_brings_something_resets_that() -> None:
+    """Many tasks become due one after the other, and other workers take them."""
+    planner, now, looks = planner_of(), 0.0, 0
+    answer(planner, planned(planner, now), [], now, look_at=now)
+    while now < 1.0:
+        now += 0.001
+        call = planner.next_call(now)
+        if call is not None:
+            looks += 1
+            answer(planner, call, [], now, look_at=now)
+    assert looks <= 15
+    answer(planner, planned(planner, now + 0.1), [lease()], now + 0.1, look_at=now)
+    run_all(planner)
+    answer(planner, planned(planner, now + 0.1), [], now + 0.1, look_at=now)
+    assert planner.seconds_until_due(now + 0.1) <= 0.011
+
+
+def test_a_single_look_that_brings_nothing_delays_no_later_one() -> None:
+    planner = planner_of()
+    for now in (0.0, 1.0, 2.0):
+        answer(planner, planned(planner, now), [], now, look_at=now + 1.0)
+    answer(planner, planned(planner, 3.0), [], 3.0, look_at=3.0)
+    assert planner.seconds_until_due(3.0) <= 0.0051
+
+
 def test_the_last_outcome_is_not_held_back() -> None:
     planner = planner_of(2)
     answer(planner, planned(planner, 0.0), [lease()], 0.0)
