@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     *("--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"),
-    *("--cluster-replica-validity-factor", "0", "--appendonly", "yes"),
+    # always: with everysec what is acknowledged while a sync is in progress is written later, and a kill loses it.
+    *("--cluster-replica-validity-factor", "0", "--appendonly", "yes", "--appendfsync", "always"),
 )
 
 
