@@ -412,11 +412,10 @@ class FetchPlanner:
         if now < self._paused_until or not self._fetch_size():
             return None
         self._is_waiting = True
-        seconds = min(self._poll_interval, max(MIN_WAIT_SECONDS, self._next_check_due - now))
-        self._wait_until = now + seconds
-        return seconds
+        self._wait_until = min(now + self._poll_interval, max(now + MIN_WAIT_SECONDS, self._next_check_due))
+        return self._wait_until - now
 
-    def plan_fetch_ahead(self, now: float) -> FetchCall | None:
+    def plan_fetch_ahead(self) -> FetchCall | None:
         """The fetch to send behind the wait in progress, so that its leases come with the wakeup.
 
         `call_succeeded`, `call_failed` or `cancel_fetch_ahead` gets the result.
@@ -427,7 +426,7 @@ class FetchPlanner:
             self.is_stopping
             or self._wait_results
             or self._pending_calls
-            or self._next_check_due < self._wait_until  # that check may bring tasks, and what is fetched ahead as well
+            or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS  # both would bring tasks
         ):
             return None
         room = self._fetch_size()

@@ -108,7 +108,7 @@ class FetchThread(threading.Thread):
                 self._status_board.record_poll(planner.index)
             if seconds is not None:
                 self._wakeup_thread.begin_wait(seconds)
-            self._fetch_ahead(now)
+            self._fetch_ahead()
             if planner.buffer:
                 self._slot_pool.wake_another()
             self.wakeup.wait(seconds_until_due, lambda: planner.is_call_due)
@@ -238,10 +238,10 @@ class FetchThread(threading.Thread):
             self._signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
         self._on_change()
 
-    def _fetch_ahead(self, now: float) -> None:
+    def _fetch_ahead(self) -> None:
         options = self._options
         with self._lock:
-            call = self.planner.plan_fetch_ahead(now)
+            call = self.planner.plan_fetch_ahead()
         if call is None:
             return
         fetch = Fetch(

@@ -26,19 +26,19 @@ def watched(planner: FetchPlanner, now: float) -> None:
     assert planner.plan_wait(now) == 5.0
 
 
-def ahead(planner: FetchPlanner, now: float) -> FetchCall:
-    call = planner.plan_fetch_ahead(now)
+def ahead(planner: FetchPlanner) -> FetchCall:
+    call = planner.plan_fetch_ahead()
     assert call is not None
     return call
 
 
 def test_who_has_nothing_to_do_asks_before_there_is_anything() -> None:
     planner = planner_of(4)
-    assert planner.plan_fetch_ahead(0.0) is None, "nobody waits"
+    assert planner.plan_fetch_ahead() is None, "nobody waits"
     watched(planner, 0.0)
-    call = ahead(planner, 0.1)
+    call = ahead(planner)
     assert call.fetch == 2
-    assert planner.plan_fetch_ahead(0.2) is None, "once"
+    assert planner.plan_fetch_ahead() is None, "once"
     call.woken = True
     answer(planner, call, [lease()], 1.0)
     assert len(planner.buffer) == 1
@@ -49,7 +49,7 @@ def test_who_has_nothing_to_do_asks_before_there_is_anything() -> None:
 def test_more_than_was_requested_is_fetched_at_once() -> None:
     planner = planner_of(4)
     watched(planner, 0.0)
-    call = ahead(planner, 0.1)
+    call = ahead(planner)
     answer(planner, call, [lease(), lease()], 1.0)
     run_all(planner)
     assert planned(planner, 1.0).fetch == 4
@@ -60,38 +60,54 @@ def test_who_runs_something_waits_and_does_not_ask() -> None:
     planner = planner_of(4)
     answer(planner, planned(planner, 0.0), [lease()], 0.0)
     assert planner.plan_wait(0.0) == 5.0
-    assert planner.plan_fetch_ahead(0.0) is None
+    assert planner.plan_fetch_ahead() is None
     run_all(planner)
-    assert planner.plan_fetch_ahead(0.1) is None, "what ended is not reported yet"
+    assert planner.plan_fetch_ahead() is None, "what ended is not reported yet"
     answer(planner, planned(planner, 0.1), [], 0.2)
-    assert ahead(planner, 0.2).fetch == 2, "the same wait, now that it has nothing to do"
+    assert ahead(planner).fetch == 2, "the same wait, now that it has nothing to do"
 
 
 def test_nothing_is_fetched_ahead_that_others_could_start_or_nobody_wants() -> None:
     budget = SlotBudget(4)
     first, second = (FetchPlanner(index, budget, poll_interval=5.0) for index in range(2))
     watched(first, 0.0)
-    assert first.plan_fetch_ahead(0.0) is None, "each of two would be handed some"
-    assert second.plan_fetch_ahead(0.0) is None
+    assert first.plan_fetch_ahead() is None, "each of two would be handed some"
+    assert second.plan_fetch_ahead() is None
     for change in ("is_stopping", "is_draining", "is_out_of_sync"):
         planner = planner_of()
         watched(planner, 0.0)
         setattr(planner, change, True)
-        assert planner.plan_fetch_ahead(0.0) is None, change
-    planner = planner_of()
-    answer(planner, planned(planner, 0.0), [], 100.0, look_at=100.05)
-    assert planner.plan_wait(100.0) == 0.1, "no shorter one"
-    assert planner.plan_fetch_ahead(100.0) is None, "something is due before the wait is over, and may be run then"
+        assert planner.plan_fetch_ahead() is None, change
 
 
-def test_a_wait_ends_when_something_is_due_so_that_a_fetch_lies_behind_it() -> None:
+@pytest.mark.parametrize("seconds", [0.1, 0.7, 1 / 3, 3.0])
+def test_a_wait_ends_when_something_is_due_so_that_a_fetch_lies_behind_it(seconds: float) -> None:
     planner = planner_of()
-    answer(planner, planned(planner, 0.0), [], 100.0, look_at=103.0)
-    assert planner.plan_wait(100.0) == 3.0
-    call = ahead(planner, 100.0)
-    answer(planner, call, [], 103.0, look_at=103.5)
-    assert planner.plan_wait(103.0) == 0.5, "the next one, at once"
-    assert ahead(planner, 103.0).fetch == 2
+    now = 1234.1
+    answer(planner, planned(planner, now), [], now, look_at=now + seconds)
+    assert planner.plan_wait(now) == pytest.approx(seconds)
+    call = ahead(planner)
+    now += seconds
+    answer(planner, call, [], now, look_at=now + seconds)
+    assert planner.plan_wait(now) == pytest.approx(seconds), "the next one, at once"
+    assert ahead(planner).fetch == 2
+
+
+def test_a_reply_that_says_a_little_earlier_what_is_due_changes_nothing() -> None:
+    """The moment is told as seconds from now, and the way of a reply takes time."""
+    planner = planner_of()
+    answer(planner, planned(planner, 0.0), [lease()], 0.0, look_at=1.0)
+    assert planner.plan_wait(0.0) == 1.0
+    run_all(planner)
+    answer(planner, planned(planner, 0.1), [], 0.2, look_at=1.08)
+    assert ahead(planner).fetch == 2
+
+
+def test_a_wait_is_never_shorter_than_a_tenth_of_a_second() -> None:
+    planner = planner_of()
+    answer(planner, planned(planner, 0.0), [], 0.0, look_at=0.05)
+    assert planner.plan_wait(0.0) == pytest.approx(0.1)
+    assert ahead(planner).fetch == 2
 
 
 def test_no_fetch_is_sent_behind_a_wait_that_ends_after_something_is_due() -> None:
@@ -100,13 +116,13 @@ def test_no_fetch_is_sent_behind_a_wait_that_ends_after_something_is_due() -> No
     assert planner.plan_wait(0.0) == 5.0
     run_all(planner)
     answer(planner, planned(planner, 0.1), [], 0.2, look_at=1.0)
-    assert planner.plan_fetch_ahead(0.2) is None, "due in the middle of the wait"
+    assert planner.plan_fetch_ahead() is None, "due in the middle of the wait"
 
 
 def test_a_wakeup_without_leases_leads_to_a_fetch() -> None:
     planner = planner_of()
     watched(planner, 0.0)
-    call = ahead(planner, 0.0)
+    call = ahead(planner)
     call.woken = True
     answer(planner, call, [], 1.0)
     assert planned(planner, 1.0).fetch == 2
@@ -115,22 +131,22 @@ def test_a_wakeup_without_leases_leads_to_a_fetch() -> None:
 def test_leases_fetched_ahead_that_may_be_lost_are_given_back_first() -> None:
     planner = planner_of()
     watched(planner, 0.0)
-    call = ahead(planner, 0.0)
+    call = ahead(planner)
     planner.is_out_of_sync = True
     assert not planner.must_reconcile, "it may be bringing something just now"
     planner.call_failed(call, is_known=False)
     assert planner.must_reconcile
     planner.is_out_of_sync = False
     watched(planner, 2.0)
-    call = ahead(planner, 2.0)
+    call = ahead(planner)
     planner.cancel_fetch_ahead()
-    assert ahead(planner, 2.0) is not call, "it was too late for the first"
+    assert ahead(planner) is not call, "it was too late for the first"
 
 
 def test_a_planner_that_stops_does_not_wait_for_the_end_of_a_wait() -> None:
     planner = planner_of()
     watched(planner, 0.0)
-    ahead(planner, 0.0)
+    ahead(planner)
     planner.is_stopping = True
     assert planner.is_done
 
@@ -139,7 +155,7 @@ def test_a_planner_that_stops_does_not_wait_for_the_end_of_a_wait() -> None:
 def test_leases_for_a_planner_that_must_start_nothing_are_given_back(change: str) -> None:
     planner = planner_of()
     watched(planner, 0.0)
-    call = ahead(planner, 0.0)
+    call = ahead(planner)
     setattr(planner, change, True)
     assert planner.call_succeeded(call, Settled([], [lease()], 1.0, None), 1.0) == []
     assert not planner.buffer
@@ -162,7 +178,7 @@ def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None
     """Its place is free when the planner gets the failure, and may be another wait's when its thread has slept."""
     planner = planner_of()
     watched(planner, 0.0)
-    call = ahead(planner, 0.0)
+    call = ahead(planner)
     nobody: Any = None
     fetch_thread = FetchThread(
         *(queue, planner, Wakeup(), Wakeup(), nobody, WorkerOptions("w")),
