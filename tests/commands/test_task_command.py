@@ -56,7 +56,7 @@ def test_how_often_a_task_was_given_back(queue: FairQueue, run: Run) -> None:
     for _ in range(2):
         lease = queue.pop("w")
         assert lease is not None
-        queue.release_worker("w", begun=[lease.token])
+        queue.release_worker("w", started=[lease.token])
     assert "given back 2 times after it had begun" in run("fairque_task", "show", "a")
 
 

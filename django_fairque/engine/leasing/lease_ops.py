@@ -11,7 +11,7 @@ from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_in
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
-from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, backoff
+from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, queue_retry_delay
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
@@ -206,7 +206,7 @@ def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float
         return None
     if delay is not None:
         return duration(delay, "delay")
-    return backoff(commands.config, lease)
+    return queue_retry_delay(commands.config, lease)
 
 
 def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
@@ -255,11 +255,11 @@ def release_worker(
     reason: str,
     forget: bool,
     now: float | None,
-    begun: Iterable[int] = (),
+    started: Iterable[int] = (),
 ) -> Operation[int]:
     check_id(worker, "worker")
     tokens = [check_integer(token, "crashed: a token", 1) for token in crashed]
-    others = [check_integer(token, "begun: a token", 1) for token in begun]
+    others = [check_integer(token, "started: a token", 1) for token in started]
     total = 0
     while True:
         args = [

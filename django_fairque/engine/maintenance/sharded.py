@@ -63,9 +63,9 @@ def release_worker(
     reason: str,
     forget: bool,
     now: float | None,
-    begun: Iterable[int] = (),
+    started: Iterable[int] = (),
 ) -> Operation[int]:
-    tokens, others, total = list(crashed), list(begun), 0
+    tokens, others, total = list(crashed), list(started), 0
     if (tokens or others) and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
         raise TaskValidationError(
             f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "

@@ -1,4 +1,4 @@
-"""`AsyncFairQueue`: `FairQueue`, awaited. What each method promises is said there."""
+"""`AsyncFairQueue`: `FairQueue`, awaited. Its methods are documented there."""
 
 from __future__ import annotations
 
@@ -214,12 +214,12 @@ class AsyncFairQueue(AsyncReading):
         worker: str,
         crashed: Iterable[int] = (),
         *,
-        begun: Iterable[int] = (),
+        started: Iterable[int] = (),
         reason: str = "worker process died",
         forget: bool = False,
         now: float | None = None,
     ) -> int:
-        return await self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, begun))
+        return await self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, started))
 
     async def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None

@@ -285,19 +285,19 @@ class FairQueue(Reading):
         worker: str,
         crashed: Iterable[int] = (),
         *,
-        begun: Iterable[int] = (),
+        started: Iterable[int] = (),
         reason: str = "worker process died",
         forget: bool = False,
         now: float | None = None,
     ) -> int:
         """Give back all leases of a worker that is gone; returns how many.
 
-        Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not. Those in ``begun`` count
-        as given back after they had begun (``Task.given_back``), as those in ``crashed`` do.
+        Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not. Those in ``started``
+        count as given back after they had begun (``Task.given_back``), as those in ``crashed`` do.
         ``forget`` removes its record too. `TaskValidationError` for tokens if the queue has several shards: say it to
         the shard whose they are (`shards`).
         """
-        return self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, begun))
+        return self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, started))
 
     def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None

@@ -44,9 +44,9 @@ def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
     busy, waits = 0.0, dict.fromkeys(range(WAIT_BUCKETS), 0.0)
     for at, part in ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS)):
         if written - at in (0, 1):  # else an older hour stands at that place
-            busy += part * number(record.get(b"lately:%d" % (at % 2))) / 1_000_000
+            busy += part * number(record.get(b"recent:%d" % (at % 2))) / 1_000_000
             for bucket in waits:
-                waits[bucket] += part * number(record.get(b"lately:%d:%d" % (at % 2, bucket)))
+                waits[bucket] += part * number(record.get(b"recent:%d:%d" % (at % 2, bucket)))
     return _usage(busy, waits)
 
 

@@ -257,7 +257,9 @@ class LeaseRenewal(threading.Thread):
             del job.outcomes[:500]
         count = 0
         if job.is_gone:
-            count = queue.release_worker(job.worker_id, job.crashed, begun=job.started, reason=job.reason, forget=True)
+            count = queue.release_worker(
+                job.worker_id, job.crashed, started=job.started, reason=job.reason, forget=True
+            )
         self._returns.remove(job)
         if count:
             logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)

@@ -181,7 +181,7 @@ class TestGivenBack:
         for name in ("began", "crashed", "waited"):
             queue.push(task(name, task_id=name), now=NOW)
         leases = {lease.task_id: lease for lease in queue.pop_batch(3, "w", now=NOW)}
-        queue.release_worker("w", [leases["crashed"].token], begun=[leases["began"].token], now=NOW)
+        queue.release_worker("w", [leases["crashed"].token], started=[leases["began"].token], now=NOW)
         assert {name: queue.get_task(name).given_back for name in leases} == {"began": 1, "crashed": 1, "waited": 0}
         assert {lease.task_id: lease.delivery for lease in queue.pop_batch(3, "w", now=NOW)} == {
             "began": 1,
@@ -198,7 +198,7 @@ class TestGivenBack:
     def test_each_tenth_time_is_an_alert(self, queue: FairQueue) -> None:
         queue.push(task(task_id="t", name="long"), now=NOW)
         for _ in range(20):
-            queue.release_worker("w", begun=[pop(queue).token], reason="stopped", now=NOW)
+            queue.release_worker("w", started=[pop(queue).token], reason="stopped", now=NOW)
         alerts = [each for each in queue.take_alerts(now=NOW) if each.kind == "given_back"]
         assert [(each.task_id, each.times) for each in alerts] == [("t", 10), ("t", 20)]
         assert "has been given back 10 times" in str(alerts[0])

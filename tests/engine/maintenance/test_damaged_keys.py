@@ -53,7 +53,7 @@ KEYS = {
 }
 """Keys of user a, each with the type that it should have."""
 FIELDS = {
-    "user:a": ["ready:3", "sched", "run", "tag", "weight", "cap", "gap", "since", "expected", "begun", "hour", "busy"],
+    "user:a": ["ready:3", "sched", "run", "tag", "weight", "cap", "gap", "since", "expected", "start", "hour", "busy"],
     "task:queued": ["ready", "created", "priority", "state", "user", "expires", "retries", "deliveries", "sla"],
     "task:later": ["due", "ready", "created", "expires", "state"],
     "task:running": ["started", "cost", "ready", "token", "worker", "waited"],

@@ -3,8 +3,8 @@
 --
 -- KEYS    base reply
 -- ARGV    options, limit (1..1000)
--- REPLY   packed alerts, the eldest first: moment (us), kind (at_risk violated promoted died), task, user, name, priority,
---         detail (the promise's end in us; of a promotion the priority before; of a death the reason)
+-- REPLY   packed alerts, the oldest first: moment (us), kind (at_risk violated promoted died), task, user, name, priority,
+--         detail (the deadline to start in us; of a promotion the priority before; of a death the reason)
 -- COST    6 commands
 -- include base
 local stored = redis.call('GET', K.reply)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- A worker lives: lengthen all its leases, record it, and send it its last command and which of its tasks were canceled.
 --
--- What a call tells of canceled tasks is kept: told once only, they would be lost with a lost reply, and their tasks run on.
+-- The canceled tasks of a reply are kept: reported only once, they would be lost with a lost reply, and their tasks run on.
 --
 -- KEYS    base reply workers worker leases revoked
 -- ARGV    options, worker, lease (us), how long its record is kept (us), n, then n × (field, value)
@@ -37,7 +37,7 @@ local fields = { 'id', worker, 'seen', exact(now), 'leases', #ids }
 for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 3]) do fields[6 + i] = ARGV[FIRST_ARG + 3 + i] end
 redis.call('HSET', K.worker, unpack(fields))
 redis.call('PEXPIRE', K.worker, exact(math.ceil(ttl / 1000)))
--- The shortest lease of those that workers have renewed lately: a longer one counts when that has not been renewed for a minute.
+-- The shortest lease of those that workers have renewed in the last minute: a longer one counts when that has not been renewed for a minute.
 if stat.lease == 0 or lease <= stat.lease or math.abs(now - stat.heartbeat) > 60e6 then
   set_stat('lease', lease)
   set_stat('heartbeat', now)

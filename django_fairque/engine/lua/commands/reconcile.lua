@@ -35,7 +35,7 @@ end
 if #tasks > 0 then touch_minute() end
 touch_all()
 order_returning(tasks)
-for _, task in ipairs(tasks) do return_unheard(task, 'released', reason) end
+for _, task in ipairs(tasks) do return_unreported(task, 'released', reason) end
 commit()
 redis.call('SET', K.reply, pack({ exact(#tasks), exact(has_more) }), 'PX', 120000)
 wake_if(ring_grew)

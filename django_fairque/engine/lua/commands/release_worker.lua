@@ -13,14 +13,14 @@
 local worker, reason, limit = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], tonumber(ARGV[FIRST_ARG + 3])
 local crashed = {}
 for i = 1, tonumber(ARGV[FIRST_ARG + 4]) do crashed[tonumber(ARGV[FIRST_ARG + 4 + i])] = true end
-local begun_tokens, at = {}, FIRST_ARG + 5 + tonumber(ARGV[FIRST_ARG + 4])
-for i = 1, tonumber(ARGV[at]) do begun_tokens[tonumber(ARGV[at + i])] = true end
+local started_tokens, at = {}, FIRST_ARG + 5 + tonumber(ARGV[FIRST_ARG + 4])
+for i = 1, tonumber(ARGV[at]) do started_tokens[tonumber(ARGV[at + i])] = true end
 local ids = redis.call('SRANDMEMBER', K.leases, limit)
 local tasks = {}
 for _, id in ipairs(ids) do
   local task = read_task(id)
   if task and task.state == 'started' and task.worker == worker then
-    task.owner, task.has_begun = load_user(task.user), begun_tokens[task.token]
+    task.owner, task.has_started = load_user(task.user), started_tokens[task.token]
     touch_moves(task)
     tasks[#tasks + 1] = task
   else
@@ -30,7 +30,7 @@ end
 if #tasks > 0 then touch_minute() end
 touch_all()
 order_returning(tasks)
-for _, task in ipairs(tasks) do return_unheard(task, crashed[task.token] and 'crashed' or 'released', reason) end
+for _, task in ipairs(tasks) do return_unreported(task, crashed[task.token] and 'crashed' or 'released', reason) end
 local has_more = #ids >= limit
 if ARGV[FIRST_ARG + 2] == '1' and not has_more then
   zrem(K.workers, worker)

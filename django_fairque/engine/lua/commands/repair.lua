@@ -25,7 +25,7 @@ local function registry_score(task)
   return now + (task.state == 'failed' and failed_ttl or result_ttl)
 end
 
-local function mend_queue(task)
+local function repair_queue(task)
   local critical, normal = critical_key(task.user), normal_key(task.user)
   local wanted = task.state == 'queued' and (task.priority == 6 and 'critical' or 'normal') or ''
   local in_critical = #redis.call('LPOS', critical, task.id, 'COUNT', 0)
@@ -39,7 +39,7 @@ local function mend_queue(task)
   end
 end
 
-local function mend_scheduled(task, moment)
+local function repair_scheduled(task, moment)
   if task.state == 'scheduled' then
     redis.call('ZADD', scheduled_key(task.user), exact(moment), task.id)
     redis.call('ZADD', K.due, 'LT', exact(moment), task.user)
@@ -63,8 +63,8 @@ function fix.task(id)
   end
   if not task then return 1 end
   if not K['state:' .. task.state] then return 2 end
-  mend_queue(task)
-  mend_scheduled(task, tonumber(redis.call('ZSCORE', K['state:' .. task.state], id)))
+  repair_queue(task)
+  repair_scheduled(task, tonumber(redis.call('ZSCORE', K['state:' .. task.state], id)))
   if task.state == 'started' then redis.call('SADD', leases_key(task.worker), id) end
   redis.call('SETNX', payload_key(id), '') -- a lost payload can't be decoded: its task ends as poisoned
   if task.state == 'deferred' and redis.call('SCARD', blocked_key(id)) == 0 then
@@ -83,7 +83,7 @@ end
 function fix.queue(user_name, id)
   local task = read_task(id)
   if task and task.user == user_name then
-    mend_queue(task)
+    repair_queue(task)
     if task.state ~= 'scheduled' then redis.call('ZREM', scheduled_key(user_name), id) end
     return 1
   end
@@ -152,7 +152,7 @@ end
 
 fix.sum = fix.stat
 
-local function mend_ring(one)
+local function repair_ring(one)
   local ring = ring_of(one.ring_owner)
   local is_there = redis.call('ZSCORE', ring, one.entry)
   if can_be_served(one) and not is_there then
@@ -178,7 +178,7 @@ function fix.place(user_name)
   else
     redis.call('ZREM', K.throttled, user_name)
   end
-  mend_ring(user)
+  repair_ring(user)
   if user.group then redis.call('ZREM', K.ring, user_name) end
   if user.group and can_be_served(user) then
     redis.call('ZADD', K.grouped, 0, user_name)
@@ -206,7 +206,7 @@ function fix.standing(organization_name)
     return redis.call('ZREM', K.ring, organization.entry)
   end
   redis.call('ZADD', K.groups, 0, organization_name)
-  mend_ring(organization)
+  repair_ring(organization)
   return 1
 end
 

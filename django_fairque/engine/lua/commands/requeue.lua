@@ -30,10 +30,10 @@ for _, task in ipairs(tasks) do
   remember(task.id, 'requeued', '', '', '')
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1))
   task.ready = EPOCH + stat.stamp
-  task.raw.told = nil
+  task.raw.warn = nil
   task.expires = nil -- its expiry has passed or may pass again, and a requeued task is to run
   -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
-  redis.call('HDEL', task_key(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'told',
+  redis.call('HDEL', task_key(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'warn',
     'immediate')
   if task.size then
     redis.call('HSET', task.key, 'size', exact(task.size))

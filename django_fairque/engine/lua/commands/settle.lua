@@ -24,7 +24,7 @@ local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = 0, 1, 2, 3, 4, 5
 local function read_run(id)
   local key = task_key(id)
   local found = attempt('HMGET', key, 'state', 'user', 'priority', 'token', 'done', 'worker', 'started', 'cost', 'ready',
-    'created', 'waited', 'beside', 'companion', 'size')
+    'created', 'waited', 'charge', 'companion', 'size')
   if not found then return nil end
   local priority = number(found[3])
   if not (found[1] and found[2] and priority and priority >= 1 and priority <= 6) then return nil end
@@ -32,7 +32,7 @@ local function read_run(id)
     id = id, key = key, state = found[1], user = found[2], priority = priority, token = number(found[4]),
     done = found[5], worker = found[6] or '', started = number(found[7]),
     cost = number(found[8]), ready = number(found[9]) or number(found[10]) or now, waited = found[11],
-    how = number(found[12]) or 0, is_companion = found[13] == '1', size = number(found[14]),
+    charged_as = number(found[12]) or 0, is_companion = found[13] == '1', size = number(found[14]),
     owner = false, index = 0, took = false, body = '',
   }
 end
@@ -77,7 +77,7 @@ if given_back then order_returning(ended) end
 -- end it is a dead letter: a task that does nothing else would take a worker for itself.
 local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
 
-local function retry_later(task, retries, ...)
+local function schedule_retry(task, retries, ...)
   remember(task.id, 'failed', task.worker, task.body, task.report)
   if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process outlived it
   to_scheduled(task.owner, task, now + task.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(task, RETRIED), ...)
@@ -91,7 +91,8 @@ function handlers.fail(task)
   end_lease(task.owner, task, task.took, true)
   count('failed', 1)
   tally('failed', 1)
-  if task.delay and task.retries < task.max_retries then return retry_later(task, task.retries + 1) end
+  -- No delay: the worker decided that this error is not retried. Else it is, as long as retries are left.
+  if task.delay and task.retries < task.max_retries then return schedule_retry(task, task.retries + 1) end
   to_dead(task.owner, task, 'failed', task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
 end
@@ -107,12 +108,13 @@ function handlers.overdue(task)
   return handlers.fail(task)
 end
 
+-- The task raised Retry: this uses up none of its retries.
 function handlers.later(task)
   end_lease(task.owner, task, task.took, true)
   local before = tonumber(task.raw.immediate)
   if task.delay >= IMMEDIATE then
-    if not before then return retry_later(task, task.retries) end
-    return retry_later(task, task.retries, 'immediate', 0)
+    if not before then return schedule_retry(task, task.retries) end
+    return schedule_retry(task, task.retries, 'immediate', 0)
   end
   local immediate = (before or 0) + 1
   if immediate > MOST_IMMEDIATE then
@@ -123,7 +125,7 @@ function handlers.later(task)
     return DEAD
   end
   if immediate > FREE_RETRIES then task.delay = IMMEDIATE end
-  return retry_later(task, task.retries, 'immediate', exact(immediate))
+  return schedule_retry(task, task.retries, 'immediate', exact(immediate))
 end
 
 function handlers.discard(task)

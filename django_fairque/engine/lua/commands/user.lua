@@ -19,14 +19,14 @@ local function change_group(user, name)
   local used = elapsed(user)
   if user.group then
     add(user.ring_owner, 'members', -1)
-    account(user.ring_owner, -user.run, -user.expected, -user.begun, used, -user.companions)
+    account(user.ring_owner, -user.run, -user.expected, -user.start, used, -user.companions)
   end
   set(user, 'group', name)
   user.ring_owner = ring_owner_of(name)
   if name then
     local organization = user.ring_owner
     add(organization, 'members', 1)
-    account(organization, user.run, user.expected, user.begun, -used, user.companions)
+    account(organization, user.run, user.expected, user.start, -used, user.companions)
     if organization.tag == -math.huge and ahead_in_ring >= 0 then set(organization, 'tag', arrive(stat) + ahead_in_ring) end
   end
   begin_at(user, ahead >= 0 and arrive(user.ring_owner) + ahead or -math.huge)

@@ -260,16 +260,16 @@ local bucket
 do
 
 local OCTAVE = 0.69314718055994531 -- ln 2: nothing can be computed while a library is loaded
-function bucket(us) return string.format('%d', math.floor(4 * math.log(us > 1 and us or 1) / OCTAVE)) end
+function bucket(microseconds) return string.format('%d', math.floor(4 * math.log(math.max(1, microseconds)) / OCTAVE)) end
 
 end
 
 -- A duration into the minute's histogram and into the one since the first task, which is never forgotten.
-local function observe(kind, us, in_minute)
-  local bucket_suffix = ':' .. bucket(us)
+local function observe(kind, microseconds, in_minute)
+  local bucket_suffix = ':' .. bucket(microseconds)
   tally(in_minute .. bucket_suffix, 1)
   count(kind .. bucket_suffix, 1)
-  count(kind .. ':sum', us)
+  count(kind .. ':sum', microseconds)
 end
 
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the

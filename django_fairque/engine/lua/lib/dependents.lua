@@ -1,4 +1,4 @@
--- What the end of a task means for those that wait for it.
+-- Resolve the dependents of a task that has ended. Used by settle, sweep and all commands that end tasks.
 --
 -- An edge is in two sets, `deps:waiting:{A}` (who waits for A) and `deps:blocked:{B}` (what B waits for); those whose
 -- policy is not to wait out a failure are in `deps:reacting:{A}` too. A task with dependents that ends goes into

@@ -1,5 +1,6 @@
--- "Take at most N members whose moment has passed, hand each to its state's handler": promotion, reaping, promises,
--- expiry, users whose rate allows another task, dependents of what has ended. Each kind is one consistent step (read all, write all, commit).
+-- Everything that becomes due: scheduled tasks, leases that ended, SLAs, starvation, expiry, users whose rate allows another task,
+-- dependents of ended tasks. Each kind takes a limited number of those whose time has come and hands them to a handler, as one
+-- consistent step (read all, write all, commit). Used by sweep, and by pop and settle before they hand out tasks.
 
 local swept, more_to_sweep
 each_call(function()
@@ -96,7 +97,7 @@ local function reap(limit)
   local tasks = due_tasks('started', limit)
   order_returning(tasks)
   for _, task in ipairs(tasks) do
-    return_unheard(task, 'lease_ended', 'no renewal before the lease ended')
+    return_unreported(task, 'lease_ended', 'no renewal before the lease ended')
     swept.reaped = swept.reaped + 1
   end
   commit()
@@ -105,7 +106,7 @@ end
 -- A starving task moves up, keeping its place in time: the rescue can be seen, and it competes with its elders' weight.
 local function promote(task)
   local from = task.priority
-  task.sla = task.sla or default_sla[from] -- what was promised stays promised
+  task.sla = task.sla or default_sla[from] -- the deadline to start stays as it was
   task.raw.promoted, task.priority = exact(from), PROMOTED[from]
   zadd(normal_key(task.user), task.priority * BAND + math.max(0, task.ready - EPOCH), task.id)
   add_ready(task.owner, from, -1)
@@ -118,7 +119,7 @@ local function promote(task)
   swept.promoted = swept.promoted + 1
 end
 
--- Queued tasks whose moment has come: at risk, overdue, starving, expired. What was told is not told again.
+-- Queued tasks whose moment has come: at risk, overdue, starving, expired. Each warning is given once.
 local function attend(limit)
   for _, task in ipairs(due_tasks('queued', limit)) do
     if task.expires and task.expires <= now then
@@ -126,19 +127,19 @@ local function attend(limit)
       expire(task)
       swept.expired = swept.expired + 1
     else
-      local notified = task.raw.told
-      if notified ~= 'late' and notified ~= 'broken' and deadline_of(task) <= now then
-        task.raw.told = 'late'
+      local notified = task.raw.warn
+      if notified ~= 'late' and notified ~= 'missed' and deadline_of(task) <= now then
+        task.raw.warn = 'late'
         count('sla_overdue', 1)
         swept.overdue = swept.overdue + 1
       end
       if not notified and risk_of(task) <= now then
-        task.raw.told = task.raw.told or 'risk'
+        task.raw.warn = task.raw.warn or 'risk'
         alert('at_risk', task, deadline_of(task))
         count('sla_at_risk', 1)
         swept.at_risk = swept.at_risk + 1
       end
-      if task.raw.told ~= notified then redis.call('HSET', task_key(task.id), 'told', task.raw.told) end
+      if task.raw.warn ~= notified then redis.call('HSET', task_key(task.id), 'warn', task.raw.warn) end
       local starving = starving_at(task)
       if starving and starving <= now then promote(task) end
       zadd(K['state:queued'], queued_look(task), task.id)

@@ -1,4 +1,4 @@
--- Hand out the next tasks, as `take` decides; then all of it is written.
+-- Hand out the next tasks: `take_for` (lib/select_next.lua) decides which, then all of it is written. Used by the commands pop and settle.
 
 local fetch, next_place, append_lease
 do
@@ -11,8 +11,9 @@ local function place_in_ring(limit)
   return redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- What decides which shard is next. For who serves all: the place of whoever is, '' when there is nobody. For lists, of each that
--- was looked at (the steal targets may be all), with a blank between: the same, a slash, and what each got; of a list any place is 0.
+-- What the caller needs to decide which shard is next. If it serves all users: the position of the next one in the ring, '' if
+-- there is none. If it serves lists: for each list that was looked at (the steal targets may be all users), separated by blanks,
+-- this position (0 for a list of names), a slash, and what was taken for the list.
 function next_place(limit, at)
   if not is_spread then return '' end
   if ARGV[at + 5] == '*' then return place_in_ring(limit) end
@@ -30,7 +31,7 @@ end
 local NOTHING = {}
 local function marks_of(task)
   local marks = NOTHING
-  if task.how > 0 or task.raw.beside then marks = { 'beside', exact(task.how) } end
+  if task.charged_as > 0 or task.raw.charge then marks = { 'charge', exact(task.charged_as) } end
   if task.is_companion or task.raw.companion then
     marks = { 'companion', task.is_companion and '1' or '0', unpack(marks) }
   end
@@ -65,8 +66,8 @@ local function note_quarantined(tasks)
   for i, task in ipairs(tasks) do members[i] = task.user .. '\0' .. (task.raw.name or '') end
   for first = 1, #members, CHUNK do
     local last = math.min(first + CHUNK - 1, #members)
-    for i, until_then in ipairs(redis.call('ZMSCORE', P .. 'quarantine', unpack(members, first, last))) do
-      tasks[first + i - 1].is_quarantined = until_then and tonumber(until_then) > now
+    for i, quarantine_end in ipairs(redis.call('ZMSCORE', P .. 'quarantine', unpack(members, first, last))) do
+      tasks[first + i - 1].is_quarantined = quarantine_end and tonumber(quarantine_end) > now
     end
   end
 end
@@ -91,12 +92,12 @@ local function bury_expired()
   for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
 end
 
--- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and end (`take`), users,
+-- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and until (`take_for`), users,
 -- steal targets, batch sizes.
 -- With `is_look` and a limit of 0 only what `next_place` says.
 function fetch(reply, limit, at, is_look)
-  local worker, lease, said = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
-  local woken, has_waited, is_again = said ~= '0', said == '2' or said == '3', said == '3'
+  local worker, lease, woken_as = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+  local woken, has_waited, is_again = woken_as ~= '0', woken_as == '2' or woken_as == '3', woken_as == '3'
   -- Who has waited since it sent this may have left meanwhile: nobody would run what it was handed.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   is_look = is_look and is_spread and limit == 0 and ARGV[at + 5] ~= '*'
@@ -149,8 +150,8 @@ function fetch(reply, limit, at, is_look)
       'started', now_text, 'deliveries', exact(task.deliveries), 'cost', exact(task.cost),
       unpack(marks_of(task)))
     append_lease(reply, task, payloads[i], lease_end_text)
-    if deadline_of(task) < now and task.raw.told ~= 'broken' then -- a retry of it breaks no promise
-      redis.call('HSET', task.key, 'told', 'broken')
+    if deadline_of(task) < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again
+      redis.call('HSET', task.key, 'warn', 'missed')
       count('sla_violated', 1)
       tally('violated', 1)
       alert('violated', task, deadline_of(task))

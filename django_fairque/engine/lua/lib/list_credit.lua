@@ -1,8 +1,8 @@
--- Those of a list who can be served, beside the ring's order.
+-- Serving a list of users (`--users`), independent of the order of the ring. Used by lib/select_next.lua.
 --
--- A list serves out of turn, which is to cost nobody a turn, neither others nor those of the list. So the virtual time stays, and
--- what a list's tasks have taken (`beside`, of each who stands in a ring) is taken off the tags again: as much of it as all
--- who can be served of the list have got, so that their order among each other stays.
+-- A list is served out of turn, which must not cost anybody a turn, neither other users nor those of the list. So the virtual time
+-- does not move, and the cost of a list's tasks (`credit`, kept for each user and organization) is subtracted from the tags again:
+-- as much as all users of the list that can be served have received, so that their order among each other stays.
 
 local list_credit = { ring_owners = {} } -- `ring_owners`: whose rings they stand in
 do
@@ -17,7 +17,7 @@ function list_credit.note(one, position)
     some[ring_owner] = {}
     list_credit.ring_owners[#list_credit.ring_owners + 1] = ring_owner
   end
-  -- Where the queue has other shards, all who come back stand a hair before their tags: that says nothing here, and stays.
+  -- On several shards all that return to the ring stand `margin` before their tags. This has no meaning here and stays.
   local margin = is_spread and ring_owner == stat and position < one.tag and step_at(one.tag) / 2 or 0
   if margin > 0 then one.margin = one.margin or margin end
   some[ring_owner][one] = one.tag == one.was_tag and position < one.tag - 1.5 * margin
@@ -43,12 +43,12 @@ function list_credit.first(ring_owner) return least(ring_owner, certain) end
 -- than brings the first of them to the virtual time.
 function list_credit.take_off()
   for _, ring_owner in ipairs(list_credit.ring_owners) do
-    local all_got = least(ring_owner, function(one) return math.min(one.beside, one.tag - ring_owner.vtime) end)
-    if all_got and all_got >= credit() / 8 then
+    local all_got = least(ring_owner, function(one) return math.min(one.credit, one.tag - ring_owner.vtime) end)
+    if all_got and all_got >= mean_cost() / 8 then
       for one, has_come in pairs(some[ring_owner]) do
         if not has_come then
           add(one, 'tag', -all_got)
-          add(one, 'beside', -all_got)
+          add(one, 'credit', -all_got)
           one.was_tag = nil -- its place is written, though it may be what it was: it has been served since it came
         end
       end

@@ -1,4 +1,5 @@
--- An organization's record and its place in the ring, where it stands as if it were one user.
+-- An organization's record and its place in the ring, where it stands as if it were one user. Used together with
+-- lib/user.lua.
 --
 -- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record is a
 -- number. In the shard's ring its entry begins with a byte with which no user's id begins.
@@ -17,7 +18,7 @@ local function load_organization(name)
   organization = {
     name = name, entry = AS_ORGANIZATION .. name, key = P .. 'group:' .. name, ring = members_key(name), ring_owner = stat,
     weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
-    expected = 0, begun = 0, over = 0, beside = 0, companions = 0, counted = 0, early = 0, active = 0, lead = 0, place = 0,
+    expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, early = 0, active = 0, lead = 0, place = 0,
   }
   local flat = attempt('HGETALL', organization.key)
   organization.is_damaged = not flat -- as of a user

@@ -1,5 +1,5 @@
--- What a call offers: its tasks as they come, and what each of them is to the queue by what is known already. Nothing is
--- written here.
+-- Read the tasks of a push and decide about each: accepted, a duplicate, refused, or a replacement. Nothing is written here
+-- (lib/push_write.lua writes). Used by push, deliver and fire.
 
 local ITEMS, STRIDE = 5, 4 -- where the tasks begin, behind `at` as in `accept`; arguments of one
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
@@ -48,7 +48,7 @@ local function is_duplicate(item, some_exist)
     return true
   end
   if not is_ended(task.state) then return true end
-  -- Ended: the id is free again and what is kept of the old task goes; but not while its dependents are being told.
+  -- Ended: the id is free again and what is kept of the old task goes; but not while its dependents are being resolved.
   if task.waited and redis.call('ZSCORE', K.resolving, task.id) then return true end
   item.before = task
   return false
@@ -142,25 +142,25 @@ end
 local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
 local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries' }
 local function read_form(text)
-  local said = unpack_list(text)
-  local record = { 'state', '', 'user', '', 'created', '', 'priority', said[2], 'max_retries', said[6] }
+  local values = unpack_list(text)
+  local record = { 'state', '', 'user', '', 'created', '', 'priority', values[2], 'max_retries', values[6] }
   for at, field in pairs(OPTIONAL) do
-    if said[at] and said[at] ~= '' then
+    if values[at] and values[at] ~= '' then
       record[#record + 1] = field
-      record[#record + 1] = said[at]
+      record[#record + 1] = values[at]
     end
   end
-  local debounce = tonumber(said[11])
-  local is_plain = said[2] ~= '6' and said[4] == '' and said[5] == '' and said[8] == '' and not debounce
+  local debounce = tonumber(values[11])
+  local is_plain = values[2] ~= '6' and values[4] == '' and values[5] == '' and values[8] == '' and not debounce
   return {
-    is_plain = is_plain, record = record, size = #record, priority = tonumber(said[2]), is_chosen = said[3] == '1',
-    due = tonumber(said[4]), expires = tonumber(said[5]), sla = tonumber(said[8]),
-    unique = said[9], window = tonumber(said[10]) or debounce or 0, debounce = debounce,
-    max_wait = tonumber(said[12]) or debounce and MAX_WAITS * debounce,
+    is_plain = is_plain, record = record, size = #record, priority = tonumber(values[2]), is_chosen = values[3] == '1',
+    due = tonumber(values[4]), expires = tonumber(values[5]), sla = tonumber(values[8]),
+    unique = values[9], window = tonumber(values[10]) or debounce or 0, debounce = debounce,
+    max_wait = tonumber(values[12]) or debounce and MAX_WAITS * debounce,
   }
 end
 
--- Most calls say what an earlier one has said, so the last ones are kept; not those of one task alone, nor large ones.
+-- Most calls repeat the options of an earlier one, so the last ones are kept; not those of a single task, nor large ones.
 local KEPT, LARGE = 100, 1000
 local kept, number_kept = {}, 0
 local function form_of(text)

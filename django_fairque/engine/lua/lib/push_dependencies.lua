@@ -1,4 +1,5 @@
--- What the accepted tasks depend on, and who depends on them: read, judged, written.
+-- The dependencies of pushed tasks: read what they wait for, decide which of them wait, write both directions of each edge. Used by
+-- push, deliver and fire.
 
 -- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal or nil, and where the next
 -- argument is.

@@ -1,5 +1,5 @@
--- Accept tasks, each into the state it belongs to. Everything is read and decided first (`offered`, `edges`); then all of it
--- is written.
+-- Accept tasks, each into its state. Everything has been read and decided before (lib/push_decide.lua,
+-- lib/push_dependencies.lua); here all of it is written. Used by push, deliver and fire.
 
 local accept -- all else here is its own: a script has room for 200 names
 do
@@ -39,7 +39,7 @@ end
 
 end
 
--- Payloads and edges are written before the records: whoever repeats a push that ended between them is told that the task
+-- Payloads and edges are written before the records: a push that ended between them and is repeated gets the reply that the task
 -- is there, and what is there must be all of it. What has no record is nobody's, and the checker removes it.
 local function write_payloads()
   local payloads = {}

@@ -1,9 +1,9 @@
--- What a user had lately: figures of two hours by the clock, this one and the one before, in its record.
+-- A user's recent usage: figures of this clock hour and the one before, in its record. Written when tasks start and end.
 --
--- `hour` is the hour that the record was last added to, `lately:0` and `lately:1` the worker time of even and odd
--- hours, `lately:0:7` how many tasks started in an even hour after a wait of bucket 7. When the hour turns, what
--- stands at its place is two hours old and begins at 0 again: set, not removed, which would be one more command.
--- Python reads them (lately.py).
+-- `hour` is the hour that the record was last added to, `recent:0` and `recent:1` the worker time of even and odd
+-- hours, `recent:0:7` how many tasks started in an even hour after a wait of bucket 7. When an hour begins,
+-- the fields for it hold values that are two hours old, and are set to 0 (not removed: that would be one more command).
+-- engine/statistics/recent_usage.py reads them.
 
 local note_work, note_wait -- all else here is its own: a script has room for 200 names
 do
@@ -14,7 +14,7 @@ local LAST_BUCKET = 15  -- 13 hours and more
 
 local WORKED, WAITED = {}, {}
 for half = 0, 1 do
-  WORKED[half], WAITED[half] = 'lately:' .. half, {}
+  WORKED[half], WAITED[half] = 'recent:' .. half, {}
   for index = 0, LAST_BUCKET do WAITED[half][index] = WORKED[half] .. ':' .. index end
 end
 
@@ -36,15 +36,15 @@ local function this_half(user)
   return half
 end
 
-function note_work(user, us)
-  if us == 0 then return end
+function note_work(user, microseconds)
+  if microseconds == 0 then return end
   local field = WORKED[this_half(user)]
-  set(user, field, (user[field] or 0) + us)
+  set(user, field, (user[field] or 0) + microseconds)
 end
 
-function note_wait(user, us)
+function note_wait(user, microseconds)
   local index, edge = 0, FIRST_WAIT
-  while us >= edge and index < LAST_BUCKET do
+  while microseconds >= edge and index < LAST_BUCKET do
     index, edge = index + 1, edge * 3
   end
   local field = WAITED[this_half(user)][index]

@@ -1,6 +1,6 @@
--- Ending a task from outside: cancel, discard, forget.
+-- Ending a task on request: cancel, discard and forget.
 
--- A task that waits or runs becomes CANCELED. A running one loses its lease, and its worker is told which: the id is free
+-- A task that waits or runs becomes CANCELED. A running one loses its lease, and its worker gets its id: the id is free
 -- again, and the next task of that id may run under the same worker before that hears of it.
 local function cancel(task, reason)
   if task.state == 'started' then
@@ -17,7 +17,7 @@ local function cancel(task, reason)
 end
 
 -- Of ended tasks nothing is left. Two kinds are not forgotten yet: a dead letter that tasks wait for is given up first
--- (they can't run any more), and one whose dependents are being told comes again in a second.
+-- (they can't run any more), and one whose dependents are being resolved is tried again in a second.
 local function forget(state, ids)
   if #ids == 0 then return end
   local keys, lost = {}, {}

@@ -15,9 +15,9 @@
 -- It is counted as soon as the newcomer comes (`early`: how much, until it is served), because all who wait ahead of the others are
 -- served before them. What was not used is taken off again. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service /
 -- weights, and is at least the lowest tag. Who is served at its tag moves the lowest tag, so only newcomers need counting.)
--- What lists give is beside all that (lib/list_credit.lua). Who stands before its tag has come since it was served last. Where the
--- queue has other shards, who comes back at its own tag stands a hair before it too: this shard's virtual time may lag behind
--- theirs, and its tag with it (lib/select_next.lua). A list leaves it there (`hair`): it gives no turn.
+-- Tasks that lists take are counted separately (lib/list_credit.lua). A user that stands before its tag has come since it was
+-- served last. If the queue has several shards, a user that returns at its own tag stands slightly before it too (`margin`): the
+-- virtual time of this shard may be behind that of the others, and the tag with it (lib/select_next.lua). A list keeps this margin.
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
@@ -40,7 +40,7 @@ end
 local ring_grew -- someone can be served who could not before
 each_call(function() ring_grew = false end)
 
-local expected_cost, credit, step_at, arrive, move_up, pending, begin_at, join_ring, take_place, elapsed, account, advance, correct
+local expected_cost, mean_cost, step_at, arrive, move_up, pending, begin_at, join_ring, take_place, elapsed, account, advance, correct
 do
 
 local function set_ring_field(ring_owner, field, value)
@@ -57,7 +57,7 @@ function expected_cost(one)
 end
 
 -- The same for everybody, so that newcomers keep the order in which they came.
-function credit()
+function mean_cost()
   if fair_by_tasks then return TASK_COST end
   return math.max(LEAST_COST, stat.mean > 0 and stat.mean or FIRST_COST)
 end
@@ -80,7 +80,7 @@ end
 local function place_newcomer(ring_owner)
   local at = math.max(ring_owner.place, ring_owner.vtime + ring_owner.lead)
   set_ring_field(ring_owner, 'place', at + step_at(at))
-  return ring_owner.place - credit()
+  return ring_owner.place - mean_cost()
 end
 
 -- The virtual time moves up to `place`, if it is not there yet; the lead is what newcomers are beyond it.
@@ -109,7 +109,7 @@ function pending(one) return one.expected + one.over end
 -- What it was behind is gone, and what lists have given it is forgotten with it, of its running tasks too.
 function begin_at(one, tag)
   set(one, 'tag', tag)
-  set(one, 'beside', fair_by_tasks and 0 or -pending(one) / one.weight)
+  set(one, 'credit', fair_by_tasks and 0 or -pending(one) / one.weight)
 end
 
 function join_ring(one)
@@ -122,7 +122,7 @@ function join_ring(one)
       tag = math.max(tag, position + LEAST_COST)
       set(one, 'early', early_share(one, expected_cost(one)))
       change_lead(ring_owner, one.early)
-    end -- else nobody is behind, so nobody is owed a credit
+    end -- else nobody is behind, so nobody is placed ahead
     begin_at(one, tag)
   end
   if is_spread and ring_owner == stat then position = math.min(position, one.tag - step_at(one.tag) / 2) end
@@ -169,7 +169,7 @@ end
 -- What its running tasks have taken until now, all together.
 function elapsed(one)
   if fair_by_tasks then return one.expected end -- each is used up as it is handed out
-  return math.max(0, (one.run - one.companions) * (now - EPOCH) - one.begun)
+  return math.max(0, (one.run - one.companions) * (now - EPOCH) - one.start)
 end
 
 -- How far it has got: its tag without what its running tasks have not used yet.
@@ -183,7 +183,7 @@ function account(one, tasks, cost, start_sum, used, companions)
   if has_none then companions = -one.companions end
   if companions ~= 0 then add(one, 'companions', companions) end
   set(one, 'expected', has_none and 0 or math.max(0, one.expected + cost))
-  set(one, 'begun', has_none and 0 or one.begun + start_sum) -- exact up to some 150 tasks: nothing is to be left of it
+  set(one, 'start', has_none and 0 or one.start + start_sum) -- exact up to some 150 tasks: nothing is to be left of it
   local overrun = has_none and 0 or math.max(0, elapsed(one) - one.expected)
   if overrun ~= one.over then set(one, 'over', overrun) end
   set(one, 'tag', one.tag + (used + pending(one) - before) / one.weight)
@@ -200,18 +200,18 @@ function advance(one, cost, position, is_companion)
     forget_early(one, one.ring_owner)
   end
   account(one, 1, cost, is_companion and 0 or now - EPOCH, 0, is_companion and 1 or 0)
-  if fair_by_tasks and not position then add(one, 'beside', cost / one.weight) end
+  if fair_by_tasks and not position then add(one, 'credit', cost / one.weight) end
   add(one, 'started', 1)
   return early
 end
 
 -- One task that was handed out at that moment has ended, and this is what it really cost. What is given back has moved the
 -- virtual time, and others have begun there: who had it comes back to where they are, and not before them.
-function correct(one, cost, moment, used, is_beside, was_early, is_companion)
+function correct(one, cost, moment, used, is_by_list, was_early, is_companion)
   local tag = one.tag
   if was_early and used ~= cost then change_lead(one.ring_owner, early_share(one, used - cost)) end
   account(one, -1, -cost, is_companion and 0 or EPOCH - moment, used, is_companion and -1 or 0)
-  if is_beside then add(one, 'beside', (fair_by_tasks and used - cost or used) / one.weight) end
+  if is_by_list then add(one, 'credit', (fair_by_tasks and used - cost or used) / one.weight) end
   if used == 0 and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, arrive(one.ring_owner))) end
 end
 

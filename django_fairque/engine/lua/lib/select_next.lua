@@ -1,11 +1,13 @@
--- Whose turn it is, and what of theirs: the lowest position in the ring, if that is an organization's the lowest in its ring, then
--- that user's most urgent task. Everything is read and decided here, in memory; nothing is written.
+-- Select the next tasks: the user with the lowest position in the ring (in an organization's ring, if the lowest is an
+-- organization), then that user's most urgent task. Everything is read and decided here; nothing is written. Used by lib/fetch.lua.
+--
+-- The calls: `take_for`, `take_from`, then `take_from_ring` or `take_from_list`, `take`, `take_turn` (a user), `take_one` (its task).
 --
 -- Of several shards each keeps a virtual time of its own, which stands still while the shard has nobody to serve or those whom
--- it has are far ahead. So the caller, who sees them all, says two places (in this shard's counting): `begin`, the queue's
--- virtual time, where one starts who has come since its last turn and would start before it; and `until_then`, the place of the
--- next of the other shards: whoever stands beyond it must wait until those have been served. A list has no place among shards; its
--- callers count what it gave on each.
+-- it has are far ahead. So the caller, which knows all shards, passes two positions (as this shard counts): `begin`, the virtual
+-- time of the queue, at which a user starts that has come since its last turn and would start before it; and `until_then`, the
+-- position of the next user on another shard: users beyond it wait until that one was served. A list has no position among shards;
+-- the callers count what it took on each.
 
 local taken, expired, dropped_ids
 local turns -- how many users' turns gave a task; a turn of a batch task takes many
@@ -54,7 +56,7 @@ local function window_of(user, priority)
   return window
 end
 
--- The id at this place of the user's tasks of priority `p`, as they were when the call began.
+-- The id at this place of the user's tasks of this priority, as they were when the call began.
 local function id_at(user, priority, window, place)
   if place > #window.ids then
     local first = #window.ids
@@ -75,7 +77,7 @@ local function id_at(user, priority, window, place)
   return window.ids[place]
 end
 
--- The task of priority `p` that has waited longest and is not taken yet: id and ready time.
+-- The task of this priority that has waited longest and is not taken yet: id and ready time.
 local function peek(user, priority)
   local window = window_of(user, priority)
   while window.out[window.at] do window.at = window.at + 1 end
@@ -160,7 +162,7 @@ function take_one(user)
 end
 
 -- Another task of this name for the batch whose search this is, or nil. Critical tasks keep their order: the search ends at the
--- first of another name. In other lanes it goes past them, and ends after twice as many tasks as the batch has room for.
+-- first of another name. With other priorities it goes past them, and ends after twice as many tasks as the batch has room for.
 function take_another(user, search)
   local window = window_of(user, search.priority)
   window.step = math.max(window.step, math.min(256, search.left))
@@ -271,8 +273,9 @@ end
 local take
 do
 
--- Who has come since its last turn begins where those are whom it is served beside.
-local function begin_late(one, position)
+-- A user that has left the ring since its last turn and came back must not start before the users that it competes with now: its
+-- tag is raised to `begin`.
+local function raise_late_start(one, position)
   local begin = begins[one.ring_owner]
   local is_late = begin and one.tag < begin
   if is_in_turn then
@@ -292,7 +295,7 @@ end
 
 -- `place` is where the user stood, `position` where it or its organization stood in the shard's ring.
 local function hand_out(user, task, place, position, is_companion)
-  task.cost, task.how = charge(user, is_in_turn and place, is_in_turn and position, is_companion)
+  task.cost, task.charged_as = charge(user, is_in_turn and place, is_in_turn and position, is_companion)
   task.is_companion = is_companion
   list.given = list.given + task.cost
   note_wait(user, math.max(0, now - task.ready))
@@ -314,11 +317,11 @@ end
 -- One turn of the next user: a task, or a batch.
 local function take_turn()
   local one, position = heap_pop(heap)
-  begin_late(one, position)
+  raise_late_start(one, position)
   local user, organization, place = one, nil, position
   if one.members then
     user, place = next_member(one)
-    if user then begin_late(user, place) end
+    if user then raise_late_start(user, place) end
     organization = one
   end
   if not user then return end
@@ -383,7 +386,7 @@ do
 
 -- A list's newcomers are next: what it serves moves no virtual time, so they would wait for ever behind others' newcomers.
 local function before_others(one, position)
-  return one.early > 0 and math.min(position, one.tag - credit(), one.ring_owner.vtime - credit()) or position
+  return one.early > 0 and math.min(position, one.tag - mean_cost(), one.ring_owner.vtime - mean_cost()) or position
 end
 
 local function line_up_listed(one, position)

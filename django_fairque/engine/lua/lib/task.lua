@@ -1,5 +1,5 @@
--- Moves of a task between states. Each reads nothing: the caller has read the task and its user before the first
--- write. `t` holds the fields of `read_task`.
+-- A task's record (`read_task`), and its moves between states. A move reads nothing: the caller has read the task and its user
+-- before the first write. Used by all commands that change tasks.
 
 -- The task's record, or nil when there is none that can be used (no state, no user, no known priority).
 -- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name.
@@ -22,7 +22,7 @@ local function read_task(id)
     died = number(raw.died) or 0,
     started = number(raw.started),
     cost = number(raw.cost),
-    how = number(raw.beside) or 0,
+    charged_as = number(raw.charge) or 0,
     -- It was running when its process died.
     is_suspect = raw.suspect == '1',
     is_companion = raw.companion == '1', -- it runs in one call with another task
@@ -52,7 +52,7 @@ end
 
 local function deadline_of(task) return task.ready + (task.sla or default_sla[task.priority]) end
 
--- From when a queued task is at risk to break its promise: the configured time before, at most half of the promise.
+-- From when a queued task is at risk to miss its SLA: the configured time before the deadline, at most half of the SLA.
 local function risk_of(task)
   local start_within = task.sla or default_sla[task.priority]
   return task.ready + start_within - math.min(at_risk, start_within / 2)
@@ -67,10 +67,10 @@ local function starving_at(task)
   return threshold > 0 and task.ready + threshold or nil
 end
 
--- When a queued task must be looked at: at risk, overdue (both told once), starving, expired.
+-- When a queued task must be looked at: at risk, overdue (one alert for each), starving, expired.
 local function queued_look(task)
-  local notified = task.raw.told
-  -- Those of which everything was told stand behind NEVER, the eldest (to the ms) first: the longest wait can be found.
+  local notified = task.raw.warn
+  -- Those whose alerts were all sent stand behind NEVER, the oldest (to the ms) first: so the longest wait can be found.
   local moment = task.expires or NEVER + math.floor(math.max(0, task.ready - EPOCH) / 1000)
   if not notified then
     moment = math.min(moment, risk_of(task))
@@ -128,7 +128,7 @@ end
 end
 
 local function queue_up(user, task, at_front)
-  if user.sla and not task.sla then -- the user's own promise; fixed now, as any task's is when it becomes ready
+  if user.sla and not task.sla then -- the user's own SLA; fixed now, as that of any task is when it becomes ready
     task.sla = user.sla
     redis.call('HSET', task_key(task.id), 'sla', exact(task.sla))
   end
@@ -190,7 +190,7 @@ local function to_dead(user, task, failure, reason, trace, ...)
   tally('dead', 1)
 end
 
--- One of which no worker would hear: who reports an outcome is told what became of its task.
+-- For a task that ended without its worker: whoever reports an outcome for it later gets its state as the reply.
 local function expire(task)
   to_dead(task.owner, task, 'expired', 'not started in time', '')
   alert('died', task, 'not started in time')
@@ -254,7 +254,7 @@ end
 -- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash never
 -- makes a dead letter: another task may have been its cause. From then on each crash has one cause.
 function return_task(user, task, kind, reason, trace, delay)
-  if kind ~= 'released' or task.has_begun then -- how often it was given back after it had begun
+  if kind ~= 'released' or task.has_started then -- how often it was given back after it had begun
     local times = (tonumber(task.raw.returned) or 0) + 1
     redis.call('HSET', task.key, 'returned', exact(times))
     if times % 10 == 0 then alert('given_back', task, times) end
@@ -287,7 +287,7 @@ end
 end
 
 -- The same for one whose worker is gone.
-local function return_unheard(task, kind, reason)
+local function return_unreported(task, kind, reason)
   if return_task(task.owner, task, kind, reason, '') == 3 then alert('died', task, reason) end
 end
 

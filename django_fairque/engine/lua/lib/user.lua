@@ -1,4 +1,4 @@
--- A user's record and its place in a ring: its organization's, or the shard's.
+-- A user's record, its limits, and its place in a ring: its organization's, or the shard's. Used by all commands that concern users.
 --
 -- Every field of the record but the name of the organization is a number, so hostile names never meet a parser.
 
@@ -26,7 +26,7 @@ local function load_user(name)
     name = name, entry = name, key = user_key(name), windows = {}, weight = 1, tag = -math.huge, -- never served: before everyone
     ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
     sched = 0, deferred = 0, bytes = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
-    run = 0, expected = 0, begun = 0, over = 0, beside = 0, companions = 0, counted = 0, early = 0,
+    run = 0, expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, early = 0,
     ring_owner = false, was_ring_owner = false,
     is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = false,
   }
@@ -160,10 +160,10 @@ function settle_charge(user, task, took, is_run)
   local cost, moment = task.cost or 0, task.started or now
   add(user, 'busy', took)
   local real_cost = is_run and (fair_by_tasks and cost or math.max(took, LEAST_COST)) or 0
-  local charged_as = task.how
-  local is_beside, is_early, is_early_in_organization = charged_as == BY_LIST, charged_as % 4 >= EARLY, charged_as >= EARLY_IN_ORGANIZATION
-  correct(user, cost, moment, real_cost, is_beside, user.group and is_early_in_organization or not user.group and is_early, task.is_companion)
-  if user.group then correct(user.ring_owner, cost, moment, real_cost, is_beside, is_early, task.is_companion) end
+  local charged_as = task.charged_as
+  local is_by_list, is_early, is_early_in_organization = charged_as == BY_LIST, charged_as % 4 >= EARLY, charged_as >= EARLY_IN_ORGANIZATION
+  correct(user, cost, moment, real_cost, is_by_list, user.group and is_early_in_organization or not user.group and is_early, task.is_companion)
+  if user.group then correct(user.ring_owner, cost, moment, real_cost, is_by_list, is_early, task.is_companion) end
   if not is_run then rate.give_token_back(user, moment) end
   if is_run and not fair_by_tasks then
     set(user, 'mean', user.mean and user.mean * 0.8 + real_cost * 0.2 or real_cost)

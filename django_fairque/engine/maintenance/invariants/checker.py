@@ -199,7 +199,7 @@ def _waiting(snapshot: Snapshot) -> dict[str, Counter[str]]:
                 counter["expected"] += int(number(record.get(b"cost")))
                 is_companion = record.get(b"companion") == b"1"
                 counter["companions"] += is_companion
-                counter["begun"] += (
+                counter["start"] += (
                     0 if is_companion else int(number(record.get(b"started"))) - SCORE_EPOCH_MICROSECONDS
                 )
     return waiting

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Waiting = Mapping[str, Counter[str]]
 
 ORGANIZATION_MARK = name_of(ORGANIZATION_PREFIX)
-RUNNING_TASK_SUMS = ("expected", "begun", "companions")
+RUNNING_TASK_SUMS = ("expected", "start", "companions")
 """Sums over running tasks: what they were charged, and the moments (both microseconds) at which they were handed out."""
 WEIGHT_UNITS = 1_000_000
 """Weights are summed in millionths, as in lua/lib/ring.lua."""
@@ -33,12 +33,12 @@ class Sums:
     ready: int = 0
     run: int = 0
     expected: int = 0
-    begun: int = 0
+    start: int = 0
     companions: int = 0
 
 
 def differs(field: str, recorded: int, real: int) -> bool:
-    return abs(recorded - real) > (ROUNDING_TOLERANCE_MICROSECONDS if field == "begun" else 0)
+    return abs(recorded - real) > (ROUNDING_TOLERANCE_MICROSECONDS if field == "start" else 0)
 
 
 def organization_of(snapshot: Snapshot, user: str) -> str | None:
