@@ -13,8 +13,8 @@ signal               when, and where it is sent                                 
 ``task_retried``     it will run again: after a failure, or because it raised ``Retry``      ... and ``error``, ``delay``
 ``task_dead``        it is a dead letter now                                                 ... and ``error``
 ``task_canceled``    it raised ``Discard``; or a handle, a command or the admin canceled it  ``task``, ``task_id``, ``queue``
-``sla_at_risk``      it must start soon to keep its promise                                  ``alert``
-``sla_violated``     it started later than promised                                          ``alert``
+``sla_at_risk``      it must start soon, or it misses its SLA                                ``alert``
+``sla_violated``     it started later than its SLA                                           ``alert``
 ``task_promoted``    it waited so long that it moved up a class                              ``alert``
 ``task_given_back``  it was given back for the 10th, 20th, ... time after it had begun            ``alert``
 ``data_lost``        a worker noticed that the server came back empty, or without its last changes    ``alert``

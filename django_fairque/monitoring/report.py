@@ -119,10 +119,10 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"{'times':8} {duration(user.busy_seconds)} of worker time, {duration(user.waited_seconds / started)} waited and "
         f"{duration(user.busy_seconds / started)} run on the average"
     )
-    lately = user.last_hour
+    recent = user.last_hour
     yield (
-        f"{'lately':8} {duration(lately.busy_seconds)} of worker time, {number(lately.wait.count)} started, half of them "
-        f"within {duration(lately.wait.p50)} and 95 % within {duration(lately.wait.p95)} (last hour)"
+        f"{'recent':8} {duration(recent.busy_seconds)} of worker time, {number(recent.wait.count)} started, half of them "
+        f"within {duration(recent.wait.p50)} and 95 % within {duration(recent.wait.p95)} (last hour)"
     )
 
 
@@ -141,7 +141,7 @@ def _recent_rates(stats: QueueStats) -> str:
     finished, failed = sum(each.finished for each in minutes), sum(each.failed for each in minutes)
     ended = finished + failed
     return (
-        f"{'lately':8} {rate(sum(each.pushed for each in minutes) / (60 * RATE_MINUTES))} pushed  "
+        f"{'recent':8} {rate(sum(each.pushed for each in minutes) / (60 * RATE_MINUTES))} pushed  "
         f"{rate(finished / (60 * RATE_MINUTES))} finished  {share(failed / ended if ended else 0)} of attempts failed "
         f"(last {RATE_MINUTES} minutes)"
     )

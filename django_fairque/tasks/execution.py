@@ -3,7 +3,10 @@
 None of them raises because of a task or of anything a task's record holds: the answer is always an `Outcome` for
 `FairQueue.settle`. What may escape is only what was thrown in from outside: a `SoftTimeLimitExceeded` set in the
 thread after the function had returned, or the `CancelledError` of a coroutine that its worker canceled. The worker,
-which knows why it did so, then asks `failed`, or releases the lease.
+which knows why it did so, then calls `failed_outcome`, or releases the lease.
+
+Whether a failed task is retried, and after how long, is decided by `failed_outcome` (`_delay_after`); the server then checks that
+retries are left (lua/commands/settle.lua).
 """
 
 from __future__ import annotations

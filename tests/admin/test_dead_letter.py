@@ -192,7 +192,7 @@ class TestEditing:
     def test_what_is_too_large_for_a_form(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(dead_letter, "EDITABLE_PAYLOAD_MAX_CHARACTERS", 10)
+        monkeypatch.setattr(dead_letter, "EDITABLE_PAYLOAD_MAX_BYTES", 10)
         entry = bury(queue, payload="x" * 10)
         assert "can’t be edited here" in unescape(admin_client.get(url(entry)).content.decode())
         assert "too large to be edited here" in post(admin_client, url(entry), action="edit")

@@ -96,13 +96,13 @@ def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue, run: 
     queue.user("acme").set_max_backlog(50)
     queue.user("acme").set_rate("100/m")
     queue.user("acme").pause()
-    head, sizes, ended, times, lately = run("--user", "acme").splitlines()
+    head, sizes, ended, times, recent = run("--user", "acme").splitlines()
     assert head == "user 'acme': weight 1, running 3, backlog 50, rate 100/60s, PAUSED"
     assert "CRITICAL 1" in sizes
     assert ended.split() == ["ended", "started", "1", "finished", "1", "dead", "0"]
     assert times == "times    2 s of worker time, 10 s waited and 2 s run on the average"
-    assert lately == (
-        "lately   2 s of worker time, 1 started, half of them within 12.6 s and 95 % within 12.6 s (last hour)"
+    assert recent == (
+        "recent   2 s of worker time, 1 started, half of them within 12.6 s and 95 % within 12.6 s (last hour)"
     )
 
 

@@ -206,9 +206,9 @@ class TestExceptions:
 class TestScripts:
     @pytest.mark.parametrize("name", scripts.names())
     def test_every_contract_is_read_whole(self, name: str) -> None:
-        promise, parts = contracts.read(name)
-        assert promise
-        assert promise[0].endswith((".", ":")), promise
+        description, parts = contracts.read(name)
+        assert description
+        assert description[0].endswith((".", ":")), description
         assert list(parts) == list(contracts.PARTS)
 
     def test_the_page_has_all_of_them(self) -> None:

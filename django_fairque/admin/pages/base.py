@@ -60,11 +60,11 @@ class Action:
 
 
 class NotHereError(Exception):
-    """What the address asks for is not there (any more); raised by `Page.facts`, with a sentence for whoever asked."""
+    """What the address asks for is not there (any more); raised by `Page.template_context`, with a sentence for whoever asked."""
 
 
 class AdminPage(View):
-    """One page of one queue. Subclasses set the class variables and define `facts`."""
+    """One page of one queue. Subclasses set the class variables and define `template_context`."""
 
     name: ClassVar[str]
     """Of its URL: ``admin:django_fairque_<name>``."""
@@ -86,7 +86,7 @@ class AdminPage(View):
     """The `QueueAdmin` below which the page hangs; given to `as_view`."""
     request: HttpRequest
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         """What the template shows. Whatever is read of the queue is read here, or the banner can't take its place.
 
         Raises:
@@ -116,7 +116,7 @@ class AdminPage(View):
             if self.queue_name not in queues:
                 raise Http404(_("There is no queue %(name)s.") % {"name": self.queue_name})
             queue = page_queue(self.queue_name)
-            facts = self.facts(queue)
+            facts = self.template_context(queue)
             missing = queue.missing_shards  # as the facts were read
         except (TaskNotFoundError, TaskValidationError, NotHereError) as error:
             return self._instead(request, str(error))

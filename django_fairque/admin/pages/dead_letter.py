@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 
-EDITABLE_PAYLOAD_MAX_CHARACTERS = 200_000
-"""Bytes of a payload that are edited in a browser."""
+EDITABLE_PAYLOAD_MAX_BYTES = 200_000
+"""A longer payload is not edited in a browser."""
 
 
 def _about(page: DeadLetterPage, request: HttpRequest) -> str:
@@ -64,7 +64,7 @@ class DeadLetterPage(ConfirmingPage):
     def back_to(self, request: HttpRequest) -> str:
         return self.url("dead_letters") if self.is_gone else super().back_to(request)
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         entry = queue.dlq.get(self.entry_id)
         task = entry.original_task
         shown = redacted(task.payload)
@@ -76,8 +76,8 @@ class DeadLetterPage(ConfirmingPage):
             "attempts": [{"attempt": each, "at": moment(each.at)} for each in reversed(entry.retry_history)],
             "payload": as_text(shown),
             "is_redacted": shown != task.payload,
-            "is_editable": len(task.payload_bytes) <= EDITABLE_PAYLOAD_MAX_CHARACTERS,
-            "most_edited": size(EDITABLE_PAYLOAD_MAX_CHARACTERS),
+            "is_editable": len(task.payload_bytes) <= EDITABLE_PAYLOAD_MAX_BYTES,
+            "most_edited": size(EDITABLE_PAYLOAD_MAX_BYTES),
             "task_url": self.link("task", quote(task.task_id)),
             "same": self.url("dead_letters", fingerprint=entry.fingerprint),
             "back": self.url("dead_letters"),
@@ -95,7 +95,7 @@ class DeadLetterPage(ConfirmingPage):
         return _("Dead letter %(entry)s requeued") % {"entry": self.entry_id}
 
     def _edit(self, queue: FairQueue, request: HttpRequest) -> str:
-        if len(queue.dlq.get(self.entry_id).original_task.payload_bytes) > EDITABLE_PAYLOAD_MAX_CHARACTERS:
+        if len(queue.dlq.get(self.entry_id).original_task.payload_bytes) > EDITABLE_PAYLOAD_MAX_BYTES:
             raise ValueError(
                 _("The payload is too large to be edited here: use manage.py fairque_dlq requeue --payload.")
             )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, QueryDict
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.dead_letters.letters import DLQGroup, DLQMatching, Filters, Letter
+    from django_fairque.engine.dead_letters.letters import DLQGroup, DLQMatching, Letter
     from django_fairque.engine.queue.queue import FairQueue
 
 TEXT_FILTERS = ("failure_type", "user_id", "name", "fingerprint")
@@ -53,7 +53,7 @@ class LetterQuery:
         return self.filters
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For the audit trail, and before something is done."""
         return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
 
@@ -226,15 +226,17 @@ LETTERS_GROUPED = 1000
 
 
 def _selected_ids(page: DeadLettersPage, request: HttpRequest) -> str:
-    return ", ".join(page.chosen)
+    return ", ".join(page.selected_ids)
 
 
 def _filters_in_words(page: DeadLettersPage, request: HttpRequest) -> str:
-    return page.letter_query.words
+    return page.letter_query.description
 
 
 class DeadLettersPage(ConfirmingPage):
-    """Groups of the same error; with a filter for one of them, or asked for, the letters themselves."""
+    """Shows groups of equal errors (`_groups`, dead_letters_groups.html). With ``?show=letters`` or a fingerprint it shows single
+    letters (`_letters`, dead_letters_list.html).
+    """
 
     name = "dead_letters"
     path = "dead-letters/"
@@ -248,7 +250,7 @@ class DeadLettersPage(ConfirmingPage):
         return letter_query(self.request.GET)
 
     @property
-    def chosen(self) -> list[str]:
+    def selected_ids(self) -> list[str]:
         return posted_list(self.request, "entry")
 
     def back_to(self, request: HttpRequest) -> str:
@@ -259,54 +261,55 @@ class DeadLettersPage(ConfirmingPage):
             self.name, **{key: text for key, text in self.letter_query.written.items() if key != "fingerprint"}
         )
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
-        known = self.letter_query
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
+        query = self.letter_query
         facts = {
             "counts": [
                 {"kind": kind, "count": count, "url": self.url(self.name, failure_type=kind, show="letters")}
                 for kind, count in queue.dlq.counts().items()
             ],
-            "fields": fields(known.written),
-            "problem": known.problem,
+            "fields": fields(query.written),
+            "problem": query.problem,
             "here": self.url(self.name),
             "all_letters": self.url(self.name, show="letters"),
         }
-        if known.problem:
+        if query.problem:
             return facts
-        return {**facts, **(self._letters(queue, known) if self._shows_letters(known) else self._groups(queue, known))}
+        return {**facts, **(self._letters(queue, query) if self._shows_letters(query) else self._groups(queue, query))}
 
-    def _shows_letters(self, known: LetterQuery) -> bool:
-        return self.request.GET.get("show") == "letters" or "fingerprint" in known.written
+    def _shows_letters(self, query: LetterQuery) -> bool:
+        return self.request.GET.get("show") == "letters" or "fingerprint" in query.written
 
-    def _groups(self, queue: FairQueue, known: LetterQuery) -> dict[str, Any]:
+    def _groups(self, queue: FairQueue, query: LetterQuery) -> dict[str, Any]:
         look_at = MAX_DEAD_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LETTERS_GROUPED
-        found = queue.dlq.groups(look_at, **known.filters)
+        found = queue.dlq.groups(look_at, **query.filters)
         return {
-            "groups": [self._group(group, known) for group in found.groups],
+            "groups": [self._group(group, query) for group in found.groups],
             "looked_at": found.looked_at,
+            "most": number(MAX_DEAD_LETTERS_COUNTED),
             "is_whole": found.is_whole,
-            "more": "" if look_at == MAX_DEAD_LETTERS_COUNTED else self.url(self.name, look="more", **known.written),
+            "more": "" if look_at == MAX_DEAD_LETTERS_COUNTED else self.url(self.name, look="more", **query.written),
         }
 
-    def _group(self, group: DLQGroup, known: LetterQuery) -> dict[str, Any]:
+    def _group(self, group: DLQGroup, query: LetterQuery) -> dict[str, Any]:
         return {
             "group": group,
-            "url": self.url(self.name, **{**known.written, "fingerprint": group.fingerprint}),
+            "url": self.url(self.name, **{**query.written, "fingerprint": group.fingerprint}),
             "oldest": moment(group.oldest),
             "newest": moment(group.newest),
         }
 
-    def _letters(self, queue: FairQueue, known: LetterQuery) -> dict[str, Any]:
+    def _letters(self, queue: FairQueue, query: LetterQuery) -> dict[str, Any]:
         cursor = self.request.GET.get("cursor") or None
         try:
-            page = queue.dlq.letters(LETTERS_PER_PAGE, cursor, **known.filters)
+            page = queue.dlq.letters(LETTERS_PER_PAGE, cursor, **query.filters)
         except ValueError as error:
             return {"problem": str(error)}
-        query = {**known.written, "show": "letters"}
+        parameters = {**query.written, "show": "letters"}
         return {
             "letters": [self._letter(letter) for letter in page.items],
-            "next": page.cursor and self.url(self.name, **query, cursor=page.cursor),
-            "first": cursor and self.url(self.name, **query),
+            "next": page.cursor and self.url(self.name, **parameters, cursor=page.cursor),
+            "first": cursor and self.url(self.name, **parameters),
         }
 
     def _letter(self, letter: Letter) -> dict[str, Any]:
@@ -318,12 +321,14 @@ class DeadLettersPage(ConfirmingPage):
         }
 
     def _requeue(self, queue: FairQueue, request: HttpRequest) -> str:
-        return act_on_selected(queue.dlq.requeue_many, self.chosen, _("%(count)s requeued"))
+        return act_on_selected(queue.dlq.requeue_many, self.selected_ids, _("%(count)s requeued"))
 
     def _discard(self, queue: FairQueue, request: HttpRequest) -> str:
-        if self.chosen:
-            ask_first(request, discard_meaning(), _("Yes, discard them"), title=discard_how_many(len(self.chosen)))
-        return act_on_selected(queue.dlq.discard_many, self.chosen, _("%(count)s discarded"))
+        if self.selected_ids:
+            ask_first(
+                request, discard_meaning(), _("Yes, discard them"), title=discard_how_many(len(self.selected_ids))
+            )
+        return act_on_selected(queue.dlq.discard_many, self.selected_ids, _("%(count)s discarded"))
 
     def _requeue_all(self, queue: FairQueue, request: HttpRequest) -> str:
         sentences = BulkTexts(
@@ -332,7 +337,7 @@ class DeadLettersPage(ConfirmingPage):
             _("Yes, requeue them"),
             _("%(done)s of %(total)s dead letters requeued"),
         )
-        return self._all(queue, queue.dlq.requeue_all, request, sentences)
+        return self._act_on_all_matching(queue, queue.dlq.requeue_all, request, sentences)
 
     def _discard_all(self, queue: FairQueue, request: HttpRequest) -> str:
         sentences = BulkTexts(
@@ -341,18 +346,20 @@ class DeadLettersPage(ConfirmingPage):
             _("Yes, discard them"),
             _("%(done)s of %(total)s dead letters discarded"),
         )
-        return self._all(queue, queue.dlq.discard_all, request, sentences)
+        return self._act_on_all_matching(queue, queue.dlq.discard_all, request, sentences)
 
-    def _all(self, queue: FairQueue, act: Any, request: HttpRequest, sentences: BulkTexts) -> str:
+    def _act_on_all_matching(self, queue: FairQueue, act: Any, request: HttpRequest, sentences: BulkTexts) -> str:
         """A slice of all that match, once their count was confirmed; then the question whether to go on."""
-        known = self.letter_query
+        query = self.letter_query
         if not is_confirmed(request):
-            raise self._from_here(request, bulk_question(queue.dlq.matching(**known.checked), known.words, sentences))
-        done = act_on_matching(act, known.checked, BulkProgress.read(request.POST))
+            raise self._from_here(
+                request, bulk_question(queue.dlq.matching(**query.checked), query.description, sentences)
+            )
+        done = act_on_matching(act, query.checked, BulkProgress.read(request.POST))
         sentence = done.summary(sentences.done)
         if not done.is_unfinished:
             return sentence
-        self.log(known.words, sentence)
+        self.log(query.description, sentence)
         raise self._from_here(request, done.question(sentence))
 
     @staticmethod

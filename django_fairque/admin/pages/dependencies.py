@@ -44,7 +44,7 @@ class DependenciesPage(ConfirmingPage):
     template = "admin/django_fairque/dependencies.html"
     refreshes = False
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         requested = {key: self.request.GET.get(key, "").strip() for key in ("task", "run")}
         found: dict[str, Any] = {"requested": requested, "may_change": self.may("change_dependency")}
         try:

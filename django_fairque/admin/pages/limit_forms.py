@@ -122,5 +122,5 @@ class LimitsForm(SettingsForm):
 
 
 def _doubtful_first(change: tuple[str, Any]) -> bool:
-    """The promise is the one that the engine alone checks whole: refused, it must leave the others as they were."""
+    """The SLA comes first: only the engine can check it, and if it is refused, no other limit may have changed."""
     return change[0] != "sla"

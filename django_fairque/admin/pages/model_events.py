@@ -25,7 +25,7 @@ class ModelEventsPage(AdminPage):
     permission = "view_event"
     template = "admin/django_fairque/model_events.html"
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         queue.is_paused()  # a server that is down is this page's trouble, though no event may be declared
         known = overview(lambda name: queue if name == queue.name else page_queue(name))
         return {

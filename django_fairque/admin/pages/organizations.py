@@ -48,7 +48,7 @@ class OrganizationsPage(FormPage):
     permission = "view_user"
     template = "admin/django_fairque/organizations.html"
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         wanted = self.request.GET.get("organization", "")
         return {
             **(self._one(queue, wanted) if wanted else self._table(queue)),

@@ -53,7 +53,7 @@ class OverviewPage(AdminPage):
     permission = "view_queue"
     template = "admin/django_fairque/overview.html"
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         hours = self._hours()
         stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
         longest_waits = longest(queue.longest_waits(), activity.spans[-1])

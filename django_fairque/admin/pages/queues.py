@@ -64,7 +64,7 @@ class QueuesPage(ConfirmingPage):
     permission = "view_queue"
     template = "admin/django_fairque/queues.html"
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         names = queue_names()
         after = self.request.GET.get("after", "")
         begin = names.index(after) + 1 if after in names else 0

@@ -292,7 +292,7 @@ class SchedulesPage(FormPage):
     permission = "view_schedule"
     template = "admin/django_fairque/schedules.html"
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         edited, is_adding = self.request.GET.get("edit", ""), "add" in self.request.GET
         if self.may("change_schedule") and (edited or is_adding or self.form):
             self.hold()

@@ -44,7 +44,7 @@ class TaskPage(ConfirmingPage):
     def task_id(self) -> str:
         return unquote(self.kwargs["quoted"])
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         task = queue.get_task(self.task_id)
         may_change, is_dead = self.may("change_task"), task.state is TaskState.FAILED
         return {

@@ -69,7 +69,7 @@ class TasksPage(ConfirmingPage):
             )
         return Search(TaskState(state), requested["user"], requested["name"], TASKS_EXAMINED, requested["worker"])
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         stats = queue.get_stats(0)
         try:
             search = self.search()

@@ -165,8 +165,8 @@ def _standing(stats: UserStats) -> tuple[str, bool]:
 
 
 def _has_demand(stats: UserStats) -> bool:
-    lately = stats.last_hour
-    return bool(stats.sizes.total or lately.wait.count or lately.busy_seconds)
+    recent = stats.last_hour
+    return bool(stats.sizes.total or recent.wait.count or recent.busy_seconds)
 
 
 def _noisy(users: Sequence[UserStats]) -> set[str]:
@@ -279,7 +279,7 @@ class UsersPage(FormPage):
     permission = "view_user"
     template = "admin/django_fairque/users.html"
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         stats = queue.get_stats()
         common = {
             "wait_p50": duration(stats.wait.p50),

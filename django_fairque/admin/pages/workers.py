@@ -99,7 +99,7 @@ class WorkersPage(FormPage):
     permission = "view_worker"
     template = "admin/django_fairque/workers.html"
 
-    def facts(self, queue: FairQueue) -> dict[str, Any]:
+    def template_context(self, queue: FairQueue) -> dict[str, Any]:
         records = sorted(queue.workers(), key=lambda each: each.worker)
         after = self.request.GET.get("after", "")
         following = [each for each in records if each.worker > after]

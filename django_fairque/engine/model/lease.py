@@ -107,7 +107,7 @@ class Lease:
 
     @property
     def deadline(self) -> float:
-        """Until when it was promised to start."""
+        """Until when it should start (SLA)."""
         return seconds(self._values[15]) or 0.0
 
     @property

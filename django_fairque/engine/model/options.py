@@ -45,7 +45,7 @@ DEFAULT_SLA = {
     "LOW": 86400.0,
     "VERY_LOW": 86400.0,
 }
-"""Seconds within which a task of each priority is promised to start."""
+"""Seconds within which a task of each priority should start."""
 
 DEFAULT_STARVATION = {"VERY_LOW": 86400.0, "LOW": 86400.0, "NORMAL": 14400.0}
 """Seconds of waiting after which a task of the class moves up: VERY_LOW and LOW to NORMAL, NORMAL to HIGH."""
@@ -145,7 +145,7 @@ class Options(BaseModel):
     renamed: ClassVar[Mapping[str, str]] = {}
     """Earlier names of options, which are still accepted, each with the current name."""
     rarely_needed: ClassVar[Collection[str]] = ()
-    """Options that the interface promises and that hardly any project sets. They take effect, and are not called settings."""
+    """Options of the public interface that hardly any project sets. They take effect, but are not listed as settings."""
 
     @classmethod
     def option_names(cls) -> list[str]:

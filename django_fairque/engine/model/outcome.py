@@ -36,8 +36,8 @@ class Outcome:
     trace: bytes = b""
     took: float | None = None
     delay: float | None = None
-    backs_off: bool = False
-    """The ``delay`` is the queue's to say, when it is settled."""
+    uses_queue_backoff: bool = False
+    """The delay is computed from the queue's settings when the outcome is sent; ``delay`` is ignored."""
 
     def __post_init__(self) -> None:
         """Raise `TaskValidationError` for what can't be: before any of several outcomes is sent."""
@@ -75,7 +75,7 @@ class Outcome:
         """
         text, trace = describe(error)
         if delay == "backoff":
-            return cls(lease, "fail", text, trace, took, backs_off=True)
+            return cls(lease, "fail", text, trace, took, uses_queue_backoff=True)
         return cls(lease, "fail", text, trace, took, delay)
 
     @classmethod
@@ -120,7 +120,7 @@ class Outcome:
 
     def to_lua_args(self, config: QueueConfig) -> list[Any]:
         """The arguments of one outcome in ``settle.lua``, in its order."""
-        delay = backoff(config, self.lease) if self.backs_off else self.delay
+        delay = queue_retry_delay(config, self.lease) if self.uses_queue_backoff else self.delay
         return [
             self.lease.task_id,
             self.lease.token,
@@ -132,7 +132,7 @@ class Outcome:
         ]
 
 
-def backoff(config: QueueConfig, lease: Lease) -> float:
+def queue_retry_delay(config: QueueConfig, lease: Lease) -> float:
     """Seconds before the next attempt of a task that failed, by the queue's settings."""
     return retry_delay(
         lease.retry_count, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
@@ -158,7 +158,7 @@ class Settled:
     no longer current, nothing was changed). ``look_at`` is the moment (seconds since the epoch, server time)
     at which something becomes due, None if nothing will by itself; ``now`` is the server's time.
     ``virtual_time`` is what each user with constant work has been served so far (microseconds of worker time), on this
-    shard; ``standings`` say who is left to be served: of all, or of each list of users that was looked at, the first list first
+    shard; ``shard_heads`` say who is left to be served: of all, or of each list of users that was looked at, the first list first
     (nobody, if the queue has one shard). ``has_messages`` says that there is news for other shards.
     """
 
@@ -173,7 +173,7 @@ class Settled:
     @property
     def has_more(self) -> bool:
         """Whether somebody is left whom the request was for. Of a queue of one shard nothing is known of it."""
-        return any(standing.place is not None for standing in self.shard_heads)
+        return any(head.place is not None for head in self.shard_heads)
 
 
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:

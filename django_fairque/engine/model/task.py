@@ -146,7 +146,7 @@ class Task(BaseModel):
             name: the kind of work, for run-time estimates and statistics; at most 200 characters.
             execute_after: not before this moment.
             expires_at: if not started by this moment it becomes a dead letter of type ``expired``.
-            sla: seconds within which it is promised to start, instead of its priority's.
+            sla: seconds within which it should start, instead of its priority's.
             timeout: seconds it may run, instead of its queue's ``default_task_timeout`` or the worker's limit.
             unique_key, unique_for: within ``unique_for`` seconds of a push the same key of the same user is a duplicate.
             debounce: wait this many seconds; the same key pushed meanwhile for the same user replaces the payload and starts

@@ -155,14 +155,14 @@ class ListShardOrder:
 
 
 class ShardScheduler:
-    """The order of a queue's shards; ``lines``: of the lists that are served one after the other, or of all."""
+    """The order of a queue's shards; ``orders``: of the lists of users that are served one after the other, or of all users."""
 
-    def __init__(self, lines: Sequence[ShardOrder]) -> None:
-        self._orders = lines
-        self._last = len(lines) - 1
+    def __init__(self, orders: Sequence[ShardOrder]) -> None:
+        self._orders = orders
+        self._last = len(orders) - 1
 
     def turn(self, index: int) -> tuple[int, float]:
-        """The least is next: the first of the lines of which somebody is there, and the turn in it."""
+        """The least is next: the first of the orders in which a user can be served, and the turn in it."""
         rank = next((rank for rank in range(self._last) if self._orders[rank].has(index)), self._last)
         return rank, self._orders[rank].turn(index)
 
@@ -171,13 +171,13 @@ class ShardScheduler:
         return min(among, key=lambda index: (self.turn(index), self.has(index)))
 
     def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
-        """The others of these on which the same line is served."""
+        """The others of these on which the same list is served."""
         rank = self.turn(index)[0]
         return [other for other in among if other != index and self.turn(other)[0] == rank]
 
     def has(self, index: int) -> bool:
         """Whether somebody may be there."""
-        return any(line.has(index) for line in self._orders)
+        return any(order.has(index) for order in self._orders)
 
     def window(self, index: int, others: Iterable[int]) -> Window:
         """What to say in a call to this shard: ``others`` are those that have tasks to give as well."""
@@ -190,18 +190,18 @@ class ShardScheduler:
 
     def seen(self, index: int, place: float | None) -> None:
         """Somebody was seen to stand there, or nobody."""
-        for line in self._orders:
-            line.seen(index, place)
+        for order in self._orders:
+            order.seen(index, place)
 
     def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
         """Who is first in its ring was looked up, for the first time for a request or again."""
-        for line in self._orders:
-            line.looked(index, place, is_first=is_first)
+        for order in self._orders:
+            order.looked(index, place, is_first=is_first)
 
     def served(self, index: int, reply: Settled) -> None:
         """Take in what a reply of this shard says."""
-        for line, seen in zip(self._orders, reply.shard_heads, strict=False):  # who was asked for less said less
-            line.served(index, reply.virtual_time, seen.place, seen.given)
+        for order, seen in zip(self._orders, reply.shard_heads, strict=False):  # who was asked for less said less
+            order.served(index, reply.virtual_time, seen.place, seen.given)
 
 
 class ShardSchedulers:

@@ -1,4 +1,8 @@
-"""What is different with a cluster's client: which node a request goes to, and what follows when that was the wrong one.
+"""Requests to a cluster: which node a request goes to, and loading the slot map again after a redirect.
+
+Redirects: after MOVED the slot map is loaded again and the request is repeated. After ASK or TRYAGAIN the request is repeated
+after a pause, because a script must find all its keys on one node; ASKING is never sent. `RetryPolicy.pause_after` decides
+this, `Transport.send` and `AsyncTransport.send` do it.
 
 Calls go straight to the node of their slot. Left to itself the client would ask a node of its choice, before every call of a
 function, which keys it has: twice the way, and in vain whenever that node is away. And after each failure it would close the
@@ -28,18 +32,20 @@ UNTRUSTED_CERTIFICATE_TEXT = "CERTIFICATE_VERIFY_FAILED"
 """In the text of an error of the encryption library."""
 CLUSTER_DISABLED_TEXT = "cluster support disabled"
 """In the text of an answer to a question about a cluster."""
-SLOT_MOVING_ERRORS = (redis_errors.AskError, redis_errors.TryAgainError)
-"""The slot is on its way, or (MOVED is an `AskError`) elsewhere: nothing was executed."""
+REDIRECT_ERRORS = (redis_errors.AskError, redis_errors.TryAgainError)
+"""ASK, TRYAGAIN, and MOVED (a subclass of `AskError`): the slot is being moved, or has moved. Nothing was executed."""
 CONNECTION_LOST_ERRORS = (redis_errors.ConnectionError, redis_errors.TimeoutError)
 """What was executed is unknown."""
 STALE_TOPOLOGY_ERRORS = (
     *CONNECTION_LOST_ERRORS,
-    *SLOT_MOVING_ERRORS,
+    *REDIRECT_ERRORS,
     redis_errors.ReadOnlyError,
     redis_errors.ClusterError,
     redis_errors.RedisClusterException,
 )
-"""Errors after which a slot may be another node's than the client believes."""
+"""Errors after which a slot may belong to another node than the client's slot map says."""
+NEVER_DECODE = {"NEVER_DECODE": True}
+"""An option of the client: replies are bytes, whatever the project has set."""
 KEYLESS_COMMANDS = ("TIME", "INFO")
 """Commands of reads that any node can answer."""
 
@@ -123,7 +129,7 @@ def stale_pool(client: Any, error: Exception) -> Any:
 
 
 def load_topology(client: Any, *, again: bool) -> None:
-    """Ask a cluster's nodes ``again`` who has which slot. What has no key goes to another one than before, which may be gone."""
+    """Load a cluster's slot map ``again``. Requests without a key go to another node than before, which may be gone."""
     if again and is_cluster(client) and knows_nodes(client):
         client.nodes_manager.initialize()
         client.replace_default_node()

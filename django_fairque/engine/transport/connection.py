@@ -28,9 +28,8 @@ from redis import exceptions as redis_errors
 from django_fairque.engine.scripting.operations import BlockingCommand, Read, Request, Scan, ScriptCall, Stream
 from django_fairque.engine.scripting.scripts import Script, adelete_unused, delete_unused, functions, load
 from django_fairque.engine.transport import cluster as clusters
-from django_fairque.engine.transport import function_calls as replication
 from django_fairque.engine.transport import node_health as nodes
-from django_fairque.engine.transport.function_calls import FunctionCaller
+from django_fairque.engine.transport.function_calls import FunctionCaller, check_confirmed, with_confirmation
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, RetryPolicy
 from django_fairque.engine.transport.server_checks import check_server
 
@@ -195,7 +194,6 @@ def _needs_command_name(client: Any) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-NEVER_DECODE = {"NEVER_DECODE": True}
 """Replies stay bytes, also if the client decodes responses: payloads are not text until they have been checked."""
 
 
@@ -225,7 +223,7 @@ class Transport:
         policy.is_in_doubt = in_doubt
         while True:
             try:
-                clusters.load_topology(self.client, again=policy.is_stale)
+                clusters.load_topology(self.client, again=policy.reloads_topology)
                 if not self._checked:
                     check_server(self._info(request))
                     self._checked = True
@@ -239,7 +237,7 @@ class Transport:
                 if isinstance(request, Scan):
                     near = clusters.nearest_node_option(self.client, request)
                     return clusters.parse_scan(
-                        self.client.execute_command(*clusters.scan_command(request), **NEVER_DECODE, **near)
+                        self.client.execute_command(*clusters.scan_command(request), **clusters.NEVER_DECODE, **near)
                     )
                 return self._block(request)
             except CLIENT_ERRORS as error:
@@ -305,12 +303,12 @@ class Transport:
     def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
             if clusters.is_cluster(self.client):
-                return clusters.node_of(self.client, request).execute_command(*command, **NEVER_DECODE)
-            return self._connection.call(command, **NEVER_DECODE)
+                return clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
+            return self._connection.call(command, **clusters.NEVER_DECODE)
         with clusters.node_of(self.client, request).pipeline(transaction=False) as pipe:
-            for each in replication.with_confirmation(request, command):
-                pipe.execute_command(*each, **NEVER_DECODE)
-            return replication.check_confirmed(request, pipe.execute(raise_on_error=False))
+            for each in with_confirmation(request, command):
+                pipe.execute_command(*each, **clusters.NEVER_DECODE)
+            return check_confirmed(request, pipe.execute(raise_on_error=False))
 
     def _info(self, request: Request) -> Any:
         """Of the server that is to work on the request."""
@@ -323,15 +321,15 @@ class Transport:
         if clusters.is_cluster(self.client):
             return nodes.read(self.client, request)
         if len(request.commands) == 1:
-            return [self.client.execute_command(*request.commands[0], **NEVER_DECODE)]
+            return [self.client.execute_command(*request.commands[0], **clusters.NEVER_DECODE)]
         with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
-                pipe.execute_command(*command, **NEVER_DECODE)
+                pipe.execute_command(*command, **clusters.NEVER_DECODE)
             replies: list[Any] = pipe.execute()
             return replies
 
     def _block(self, request: BlockingCommand) -> Any:
-        return clusters.node_of(self.client, request).execute_command(*request.command, **NEVER_DECODE)
+        return clusters.node_of(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE)
 
 
 class AsyncTransport:
@@ -354,7 +352,7 @@ class AsyncTransport:
         )
         while True:
             try:
-                await clusters.load_topology_async(self.client, again=policy.is_stale)
+                await clusters.load_topology_async(self.client, again=policy.reloads_topology)
                 if not self._checked:
                     check_server(await self._info(request))
                     self._checked = True
@@ -368,7 +366,9 @@ class AsyncTransport:
                 if isinstance(request, Scan):
                     near = clusters.nearest_node_option(self.client, request)
                     return clusters.parse_scan(
-                        await self.client.execute_command(*clusters.scan_command(request), **NEVER_DECODE, **near)
+                        await self.client.execute_command(
+                            *clusters.scan_command(request), **clusters.NEVER_DECODE, **near
+                        )
                     )
                 return await self._block(request)
             except CLIENT_ERRORS as error:
@@ -403,16 +403,14 @@ class AsyncTransport:
 
     async def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
-            return await clusters.node_of(self.client, request).execute_command(*command, **NEVER_DECODE)
-        sent = list(replication.with_confirmation(request, command))
+            return await clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
+        sent = list(with_confirmation(request, command))
         if clusters.is_cluster(self.client):
-            return replication.check_confirmed(
-                request, await clusters.pipeline_on(clusters.node_of(self.client, request), sent)
-            )
+            return check_confirmed(request, await clusters.pipeline_on(clusters.node_of(self.client, request), sent))
         async with self.client.pipeline(transaction=False) as pipe:
             for each in sent:
-                pipe.execute_command(*each, **NEVER_DECODE)
-            return replication.check_confirmed(request, await pipe.execute(raise_on_error=False))
+                pipe.execute_command(*each, **clusters.NEVER_DECODE)
+            return check_confirmed(request, await pipe.execute(raise_on_error=False))
 
     async def _info(self, request: Request) -> Any:
         """Of the server that is to work on the request."""
@@ -425,12 +423,12 @@ class AsyncTransport:
         if clusters.is_cluster(self.client):
             return await nodes.read_async(self.client, request)
         if len(request.commands) == 1:
-            return [await self.client.execute_command(*request.commands[0], **NEVER_DECODE)]
+            return [await self.client.execute_command(*request.commands[0], **clusters.NEVER_DECODE)]
         async with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
-                pipe.execute_command(*command, **NEVER_DECODE)
+                pipe.execute_command(*command, **clusters.NEVER_DECODE)
             replies: list[Any] = await pipe.execute()
             return replies
 
     async def _block(self, request: BlockingCommand) -> Any:
-        return await clusters.node_of(self.client, request).execute_command(*request.command, **NEVER_DECODE)
+        return await clusters.node_of(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE)

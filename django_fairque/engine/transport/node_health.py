@@ -17,6 +17,7 @@ from redis import exceptions as redis_errors
 
 from django_fairque.engine.scripting.operations import Read
 from django_fairque.engine.transport import cluster as clusters
+from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -30,8 +31,6 @@ RECHECK_SECONDS = 1.0
 """Seconds after which nodes that did not answer are asked again."""
 RECHECK_TIMEOUT_SECONDS = 0.25
 """Seconds for which that is waited for: who is back answers in less."""
-FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException)
-RAW = {"NEVER_DECODE": True}
 UNREACHABLE_ERRORS = (*clusters.CONNECTION_LOST_ERRORS, redis_errors.ClusterDownError)
 """A node that has just come back says for a while that the cluster is down."""
 REACHABLE_ERRORS = (redis_errors.AuthenticationError, redis_errors.AuthorizationError)
@@ -152,7 +151,7 @@ def _job(client: Any, node: Any, commands: Sequence[tuple[Any, ...]]) -> Callabl
     def ask() -> list[Any]:
         with client.get_redis_connection(node).pipeline(transaction=False) as pipe:
             for command in commands:
-                pipe.execute_command(*command, **RAW)
+                pipe.execute_command(*command, **clusters.NEVER_DECODE)
             replies: list[Any] = pipe.execute()
             return replies
 
@@ -233,7 +232,7 @@ def recheck_nodes(client: Any) -> None:
 
 
 def _recheck_node(client: Any, known: UnreachableNodes, node: Any, key: str) -> None:
-    with suppress(*FAILURES):
+    with suppress(*CLIENT_ERRORS):
         with suppress(redis_errors.MovedError):  # it answers, though another has the key now
             client.get_redis_connection(node).execute_command(*_probe_command(key))
         known.record_result(node, None)
@@ -244,7 +243,7 @@ def _probe_command(key: str) -> tuple[str, ...]:
 
 
 def _refresh_topology(client: Any, known: UnreachableNodes) -> None:
-    with suppress(*FAILURES):
+    with suppress(*CLIENT_ERRORS):
         client.nodes_manager.initialize()
         known.forget_others(client.get_nodes())
 
@@ -258,7 +257,7 @@ async def recheck_nodes_async(client: Any) -> None:
 
 
 async def _check_briefly(check: Awaitable[None]) -> None:
-    with suppress(*FAILURES, asyncio.TimeoutError):
+    with suppress(*CLIENT_ERRORS, asyncio.TimeoutError):
         await asyncio.wait_for(check, RECHECK_TIMEOUT_SECONDS)
 
 

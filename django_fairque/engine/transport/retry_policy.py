@@ -1,4 +1,6 @@
-"""What follows a request that failed: another attempt, or an error in the queue's own words.
+"""Whether and when a request to the server that failed is sent again, and which error is raised if it is not.
+
+This is about requests. Whether a failed task is retried is decided in `tasks.execution`.
 
 A reply that was lost says nothing about its call, so the call is repeated as it was: it carries a nonce or a
 lease token, or changes nothing. The client library's own retries stay out of it (they would repeat anything).
@@ -64,14 +66,14 @@ class RetryPolicy:
         """It could not be loaded."""
         self.is_in_doubt = False
         """A reply was lost: whatever the server says later, it may have executed the request before."""
-        self.is_stale = False
-        """A slot may have gone to another node: that is to be looked up before the next attempt."""
+        self.reloads_topology = False
+        """A slot may belong to another node now: the slot map is loaded again before the next attempt."""
 
     def pause_after(self, error: Exception) -> float:
         """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
         self.attempts += 1
         error = clusters.underlying_error(error)
-        self.is_stale = isinstance(error, clusters.STALE_TOPOLOGY_ERRORS)
+        self.reloads_topology = isinstance(error, clusters.STALE_TOPOLOGY_ERRORS)
         text = str(error)
         code = _error_code(text)
         if isinstance(error, redis_errors.NoScriptError):
@@ -89,7 +91,7 @@ class RetryPolicy:
         self.is_in_doubt = self.is_in_doubt or (
             lost and not isinstance(error, NOT_STARTED_ERRORS) and clusters.UNTRUSTED_CERTIFICATE_TEXT not in text
         )
-        passing = self.is_stale or code in PASSING_ERROR_CODES
+        passing = self.reloads_topology or code in PASSING_ERROR_CODES
         if (
             isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
             or clusters.UNTRUSTED_CERTIFICATE_TEXT in text
@@ -99,7 +101,7 @@ class RetryPolicy:
         if passing and self._has_time_for(pause):
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
-            return 0.0  # however short the time: it is known where to go
+            return 0.0  # once more even after the deadline: the slot map, loaded again, names the right node
         raise self._explained(error) from error
 
     def _has_time_for(self, pause: float) -> bool:
@@ -148,7 +150,7 @@ def _unavailable_error(error: Exception, text: str, attempts: int) -> RedisConne
             f"is it running where REDIS points to?"
         )
     reason = (
-        "the cluster is moving these keys to another server" if isinstance(error, clusters.SLOT_MOVING_ERRORS) else text
+        "the cluster is moving these keys to another server" if isinstance(error, clusters.REDIRECT_ERRORS) else text
     )
     return ServerRefusedError(f"the server refuses work for now: {reason}")
 

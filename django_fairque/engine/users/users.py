@@ -257,7 +257,7 @@ class UserQueue:
         self._run(set_rate(self._commands, self.user_id, rate, burst, now))
 
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
-        """Seconds within which this user's tasks are promised to start, in place of their priority's; None: those.
+        """Seconds within which this user's tasks should start, in place of their priority's; None: those.
 
         For tasks that become ready from now on; a task's own ``sla`` comes first.
         """

@@ -53,7 +53,7 @@ class Command(QueueCommand):
         limit.add_argument("--burst", metavar="N", type=int, help="with --rate: how many may start at once (1)")
         limit.add_argument("--backlog", metavar="N", help="tasks that may wait")
         limit.add_argument("--backlog-bytes", metavar="N", help="bytes that tasks that have not ended may take")
-        limit.add_argument("--sla", metavar="SECONDS", help="within which tasks are promised to start, of any priority")
+        limit.add_argument("--sla", metavar="SECONDS", help="within which tasks should start, of any priority")
 
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["action"] == "list":

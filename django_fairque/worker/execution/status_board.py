@@ -115,11 +115,11 @@ class OutcomeLog:
     def add(self, shard_index: int, outcome: Outcome) -> None:
         """Called by the slot for each task: 1.2 µs."""
         lease = outcome.lease
-        retries = lease.retry_count if outcome.backs_off else 0
+        retries = lease.retry_count if outcome.uses_queue_backoff else 0
         entry = marshal.dumps(
             (
                 *(shard_index, monotonic(), lease.task_id, lease.token, retries, outcome.kind, outcome.body),
-                *(outcome.trace, outcome.took, outcome.delay, outcome.backs_off),
+                *(outcome.trace, outcome.took, outcome.delay, outcome.uses_queue_backoff),
             ),
             2,  # this version takes half the time of later ones
         )

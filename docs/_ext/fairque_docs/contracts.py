@@ -18,15 +18,15 @@ def markdown() -> str:
 
 
 def contract(name: str) -> str:
-    """What the command promises, then its keys, arguments, reply and cost, word for word."""
-    promise, parts = read(name)
-    prose = "\n\n".join(_escaped(paragraph) for paragraph in promise)
+    """What the command does, then its keys, arguments, reply and cost, word for word."""
+    description, parts = read(name)
+    prose = "\n\n".join(_escaped(paragraph) for paragraph in description)
     table = "\n".join(f"{part:6} {text}" for part, text in parts.items())
     return f"{prose}\n\n```text\n{table}\n```"
 
 
 def read(name: str) -> tuple[list[str], dict[str, str]]:
-    """The paragraphs of the promise, and the parts by name (their lines as they stand)."""
+    """The paragraphs of the description, and the parts by name (their lines as they stand)."""
     paragraphs, parts, part = [""], dict[str, str](), ""
     for line in _header(name):
         if found := PART.match(line):
