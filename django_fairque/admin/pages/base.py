@@ -60,7 +60,7 @@ class Action:
 
 
 class NotHereError(Exception):
-    """What the address asks for is not there (any more); raised by `Page.template_context`, with a sentence for whoever asked."""
+    """What the address names does not exist (any more). `Page.template_context` raises it, with a sentence for the reader."""
 
 
 class AdminPage(View):

@@ -94,7 +94,7 @@ def test_a_wait_ends_when_something_is_due_so_that_a_fetch_lies_behind_it(second
 
 
 def test_a_reply_that_says_a_little_earlier_what_is_due_changes_nothing() -> None:
-    """The moment is told as seconds from now, and the way of a reply takes time."""
+    """A reply gives the moment as seconds from now, and replies take more or less time to arrive."""
     planner = planner_of()
     answer(planner, planned(planner, 0.0), [lease()], 0.0, look_at=1.0)
     assert planner.plan_wait(0.0) == 1.0

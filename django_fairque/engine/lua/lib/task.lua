@@ -190,7 +190,7 @@ local function to_dead(user, task, failure, reason, trace, ...)
   tally('dead', 1)
 end
 
--- For a task that ended without its worker: whoever reports an outcome for it later gets its state as the reply.
+-- For a task that ended without its worker: the worker's report of an outcome is then answered with the task's state.
 local function expire(task)
   to_dead(task.owner, task, 'expired', 'not started in time', '')
   alert('died', task, 'not started in time')
