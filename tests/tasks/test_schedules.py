@@ -135,7 +135,7 @@ def test_a_user_function_that_raises_harms_no_other(
 
     good, bad = {"task": "shop.report", "every": 60, "args": ["x"]}, {"task": "shop.owned", "every": 60}
     with pytest.raises(
-        TaskUsageError, match=r"b: the user function of shop.owned raised KeyError: 'owner'; mend it, or"
+        TaskUsageError, match=r"b: the user function of shop.owned raised KeyError: 'owner'; fix it, or"
     ):
         declare(a=good, b=bad, c={**bad, "user": "acme"})
     assert [each.name for each in get_queue().schedules.list()] == ["a", "c"]
