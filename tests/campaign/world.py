@@ -69,7 +69,7 @@ class World:
         rate: float,
         lua: Path | None = None,
         every_long: float = 2.0,
-        drain_within: float = 300.0,
+        drain_within: float = 600.0,
         keep: bool = False,
     ) -> None:
         self.seed, self.lease, self.rate, self.drain_within, self._keep = seed, lease, rate, drain_within, keep
