@@ -143,7 +143,10 @@ class AsyncFetcher:
 
     async def _fetch_until_done(self) -> None:
         planner = self.planner
+        fetch_task = asyncio.current_task()
         while not planner.is_done:
+            if isinstance(fetch_task, ProtectedTask):
+                fetch_task.was_canceled = False  # a timeout cancels the task in which it passes, and takes that back
             now = monotonic()
             self.wakeup.clear()
             call = planner.next_call(now)
