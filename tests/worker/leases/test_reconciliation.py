@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
@@ -59,6 +61,7 @@ def test_others_start_at_once_after_a_restart_of_the_server(make_server: MakeSer
         worker.close()
 
 
+@pytest.mark.usefixtures("redis")  # an empty server: the test looks at all that has started
 def test_a_lost_reply_leaves_no_lease_that_is_renewed(server: Server, tmp_path: Path) -> None:
     """The connections of the process that runs tasks go nowhere; those of its supervisor, which renews its leases, work."""
     way = LosesReplies(str(tmp_path / "way"), server.url.removeprefix("unix://").partition("?")[0])
