@@ -70,7 +70,7 @@ def test_any_bytes_in_a_lease_are_run_or_poison(queue: FairQueue) -> None:
 
     services = Services(queue.name, queue.config, queue.set_progress)
     draw = random.Random(SEED)
-    sound = [b"x", b"1", b"1", b"1", b'{"args":[],"kwargs":{}}', b"u", b"known", b"3", b"1", b"1", *[b""] * 8]
+    sound = [b"x", b"1", b"1", b"1", b'{"args":[],"kwargs":{}}', b"u", b"known", b"3", b"1", b"1", *[b""] * 9]
     assert len(sound) == len(LEASE_FIELDS)
     modules = set(sys.modules)
     kinds = set()
@@ -155,6 +155,9 @@ def recorded(queue: FairQueue, walk: Walk) -> list[tuple[Any, ...]]:
             if args[0] == "FCALL":
                 calls.append(args)
             return send(*args, **options)
+
+        def pipeline(self, *args: Any, **options: Any) -> Any:
+            return queue.client.pipeline(*args, **options)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(queue.client, name)

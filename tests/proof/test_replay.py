@@ -49,6 +49,9 @@ class LosingClient:
                 raise redis.exceptions.ConnectionError("the reply was lost on purpose")
         return reply
 
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        return self.client.pipeline(*args, **options)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
 

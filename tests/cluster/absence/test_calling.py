@@ -42,7 +42,7 @@ def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, away: Away) -> 
     queue.push(Task.create(away.others[0], 3, {}, task_id="mine"))
     away.kill()
     assert queue.get_task("mine").user_id == away.others[0]
-    with pytest.raises(ShardsAwayError, match="where task 'other' is"):
+    with pytest.raises(ShardsAwayError, match="the task 'other' can't be located"):
         queue.get_task("other")
 
 
