@@ -61,7 +61,6 @@ def test_a_graph_pushed_again_after_an_error_is_whole(redis: Redis, config: Queu
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="no state was lost, but 92 places of the scripts are never reached, and 75 are accepted")
 def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States, config: QueueConfig) -> None:
     breaking = Breaking(redis, states, config)
     plain = FairQueue(redis, config=config)
@@ -82,7 +81,8 @@ def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States,
     untouched = set(scripts.names()) - BETWEEN_SHARDS - {name for name, _ in breaking.broken}
     assert len(untouched) <= 2, untouched
     never = all_places() - {place for _, place in breaking.broken}
-    assert len(never) <= MOST_UNREACHED, sorted(never)
+    if len(never) > MOST_UNREACHED:  # an open gap of this test; everything above has been checked
+        pytest.xfail(f"{len(never)} places of the scripts are never reached, and {MOST_UNREACHED} are accepted")
     figures: dict[str, object] = {"operations": done.total(), "injections": breaking.broken.total()}
     figures["states"] = breaking.distinct
     figures["left to scenarios"] = sorted(never)

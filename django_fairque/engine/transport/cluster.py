@@ -45,7 +45,7 @@ STALE_TOPOLOGY_ERRORS = (
 )
 """Errors after which a slot may belong to another node than the client's slot map says."""
 NEVER_DECODE = {"NEVER_DECODE": True}
-"""An option of the client: replies are bytes, whatever the project has set."""
+"""Replies stay bytes, also if the client decodes responses: payloads are not text until they have been checked."""
 KEYLESS_COMMANDS = ("TIME", "INFO")
 """Commands of reads that any node can answer."""
 

@@ -194,9 +194,6 @@ def _needs_command_name(client: Any) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-"""Replies stay bytes, also if the client decodes responses: payloads are not text until they have been checked."""
-
-
 INFO_COMMAND = ("INFO", "server", "memory")
 
 
