@@ -45,6 +45,9 @@ class RandomOperation:
 class Walk:
     """Draws operations that fit to what there is. Whoever uses it performs them, and tells what came of it."""
 
+    missed = "all"
+    """What the schedules do with run times that were missed."""
+
     def __init__(self, redis: Any, seed: int) -> None:
         self.redis = redis
         self.random = random.Random(seed)
@@ -318,8 +321,8 @@ class Walk:
         name, every, task = draw.choice(["s1", "s2"]), draw.choice([30, 60]), self.task(task_id=None)
         if draw.random() < 0.3:
             return lambda queue: queue.schedules.remove(name, now=now)
-        enabled = draw.random() < 0.8
-        return lambda queue: queue.schedules.add(name, task=task, every=every, missed="all", enabled=enabled, now=now)
+        enabled, missed = draw.random() < 0.8, self.missed
+        return lambda queue: queue.schedules.add(name, task=task, every=every, missed=missed, enabled=enabled, now=now)
 
     def _do_repair(self) -> Callable[[FairQueue], Any]:
         """Indexes and counters that are wrong, and their mending. What is damaged can be told from the tasks' records."""

@@ -16,8 +16,8 @@ redis.call('SELECT', ARGV[1])
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[2]) end
 """
 
-# Of each key its type and content, in an order that does not depend on how it came there; not when it ends. Kept replies
-# are left out: their names are made up anew by each call.
+# Of each key its type and content, in an order that does not depend on how it came there; not when it ends. Recorded
+# replies and the count of their bytes are left out: the names of the keys are new for each call.
 DIGEST = """
 redis.call('SELECT', ARGV[1])
 local parts = {}
@@ -31,7 +31,9 @@ for _, key in ipairs(keys) do
     if kind == 'hash' then
       found = {}
       local flat = redis.call('HGETALL', key)
-      for i = 1, #flat, 2 do found[#found + 1] = #flat[i] .. ':' .. flat[i] .. flat[i + 1] end
+      for i = 1, #flat, 2 do
+        if not string.find(flat[i], '^replies') then found[#found + 1] = #flat[i] .. ':' .. flat[i] .. flat[i + 1] end
+      end
       table.sort(found)
     elseif kind == 'zset' then
       found = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')

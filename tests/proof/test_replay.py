@@ -30,6 +30,8 @@ LOST = 0.1
 ONE_HISTORY = 2_000
 TOLD_BY_EFFECT = {"release_worker", "sweep", "sweep_much_later", "forget_delivered", "cleanup", "fire", "schedule"}
 """What answers how much it has done: repeated, that is nothing more, and nobody acts upon it."""
+BOUNDED = {"sweep", "sweep_much_later", "fire"}
+"""What does a limited part of the work. Repeated after a lost reply it does the next part: both queues do the rest as well."""
 
 
 class LosingClient:
@@ -56,6 +58,14 @@ class LosingClient:
         return getattr(self.client, name)
 
 
+def finish_maintenance(queue: FairQueue, now: float) -> None:
+    """Do all maintenance that is due."""
+    while any(not fired.is_refused for fired in queue.schedules.fire_due(now=now)):
+        pass
+    while (swept := queue.sweep(now=now)).more or swept.promoted:
+        pass
+
+
 def shown(result: Any) -> Any:
     """What can be compared of an answer: of leases what a worker acts upon."""
     if isinstance(result, list):
@@ -68,26 +78,20 @@ def shown(result: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the alerts of a repeated call differ (seed 1, history 1); the cause is not known yet",
-)
 def test_a_repeated_call_has_one_effect_and_the_first_reply(
     own_server: Server, redis: Redis, states: States, config: QueueConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_fairque.engine.transport.connection.time.sleep", lambda seconds: None)
-    config = config.model_copy(
-        update={"sweep_batch_size": 1000}
-    )  # maintenance is bounded: repeated, it does the next slice
+    config = config.model_copy(update={"sweep_batch_size": 1000})  # no call of another kind meets the limit
     losing, calls, history = LosingClient(redis, SEED), 0, 0
-    flaky = FairQueue(losing, config=config)
+    flaky, plain = FairQueue(losing, config=config), FairQueue(redis, config=config)
     with own_server.client(db=1) as client:
         sure = FairQueue(client, config=config)
         while calls + losing.calls < times(CALLS):
             redis.flushall()
             calls, losing.calls, history = calls + losing.calls, 0, history + 1
             walk = Walk(redis, SEED * 1_000_003 + history)
+            walk.missed = "skip"
             kinds = sorted(walk.kinds.keys() - {"repair"})
             while losing.calls < ONE_HISTORY:
                 operation = walk.draw(*kinds)
@@ -95,6 +99,9 @@ def test_a_repeated_call_has_one_effect_and_the_first_reply(
                     continue
                 first = walk.perform(operation, flaky)
                 second = walk.perform_again(operation, sure)
+                if operation.name in BOUNDED:
+                    for queue in (plain, sure):
+                        finish_maintenance(queue, walk.now)
                 if operation.name not in TOLD_BY_EFFECT:
                     assert shown(first) == shown(second), f"seed {SEED}, history {history}: {operation.name}"
             assert states.digest(0) == states.digest(1), f"seed {SEED}, history {history}"
