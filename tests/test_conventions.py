@@ -32,7 +32,7 @@ FOLDER_LIMITS = {
 IMPORT_CYCLES, MODULES_IN_CYCLES = 0, 0
 CLASSES_WITH_TWO_MEANINGS = 0
 CONSTANTS_WITH_TWO_MEANINGS = 0
-DIVIDED_CLASSES = {"AsyncDriving", "AsyncReading", "Driving", "Reading"}
+DIVIDED_CLASSES: set[str] = set()
 """Classes that exist only to be extended by a single other one, in another file."""
 SINGLE_EXTENSIONS = {"FairqueBackend", "Stop", "UserSource"}
 """Classes that a single other one extends for a reason: they are used by themselves, too, or are named in settings."""

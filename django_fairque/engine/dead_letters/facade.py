@@ -122,7 +122,13 @@ class DeadLetterQueue:
 
 
 class AsyncDeadLetterQueue:
-    """`DeadLetterQueue`, awaited."""
+    # Generated from `DeadLetterQueue` by python -m tests.async_classes.
+    """The dead letters of one queue (``queue.dlq``).
+
+    The filters of `list`, `letters`, `groups`, `matching`, `requeue_all` and `discard_all` (see `Filters`):
+    ``failure_type`` (failed, expired, poisoned), ``user_id``, task's ``name``, ``fingerprint``, ``older_than`` and
+    ``newer_than`` (seconds), ``moved_until`` (a moment).
+    """
 
     def __init__(
         self,
@@ -141,58 +147,81 @@ class AsyncDeadLetterQueue:
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> ResultPage[DLQEntry]:
+        """A page of entries, the oldest first; the filters leave out what does not match."""
         return await self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
     async def get(self, entry_id: str) -> DLQEntry:
+        """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
         return await self._run(get(self._shards, entry_id))
 
     async def of_task(self, task_id: str) -> DLQEntry | None:
+        """The entry of a task; None when it is no dead letter."""
         return await self._run(of_task(self._shards, task_id))
 
     async def count(self) -> int:
+        """Return the number of dead letters; raise `ShardsAwayError` if a shard can't be reached."""
         return await self._read_all_shards(count)
 
     async def counts(self) -> DLQCounts:
+        """How many lie there, by failure type."""
         return await self._read_all_shards(counts)
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
+        """What they died of: letters of one fingerprint together, among the ``look_at`` oldest (at most 10,000)."""
         return await self._read_all_shards(lambda shards: groups(shards, look_at, Filter.create(filters), now))
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> ResultPage[Letter]:
+        """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
         return await self._read_all_shards(
             lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now)
         )
 
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
+        """How many match, before something is done to all of them; looks at the 4,000 oldest."""
         return await self._read_all_shards(lambda shards: matching(shards, Filter.create(filters), now))
 
     async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
+        """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id.
+
+        Here and in the next two: ``payload`` is any JSON value, or JSON as text in bytes (``b"null"`` is how to send a null);
+        None keeps the payload as it is.
+        """
         return await self._run(requeue(self._shards, entry_id, payload, now))
 
     async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
+        """Requeue those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
         return await self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, now))
 
     async def requeue_all(
         self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
+        """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many.
+
+        Here, in `discard_all` and in `cleanup`, `ShardsAwayError` says that some shards can't be reached; on the others it
+        is done, and the text says to how many.
+        """
         return await self._write_all_shards(
             lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now)
         )
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
+        """Give an entry up: its task becomes CANCELED, and so does what waits for it."""
         await self._run(discard(self._shards, entry_id, now))
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
+        """Give up those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
         return await self._write_all_shards(lambda shards: discard_some(shards, entry_ids, now))
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
+        """Give up every entry that matches (at most ``limit``), in bounded slices; returns how many."""
         return await self._write_all_shards(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
+        """Forget entries that were moved more than ``older_than`` seconds ago; returns how many."""
         return await self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
 
 

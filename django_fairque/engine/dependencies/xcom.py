@@ -93,23 +93,30 @@ class XCom:
 
 
 class AsyncXCom:
-    """`XCom`, awaited."""
+    # Generated from `XCom` by python -m tests.async_classes.
+    """One namespace of values (``queue.xcom(namespace)``). Values are any JSON, each at most ``max_payload_bytes``."""
 
     def __init__(self, commands: Commands, run: AsyncDriver, namespace: str) -> None:
         self._commands, self._run = commands, run
         self.namespace = check_id(namespace, "namespace")
 
     async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
+        """Keep a value, in place of an earlier one. The namespace lasts ``ttl`` seconds from now at least
+        (``result_ttl`` by default) and ends as a whole."""
         await self._run(push(self._commands, self.namespace, {key: value}, ttl, now))
 
     async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
+        """Keep several values in one call: all of them or none."""
         await self._run(push(self._commands, self.namespace, values, ttl, now))
 
     async def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
+        """The value of that key; ``default`` when there is none, `KeyError` without a default."""
         return await self._run(pull(self._commands, self.namespace, key, default))
 
     async def items(self) -> dict[str, Any]:
+        """All values by key."""
         return await self._run(items(self._commands, self.namespace))
 
     async def keys(self) -> list[str]:
+        """The keys that have values."""
         return await self._run(keys(self._commands, self.namespace))

@@ -1,4 +1,4 @@
 """`FairQueue` and `AsyncFairQueue`, the queue's public classes.
 
-`executor` runs operations on one shard or on all of them, and `read_operations` has the reads that several shards answer.
+`async_queue` is generated from `queue`. `executor` has what both share, and `read_operations` the reads that several shards answer.
 """

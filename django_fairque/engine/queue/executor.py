@@ -1,36 +1,27 @@
-"""Driving steps over a client: whole queues, and what is left of them while a node of their cluster is away."""
+"""What `FairQueue` and `AsyncFairQueue` share: views of shards, and which shards to ask while a node of a cluster is away."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dependencies import messages
 from django_fairque.engine.model.errors import (
     ConfigurationError,
-    FairQueueError,
     NotPermittedError,
-    RedisConnectionError,
     TaskValidationError,
     UnsupportedServerError,
     UntrustedServerError,
 )
 from django_fairque.engine.model.options import MAX_RETRY_TIMEOUT_SECONDS, REPLY_RECORD_SECONDS, QueueConfig
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
-from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.transport import node_health as nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Self
 
     from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport, SyncClient, Transport
 
 
 class QueueOfShards:
@@ -113,7 +104,7 @@ FINAL_ERRORS = (NotPermittedError, UnsupportedServerError, UntrustedServerError)
 """Errors that do not mean that a node is unreachable."""
 
 
-class _Rounds:
+class Rounds:
     """Which shards to ask, round by round: each round leaves out those whose nodes did not answer in the one before."""
 
     def __init__(self, client: object, shards: Shards) -> None:
@@ -130,159 +121,13 @@ class _Rounds:
             yield self.rest
 
 
-def _reachable_shards(client: object, shards: Shards) -> Shards:
+def reachable_shards(client: object, shards: Shards) -> Shards:
     def missing() -> Sequence[int]:
         return nodes.unreachable_nodes(client).missing_shards(client, shards)
 
     living = shards.but(missing())
     living.missing_now = missing
     return living
-
-
-class Driving(QueueOfShards):
-    """The part of a queue that sends: `FairQueue` says what."""
-
-    client: SyncClient
-    _transport: Transport
-
-    def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Let calls that have failed be repeated no more while this holds."""
-        self._transport.is_reply_unwanted = condition
-
-    def _run(self, steps: Operation[R]) -> R:
-        self._check()
-        return self._drive(steps)
-
-    def _read_all_shards(self, read: Callable[[Shards], Operation[R]]) -> R:
-        """What all shards know or, when a node does not answer for `ALL_SHARDS_READ_SECONDS` seconds, what the others do.
-
-        ``read`` is called with the shards to ask, more than once if need be; it changes nothing, or nothing twice.
-        """
-        self._check()
-        return self._among(self._shards, read)
-
-    def _reachable_shards(self) -> Shards:
-        """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not nodes.can_miss_shards(self.client):
-            return self._shards
-        nodes.recheck_nodes(self.client)
-        return _reachable_shards(self.client, self._shards)
-
-    def _write_all_shards(self, change: Callable[[Shards], Operation[R]]) -> R:
-        """Change all shards; ``change`` is told which are known to be away, and goes on without those."""
-        return self._run(change(self._reachable_shards()))
-
-    def _carry_messages(self) -> None:
-        """Carry what was left for other shards. If that fails workers do it: it is written down."""
-        if len(self._shards) > 1:
-            with suppress(FairQueueError):
-                self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
-
-    def _check(self) -> None:
-        """The number of shards that is written down is the configured one."""
-        if self._parent_queue is not None:
-            self._parent_queue._check()  # noqa: SLF001 - an object of this class
-        elif not self._is_checked and monotonic() >= self._check_at:
-            self._is_checked = self._among(Shards(self.name, self.config), resharding.check_shard_count)
-            self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
-
-    def _among(self, shards: Shards, read: Callable[[Shards], Operation[R]]) -> R:
-        if len(shards) == 1 or not nodes.can_miss_shards(self.client):
-            return self._drive(read(shards))
-        nodes.recheck_nodes(self.client)
-        rounds = _Rounds(self.client, shards)
-        for living in rounds:
-            try:
-                return self._drive(read(living), ALL_SHARDS_READ_SECONDS)
-            except FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
-                raise
-            except RedisConnectionError:
-                continue
-        return self._drive(read(rounds.rest))
-
-    def _drive(self, steps: Operation[R], seconds: float | None = None) -> R:
-        """With ``seconds`` each request is repeated no longer than that. An error is raised in the steps, which may take it."""
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    reply = self._transport.send(request, seconds)
-                except FairQueueError as error:  # noqa: PERF203 - each request may fail
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(reply)
-        except StopIteration as stop:
-            result: R = stop.value
-            return result
-
-
-class AsyncDriving(QueueOfShards):
-    """`Driving`, awaited."""
-
-    client: AsyncClient
-    _transport: AsyncTransport
-
-    def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """As of `Driving`."""
-        self._transport.is_reply_unwanted = condition
-
-    async def _run(self, steps: Operation[R]) -> R:
-        await self._check()
-        return await self._drive(steps)
-
-    async def _read_all_shards(self, read: Callable[[Shards], Operation[R]]) -> R:
-        await self._check()
-        return await self._among(self._shards, read)
-
-    async def _reachable_shards(self) -> Shards:
-        """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not nodes.can_miss_shards(self.client):
-            return self._shards
-        await nodes.recheck_nodes_async(self.client)
-        return _reachable_shards(self.client, self._shards)
-
-    async def _write_all_shards(self, change: Callable[[Shards], Operation[R]]) -> R:
-        return await self._run(change(await self._reachable_shards()))
-
-    async def _carry_messages(self) -> None:
-        if len(self._shards) > 1:
-            with suppress(FairQueueError):
-                await self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
-
-    async def _check(self) -> None:
-        if self._parent_queue is not None:
-            await self._parent_queue._check()  # noqa: SLF001 - an object of this class
-        elif not self._is_checked and monotonic() >= self._check_at:
-            self._is_checked = await self._among(Shards(self.name, self.config), resharding.check_shard_count)
-            self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
-
-    async def _among(self, shards: Shards, read: Callable[[Shards], Operation[R]]) -> R:
-        if len(shards) == 1 or not nodes.can_miss_shards(self.client):
-            return await self._drive(read(shards))
-        await nodes.recheck_nodes_async(self.client)
-        rounds = _Rounds(self.client, shards)
-        for living in rounds:
-            try:
-                return await self._drive(read(living), ALL_SHARDS_READ_SECONDS)
-            except FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
-                raise
-            except RedisConnectionError:
-                continue
-        return await self._drive(read(rounds.rest))
-
-    async def _drive(self, steps: Operation[R], seconds: float | None = None) -> R:
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    reply = await self._transport.send(request, seconds)
-                except FairQueueError as error:  # noqa: PERF203 - each request may fail
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(reply)
-        except StopIteration as stop:
-            result: R = stop.value
-            return result
 
 
 CLIENT_METHODS = ("execute_command", "pipeline")

@@ -93,7 +93,8 @@ class Schedules:
 
 
 class AsyncSchedules:
-    """`Schedules`, awaited."""
+    # Generated from `Schedules` by python -m tests.async_classes.
+    """The schedules of one queue (``queue.schedules``)."""
 
     def __init__(self, shards: Shards, run: AsyncDriver, read_all_shards: AsyncAllShardsReader) -> None:
         self._shards, self._run, self._read_all_shards = shards, run, read_all_shards
@@ -102,35 +103,63 @@ class AsyncSchedules:
         return await self._read_all_shards(lambda shards: holder(shards, name))
 
     async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
+        """Add a schedule, or change the one of this name; unless its timing changes it is due next when it was.
+
+        Args:
+            task: what to push each time: a call that was not sent (``my_task.s(1)``), a task that needs no arguments
+                (``my_task``), or a `Task`. Its ``unique_for`` and ``debounce`` are not heeded; one with a delay, a moment at
+                which it expires or dependencies is refused.
+            cron: five fields, minute hour day-of-month month day-of-week; or
+            every: seconds (or a timedelta) between two run times, at least 1, counted from ``start`` (now by default).
+            timezone: the zone in which cron is meant; UTC by default.
+            missed: what becomes of run times that nobody could fire for more than ``grace`` (60 seconds): ``"skip"``
+                them, fire ``"one"``, the last, or ``"all"``.
+            expires: seconds from a run time until its task is dead if it has not started; by default what the call says.
+            enabled: False to add it switched off.
+            source: code, settings, command or admin: who is in charge of it.
+
+        Raises:
+            TaskValidationError: it can't be understood, has an option that there is not, or would never fire; nothing
+                was changed.
+        """
         checked = _checked(options)
         place = await self._read_all_shards(lambda shards: places(shards, name, task))
         return await self._run(add(place, name, task, checked, now))
 
     async def remove(self, name: str, *, now: float | None = None) -> bool:
+        """Whether there was one."""
         return await self._run(schedules.remove(await self._holder(name), name, now))
 
     async def enable(self, name: str, *, now: float | None = None) -> None:
+        """Switch it on: from now, what would have been meanwhile is not missed."""
         await self._run(schedules.set_enabled(await self._holder(name), name, enabled=True, now=now))
 
     async def disable(self, name: str, *, now: float | None = None) -> None:
+        """Switch it off: it stays, and pushes nothing."""
         await self._run(schedules.set_enabled(await self._holder(name), name, enabled=False, now=now))
 
     async def sign(self, name: str, *, now: float | None = None) -> None:
+        """Sign what it pushes as it is kept now, with this process's key. Look at it before: `get`."""
         await self._run(schedules.sign(await self._holder(name), name, now))
 
     async def run_now(self, name: str, *, now: float | None = None) -> str:
+        """Push its task at once, beside its run times; the task's id."""
         return await self._run(schedules.run_now(await self._holder(name), name, now))
 
     async def get(self, name: str) -> Schedule:
+        """The schedule of that name; `TaskNotFoundError` when there is none."""
         return await self._run(schedules.get(await self._holder(name), name))
 
     async def list(self) -> PartialList[Schedule]:
+        """All of them, by name."""
         return await self._read_all_shards(list_all)
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
+        """Send the tasks that are due. Each run time is sent once, also if several processes call this. Workers call it."""
         return await self._run(fire_due(self._shards, limit, now))
 
     async def next_due(self, after: float | None = None) -> float | None:
+        """Return when the next schedule is due after a moment (by default after now), as Unix times; None if none is."""
         return await self._run(next_due(self._shards, after))
 
 

@@ -62,7 +62,13 @@ class OrganizationQueue:
 
 
 class AsyncOrganizationQueue:
-    """`OrganizationQueue`, awaited."""
+    # Generated from `OrganizationQueue` by python -m tests.async_classes.
+    """One organization of one queue (``queue.organization(name)``): its members share what one user would get.
+
+    It has a share as if it were one user, and its members share that. A user belongs to at most one:
+    ``queue.user(user_id).set_organization(name)``. What is set here is set on every shard; `ShardsAwayError` names those that
+    could not be told.
+    """
 
     def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:
         self.organization = check_id(organization, "organization")
@@ -72,21 +78,27 @@ class AsyncOrganizationQueue:
         await self._read_all_shards(lambda shards: change(shards, self.organization, fields, now))
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000), for all members together."""
         await self._change(organizations.weight_fields(weight), now)
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """At most this many tasks of all members together at once, on each shard; None for no limit."""
         await self._change(organizations.limit_fields(number), now)
 
     async def pause(self, *, now: float | None = None) -> None:
+        """Start none of the members' tasks; pushes go on, running ones end."""
         await self._change(organizations.pause_fields(paused=True), now)
 
     async def resume(self, *, now: float | None = None) -> None:
+        """Start the members' tasks again."""
         await self._change(organizations.pause_fields(paused=False), now)
 
     async def stats(self) -> OrganizationStats:
+        """The organization's figures, settings and limits now."""
         return (await self._read_all_shards(lambda shards: stats(shards, [self.organization])))[0]
 
     async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
+        """Its members' ids: those among the next ``limit`` users of the queue, so a page may be empty although more follow."""
         return await self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
 
 

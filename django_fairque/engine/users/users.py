@@ -295,46 +295,83 @@ class UserQueue:
 
 
 class AsyncUserQueue:
-    """`UserQueue`, awaited."""
+    # Generated from `UserQueue` by python -m tests.async_classes.
+    """One user of one queue (``queue.user(user_id)``)."""
 
     def __init__(self, commands: Commands, run: AsyncDriver, user_id: str) -> None:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
     async def pause(self, *, now: float | None = None) -> None:
+        """Start none of the user's tasks; pushes go on, running ones end."""
         await self._run(change(self._commands, self.user_id, {"paused": 1}, now))
 
     async def resume(self, *, now: float | None = None) -> None:
+        """Start the user's tasks again."""
         await self._run(change(self._commands, self.user_id, {"paused": ""}, now))
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000)."""
         await self._run(set_weight(self._commands, self.user_id, weight, now))
 
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
+        """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks; None: of none.
+
+        Members share what the organization gets: as much as one user of the organization's weight. It lasts until it is changed.
+        """
         await self._run(set_organization(self._commands, self.user_id, organization, now))
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """At most this many tasks at once; None for no limit."""
         await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
 
     async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
+        """Limit how many tasks start per unit of time.
+
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used of
+        the last one. A task starts when a worker fetches it.
+
+        Args:
+            rate: tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit.
+            burst: how many tasks may start at once after a pause, from 1 to 1,000,000. With 1 they start at equal distances.
+        """
         await self._run(set_rate(self._commands, self.user_id, rate, burst, now))
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
+        """Seconds within which this user's tasks should start, in place of their priority's; None: those.
+
+        For tasks that become ready from now on; a task's own ``sla`` comes first.
+        """
         await self._run(set_sla(self._commands, self.user_id, seconds, now))
 
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
+        """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
         await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
     async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
+        """Refuse pushes (`BacklogFullError`) beyond this many bytes of tasks that have not ended.
+
+        A task counts with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
+
+        Args:
+            number: bytes, or None for the queue's default (``max_backlog_bytes``).
+        """
         await self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
 
     async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
+        """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on.
+
+        ``note`` is called with the ids of those that were canceled, slice by slice. `TaskValidationError` for a limit that
+        is not a whole number from 1.
+        """
         return await self._run(purge_user(self._commands, self.user_id, limit, note, now))
 
     async def is_known(self) -> bool:
+        """Return whether the queue has a record of the user: it has tasks, had some within the last hour, or has settings."""
         return await self._run(is_known(self._commands, self.user_id))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
+        """The user's figures, settings and limits now."""
         return await self._run(user_stats(self._commands, self.user_id, now))
 
 
