@@ -76,7 +76,7 @@ class RequestUser(UserSource):
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
         self._answer: Any = UNASKED
-        """Of the project's callable, which is asked once; ``request.user`` may change when somebody logs in."""
+        """The result of the project's callable, which is called once; ``request.user`` may change when somebody logs in."""
 
     def user_id(self) -> str | None:
         try:

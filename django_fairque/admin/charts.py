@@ -1,7 +1,7 @@
 """Charts as numbers and sentences: where each line, bar and label goes. The templates named ``chart_*.html`` draw them.
 
 Every position is a string, because templates write numbers the way a language does ("1.234,5") and SVG knows only one way.
-Across, positions are of `CHART_WIDTH`; labels are put at percentages beside the stretched lines, so that text keeps its size on
+Across, positions are of `CHART_WIDTH`; labels are put at percentages next to the stretched lines, so that text keeps its size on
 every screen.
 """
 
@@ -93,7 +93,7 @@ class LineChart:
 
     @property
     def description(self) -> str:
-        """What the lines show, in a sentence for whoever does not see them."""
+        """What the lines show, in a sentence for screen readers."""
         if self.is_empty:
             return gettext("Nothing happened in this time.")
         return "; ".join(map(self._described, self.series))

@@ -47,7 +47,7 @@ class OutboxEntryAdmin(Base):
         return False
 
     def has_relay_permission(self, request: HttpRequest) -> bool:
-        """Whoever may change rows may have them tried again."""
+        """The permission to change rows includes trying them again."""
         return request.user.has_perm("django_fairque.change_outboxentry")
 
     @admin.display(description=_("last error"), ordering="last_error")

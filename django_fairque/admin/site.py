@@ -44,7 +44,7 @@ PAGES: tuple[type[AdminPage], ...] = (
 
 
 def _seen_by(request: HttpRequest) -> list[type[AdminPage]]:
-    """The pages that whoever asks may see."""
+    """The pages that the request's user may see."""
     return [page for page in PAGES if request.user.has_perm(f"{APP}.{page.permission}")]
 
 
@@ -68,7 +68,7 @@ class QueueAdmin(Base):
         return [path("", index, name=f"{APP}_queue_changelist"), *views]
 
     def _first_page(self, request: HttpRequest) -> HttpResponseBase:
-        """Of those that whoever asks may see; the way there, if that is another than the first of all."""
+        """The first page that the request's user may see, if it is not the first page of all."""
         first = next((page for page in _seen_by(request) if page.in_menu), None)
         if first is None:
             raise PermissionDenied

@@ -73,7 +73,7 @@ class FairqueTask(AnyTask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DjangoDefinition(Sendable[Any]):
-    """``task`` is Django's, as it was declared; ``about`` travels with a call beside its arguments."""
+    """``task`` is Django's, as it was declared; ``about`` is sent with a call, next to its arguments."""
 
     task: AnyTask
     about: Mapping[str, Any] = field(default_factory=dict)

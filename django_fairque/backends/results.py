@@ -67,7 +67,7 @@ class TaskMetadata:
 
     @classmethod
     def of(cls, record: Record) -> TaskMetadata:
-        """What a record's payload says. People can edit payloads: what makes no sense counts as not said."""
+        """What a record's payload says. People can edit payloads: invalid values count as missing."""
         recorded = record.payload.get("about") if isinstance(record.payload, dict) else None
         if not isinstance(recorded, dict):
             return cls()
@@ -243,7 +243,7 @@ def _is_run(attempt: Attempt) -> bool:
 
 
 def _is_error(attempt: Attempt) -> bool:
-    """Not a task that asked for another run (`Retry`): then there is its reason, but no exception."""
+    """Not a task that raised `Retry`: then there is its reason, but no exception."""
     return attempt.kind in ERROR_KINDS and (attempt.kind != "failed" or _raised(attempt) is not None)
 
 

@@ -144,7 +144,7 @@ def _running() -> RunningTask:
 
 
 def _earlier() -> Sequence[Attempt]:
-    """What the queue remembers of earlier attempts; asked only when there was one."""
+    """What the queue remembers of earlier attempts; read only when there was one."""
     context = _running()
     if _is_first(context):
         return ()
@@ -166,7 +166,7 @@ async def _aearlier() -> Sequence[Attempt]:
 
 def _is_first(context: RunningTask) -> bool:
     lease = context.lease
-    # One that asked for another run has neither failed nor been lost, but has been scheduled.
+    # A task that raised Retry has neither failed nor been lost: it is scheduled.
     return lease.retry_count == 0 and lease.delivery == 1 and lease.task.execute_after is None
 
 

@@ -1,4 +1,4 @@
-"""Whether whoever enqueues in a request can be found."""
+"""Whether the user who enqueues in a request can be found."""
 
 from __future__ import annotations
 

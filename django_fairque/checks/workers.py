@@ -1,4 +1,4 @@
-"""What workers are told to do, and whether they can."""
+"""The workers' settings, and whether they can work."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def set_overrides(overrides: Mapping[str, Any]) -> None:
 
 
 def reset_config() -> None:
-    """Forget the configuration, and close the clients made from it: all is read again when next asked for."""
+    """Forget the configuration, and close the clients made from it: all is read again when it is used next."""
     with _current.lock:
         _current.config = None
     for callback in _current.on_reset:

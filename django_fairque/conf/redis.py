@@ -401,7 +401,7 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
         "protocol": 2,
         "username": sentinel.username,
         "password": sentinel.password.get_secret_value() if sentinel.password else None,
-        "socket_timeout": config.socket_connect_timeout,  # a sentinel answers at once, or the next one is asked
+        "socket_timeout": config.socket_connect_timeout,  # a sentinel answers at once, or the next one is tried
         "socket_connect_timeout": config.socket_connect_timeout,
     }
     manager = module.Sentinel(sentinel.nodes, sentinel_kwargs={**ask, **alike})

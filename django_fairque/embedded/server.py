@@ -87,7 +87,7 @@ def _status_from_info(unknown: ServerStatus, fields: dict[str, str], notes: tupl
         version=_server_version(fields),
         binary=fields["executable"],
         uptime=int(fields["uptime_in_seconds"]),
-        clients=int(fields["connected_clients"]) - 1,  # not counting the one that asked
+        clients=int(fields["connected_clients"]) - 1,  # not counting this one
         memory=int(fields["used_memory"]),
         aof=AofStatus(
             size=int(fields["aof_current_size"]),
@@ -134,7 +134,7 @@ class EmbeddedServer:
     """The server whose data, log and socket are in ``directory`` (made if its parent exists).
 
     An object holds nothing open: any number of them, in any number of processes and threads, name the same server. It
-    is stopped by `stop` only, not by the end of whoever started it.
+    is stopped by `stop` only, not by the end of the process that started it.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ AllArguments = Iterable[Any] | Callable[[Event], Any]
 
 
 class EventOptions(SendOptions, total=False):
-    """What every declaration takes, beside the options of `using`: ``delay``, ``debounce``, ``unique_for``, ``queue``, …
+    """What every declaration takes, in addition to the options of `using`: ``delay``, ``debounce``, ``unique_for``, ``queue``, …
 
     ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``, ``~``.
     ``user``: whose task it is: a field path or a callable of the event; by default what the task says itself.

@@ -139,7 +139,7 @@ class Event:
 
     @property
     def instance(self) -> Any:
-        """The object. Loaded when it is first asked for, if the event came from the other side of a relation."""
+        """The object. Loaded when it is first used, if the event came from the other side of a relation."""
         if self.known_instance is None and self.pk is not None:
             self.known_instance = self.model._base_manager.using(self.using).get(pk=self.pk)
         return self.known_instance

@@ -145,7 +145,7 @@ def relation_changed(
         key = (relation, reverse)
         if word == "clear" and when == "pre":
             instance.__dict__.setdefault(CLEARING, {})[key] = _related(relation.field, instance, using, reverse=reverse)
-        elif when == "post" and not (relation.has_own_rows and word != "add"):  # each deletion of a row is told
+        elif when == "post" and not (relation.has_own_rows and word != "add"):  # each deletion has a signal
             pks = pk_set
             if word == "clear":
                 pks = instance.__dict__.get(CLEARING, {}).pop(key, None)

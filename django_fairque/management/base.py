@@ -108,7 +108,7 @@ class QueueCommand(PrintingCommand):
     """A command about one queue; subclasses define `run`, whose errors end it with one line."""
 
     tells_missing = True
-    """Whether shards that could not be reached are told at the end, on standard error."""
+    """Whether shards that could not be reached are named at the end, on standard error."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queue", default="default", metavar="NAME", help="the queue (default: %(default)s)")

@@ -1,8 +1,8 @@
-"""What Prometheus is told of a queue: each figure's name, its help, its labels and where it comes from.
+"""A queue's metrics for Prometheus: each figure's name, its help, its labels and where it comes from.
 
 Nothing here is labeled by user, task or worker: every value of a label is a series that is kept for as long as the
 metrics are, and those grow with the use of the queue. All values of the labels below are known beforehand, and each is
-told even while it is 0, so that the first event is an increase like any other.
+exported even while it is 0, so that the first event is an increase like any other.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ FAMILIES = (
         "gauge",
         "resolving_tasks",
         lambda stats: stats.dependencies.resolving,
-        "Ended tasks whose dependents must be told.",
+        "Ended tasks whose dependents must be notified.",
     ),
     Family("gauge", "queue_health", "1 for the status that fairque_health tells.", _statuses, ("status",)),
     Family(
@@ -159,12 +159,12 @@ HISTOGRAMS = (
 )
 
 FIRST_BUCKET, LAST_BUCKET = 4 * 10, 4 * 37
-"""The engine's buckets that are told one by one: from 2^10 to 2^37 microseconds, a millisecond to a day and a half."""
+"""The engine's buckets that are exported one by one: from 2^10 to 2^37 microseconds, a millisecond to a day and a half."""
 
 BUCKET_BOUNDS = {
     bucket: repr(float(f"{2 ** (bucket / 4) / 1_000_000:.4g}")) for bucket in range(FIRST_BUCKET, LAST_BUCKET + 1)
 }
-"""Their lower bounds in seconds, rounded so that each machine writes the same: series are told apart by this text."""
+"""Their lower bounds in seconds, rounded so that each machine writes the same: series are identified by this text."""
 
 
 def cumulative(found: Distribution) -> list[tuple[str, float]]:

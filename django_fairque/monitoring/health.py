@@ -72,7 +72,7 @@ STATUS_FILE_MAX_AGE_SECONDS = 10.0
 def worker_health(path: Path) -> Health:
     """Good when the worker is healthy, degraded when it lives and is not, down when it does not write its file.
 
-    The server is not asked: this says how one worker is.
+    No request is sent to the server: this is the state of one worker.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

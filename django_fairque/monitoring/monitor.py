@@ -1,4 +1,4 @@
-"""`StatsMonitor`: rules about a queue's figures, and who is told when one of them begins or ceases to hold."""
+"""`StatsMonitor`: rules about a queue's figures, and who is notified when one of them begins or ceases to hold."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A look has connections of its own with short time-outs, so that it finds what a new connection would find and waits for
 none that is busy. It runs in a thread of its own, because a name server or a sentinel may take its time where no
 time-out reaches; who asks while one runs shares its answer, so that a server that hangs costs one thread, not one for
-each probe. What went wrong is told in words of our own: what the client says names hosts.
+each probe. Errors have our own texts, because the client's texts contain host names.
 """
 
 from __future__ import annotations

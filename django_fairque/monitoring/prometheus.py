@@ -32,7 +32,7 @@ probe = Probe(Figures.read)
 
 
 class FairqueCollector(Collector):
-    """All queues' figures; register it in a registry of your own to have them beside your own metrics."""
+    """All queues' figures; register it in your registry to have them next to your own metrics."""
 
     def collect(self) -> Iterator[Metric]:
         began = monotonic()

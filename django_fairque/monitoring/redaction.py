@@ -67,7 +67,7 @@ def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:
 
 
 def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
-    """A sentence, an error or a traceback with `HIDDEN` for what is said to be a secret: what follows one of the words
+    """A sentence, an error or a traceback with `HIDDEN` for secrets: what follows one of the words
     (``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``), the login in a URL, a bearer's token.
 
     Args:

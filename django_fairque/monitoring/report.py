@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.users import UserStats
 
 RATE_MINUTES = 5
-"""Whole minutes of which rates are told."""
+"""Whole minutes over which rates are calculated."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The engine's words and sentences in the language of whoever reads: it knows no Django, and says all in English."""
+"""The engine's words and sentences in the reader's language: the engine itself has only English texts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
 
 
 def _pattern(known: str) -> str:
-    """What all that is said by a sentence with placeholders looks like."""
+    """A pattern that matches every text of a sentence with placeholders."""
     parts = re.split(r"%\((\w+)\)s", known)
     texts = [re.escape(part % ()) for part in parts[::2]]
     values = [*(f"(?P<{name}>.+)" for name in parts[1::2]), ""]

@@ -93,7 +93,7 @@ def relay_rows(
     Args:
         counts: of model events, by queue; delivered along with the tasks.
         minimum_age: leave younger rows (seconds) to the processes that wrote them.
-        queue_of: the queue of a name, with the patience of whoever waits for it.
+        queue_of: the queue of a name, with the caller's timeout.
 
     Server errors are returned, and noted on the rows; what the database raises is raised.
     """
@@ -236,7 +236,7 @@ class _Relay:
                 self._step_aside(row, push_refused(queue, [result]) if result.status == "id_conflict" else full)
 
     def _remove(self, queue: str, rows: Sequence[OutboxEntry], tasks: list[Task], results: list[PushResult]) -> None:
-        """The rows first, then what is remembered of them: whoever dies in between leaves too much, never too little."""
+        """The rows first, then what is remembered of them: a process that dies in between leaves too much, never too little."""
         self._rows(rows).delete()
         self._done.pushed.append((queue, tasks, results))
         try:

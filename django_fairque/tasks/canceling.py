@@ -130,7 +130,7 @@ def _of_canceled(queue: str, task: Task) -> dict[str, Any]:
 
 
 def _log_unsent_signals(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
-    """They are canceled all the same, so nobody who asked for that is given the error."""
+    """They are canceled all the same, so the caller does not get the error."""
     logger.warning(
         "queue %s: task_canceled was not sent for %d canceled tasks (%s, …), which could not be read: %s",
         *(queue, len(task_ids), task_ids[0], error),

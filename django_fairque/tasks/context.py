@@ -386,7 +386,7 @@ class ScopedValue(Generic[T]):
     """What a block says, or else what the running task has.
 
     A task that runs inside of the block (in tests tasks may run where they are enqueued) has its own value, not the
-    block's: a value counts only in the task in which it was said. So running a task costs nothing for this.
+    block's: a value counts only in the task in which it was set. So running a task costs nothing for this.
     """
 
     def __init__(self, name: str, of_task: Callable[[TaskContext], T]) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong around a task, beside the engine's own errors.
+"""What can go wrong around a task, in addition to the engine's errors.
 
 ::
 

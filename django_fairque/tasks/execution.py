@@ -277,7 +277,7 @@ class Services:
         timeout: seconds a task may run when neither it nor its queue says.
         own_queue: the queue to read from; by default the configured one of this name.
         tracing: whether each run has a span of OpenTelemetry.
-        signing: what is asked of signatures: on, off or verify-only.
+        signing: how signatures are used: on, off or verify-only.
         revoked: the leases of tasks canceled under this worker; may change at any time, from any thread.
     """
 
@@ -315,7 +315,7 @@ NO_OUTCOME = object()
 class BatchResult:
     """What became of each item of a batch; returned by a batch task that wants to say so item by item.
 
-    An item of which nothing is said counts as failed, and is tried again: it may not have been looked at.
+    An item without a result counts as failed, and is tried again: it may not have been processed.
 
     Args:
         items: the list that the task was called with, or its length.
@@ -429,7 +429,7 @@ def _outcome(run: Run, value: Any, took: float) -> Outcome:
 
 
 def values_by_item(value: Any, size: int) -> Sequence[Any]:
-    """What the function said of each item: a result, or an exception."""
+    """The function's result or exception for each item."""
     if value is None:
         return [None] * size
     if not isinstance(value, (list, tuple, BatchResult)):

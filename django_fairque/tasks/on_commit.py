@@ -70,7 +70,7 @@ class CommitBuffer:
 
     @cached_property
     def has_outbox(self) -> bool:
-        """Asked for when there is something to send: a transaction that sends nothing needs no configuration."""
+        """Read when there is something to send: a transaction that sends nothing needs no configuration."""
         from django_fairque.outbox import has_outbox
 
         return conf.get_config().outbox and has_outbox(self.database)
@@ -95,7 +95,7 @@ class CommitBuffer:
         return results
 
     def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
-        """Count an event and add the task it asks for, unless it has asked for the same (``key``) before.
+        """Count an event and add its task, unless the same (``key``) was added before.
 
         ``make`` may have put the task elsewhere; then it is not counted here either.
         """

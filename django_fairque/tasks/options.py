@@ -39,7 +39,7 @@ class Backoff(TypedDict, total=False):
 
 
 class DeclaredOptions(TypedDict, total=False):
-    """What ``@task(…)`` takes, beside ``batch``. Lengths of time are seconds or a timedelta."""
+    """What ``@task(…)`` takes, in addition to ``batch``. Lengths of time are seconds or a timedelta."""
 
     name: str
     priority: Priority | int
@@ -170,7 +170,7 @@ def user_id(value: object, name: str) -> str:
 
 
 def unknown_option(name: str, allowed: frozenset[str]) -> str:
-    """What is said of an option that there is not: the nearest one, or which there are."""
+    """The hint for an unknown option: the nearest name, or all names."""
     from django_fairque.engine.model.options import nearest
 
     near = nearest(name, allowed)

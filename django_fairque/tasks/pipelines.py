@@ -190,12 +190,12 @@ class Step(Pipeline):
         return Step(self._call, self.name, changes, self.args, self.kwargs)
 
     def to_task(self) -> Task:
-        """The engine's task for this call alone, as a schedule keeps it: whoever works here now is not its user."""
+        """The engine's task for this call alone, as a schedule keeps it: the current user is not its user."""
         with as_user(None):
             return self._call(self.options, self.args, self.kwargs)
 
     def to_send(self) -> Task:
-        """The engine's task for this call, of its user or whoever works here now."""
+        """The engine's task for this call, of its user or the current user."""
         return self._call(self.options, self.args, self.kwargs)
 
     def placed(self, task: Task, depends_on: Sequence[str], run_id: str) -> Task:

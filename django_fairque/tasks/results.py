@@ -185,7 +185,7 @@ class TaskResult(Handle):
 
     @property
     def progress(self) -> Progress | None:
-        """How far the task says it is; None when it said nothing, or is not known."""
+        """The progress that the task has reported; None if it reported none, or is not known."""
         return self._queue_to_ask().get_progress(self.id)
 
     @property

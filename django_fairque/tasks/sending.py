@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_fairque.tasks")
 
 _warned: set[str] = set()
-"""Databases of which was said that nobody can tell when they commit."""
+"""Databases for which it was logged that their commits can't be noticed."""
 
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
@@ -76,7 +76,7 @@ async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult
 
 
 def _answers(error: PushRefusedError) -> list[PushResult]:
-    """What the queue said of each task of a call that it refused in part, or as a whole."""
+    """The queue's result for each task of a call that it refused in part, or as a whole."""
     return [answer for answer in error.results if isinstance(answer, PushResult)]
 
 
@@ -144,13 +144,13 @@ def event_hook_in(database: str) -> CommitBuffer | None:
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
     """Send what a model event asks for, after the commit, once for each ``key`` of a transaction.
 
-    What the server refuses is logged and counted, and no error here: whoever saves a model need not know of it.
+    What the server refuses is logged and counted, and raises no error here: code that saves a model need not handle it.
 
     Args:
         event: its name, for the counts.
         key: what it asks for: the same key is the same task.
         options: with the ``database`` that the event is about.
-        make: builds the task; not called for what was asked for before. Its errors are raised.
+        make: builds the task; not called for an event that was recorded before. Its errors are raised.
     """
     database = options.database or DEFAULT_DB_ALIAS
     hook = event_hook_in(database)
@@ -182,7 +182,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
 
 
 def _warn_without_autocommit(database: str) -> None:
-    """Once for each database: it would be said at every save."""
+    """Once for each database, not at every save."""
     connection = on_commit.connection_of(database)
     if database not in _warned and connection.connection is not None and not connection.autocommit:
         _warned.add(database)

@@ -1,4 +1,4 @@
-"""Signatures: whoever can write to the server, but does not know ``SECRET_KEY``, can't make workers run anything.
+"""Signatures: who can write to the server but does not know ``SECRET_KEY`` can't make workers run anything.
 
 A signature is an HMAC-SHA256 of what decides which code runs, with what and for whom, cut to 128 bits (RFC 2104 allows
 half of a hash); the key is derived from ``SECRET_KEY`` as `django.core.signing` does. It is made at the push and

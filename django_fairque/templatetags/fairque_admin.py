@@ -86,13 +86,13 @@ def sentence(text: Any) -> str:
 
 @register.filter
 def redacted(text: Any) -> str:
-    """An error, a traceback: what is said to be a secret in it is hidden."""
+    """An error, a traceback: secrets in it are hidden."""
     return redaction.redacted_text(str(text or ""))
 
 
 @register.simple_tag(takes_context=True)
 def link(context: dict[str, Any], page: str, text: Any, **query: Any) -> str:
-    """A text that leads to another page, for whoever may see that: ``{% link 'users' user_id user=user_id %}``.
+    """A text that links to another page, for users with the permission to see it: ``{% link 'users' user_id user=user_id %}``.
 
     The query may hold ``queue``; what is empty in it is left out.
     """

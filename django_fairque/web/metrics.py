@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MetricsResponse:
-    """What is answered, whoever sends it."""
+    """The response, independent of how it is sent."""
 
     status: int
     content: bytes
@@ -76,7 +76,7 @@ def metrics(
 def require_prometheus() -> None:
     """Raise `ConfigurationError` unless prometheus-client is installed."""
     try:
-        import prometheus_client  # noqa: F401 - asked for, not used
+        import prometheus_client  # noqa: F401 - checks that it is installed
     except ImportError as error:
         raise ConfigurationError(
             "metrics need the package prometheus-client, which is not installed: pip install 'django-fairque[prometheus]'"

@@ -82,7 +82,7 @@ class _ThreadingServer(ThreadingTCPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as it is called
-        level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR  # who asked has gone
+        level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR  # the client is gone
         logger.log(level, "a request for metrics could not be answered", exc_info=True)
 
 

@@ -1,7 +1,7 @@
 """Views for load balancers, orchestrators and Prometheus. docs/metrics.md says what each answers, and to whom.
 
 They need neither session, login nor database, write nothing, answer within two seconds whatever the server does, and name no
-host: what they say may be seen by whoever reaches them.
+host: anybody who can reach them may see their responses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def probe(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest]
 
 @probe
 def live(_: HttpRequest) -> HttpResponse:
-    """This process answers. The server is not asked: restarting this process would not help it."""
+    """This process responds. No request is sent to the server: restarting this process would not help it."""
     return JsonResponse({"status": "live"})
 
 

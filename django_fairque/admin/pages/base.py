@@ -78,7 +78,7 @@ class AdminPage(View):
     actions: ClassVar[dict[str, Action]] = {}
     in_menu: ClassVar[bool] = True
     list_name: ClassVar[str] = ""
-    """The page to go to from here if what was asked for is not there; empty for this one, without its query."""
+    """The page to go to from here if the requested object does not exist; empty for this one, without its query."""
     refreshes: ClassVar[bool] = True
     """Whether its content is renewed every few seconds."""
 
@@ -90,7 +90,7 @@ class AdminPage(View):
         """What the template shows. Whatever is read of the queue is read here, or the banner can't take its place.
 
         Raises:
-            RedisConnectionError: shown as a banner. TaskNotFoundError, TaskValidationError, NotHereError: said above the
+            RedisConnectionError: shown as a banner. TaskNotFoundError, TaskValidationError, NotHereError: shown above the
                 list that is shown instead (`list_name`).
         """
         raise NotImplementedError
@@ -101,7 +101,7 @@ class AdminPage(View):
         return super().dispatch(request, *args, **kwargs)
 
     def may(self, codename: str) -> bool:
-        """Whether whoever asks has a permission."""
+        """Whether the request's user has a permission."""
         return self.request.user.has_perm(f"{APP}.{codename}")
 
     @property
@@ -175,7 +175,7 @@ class AdminPage(View):
         return HttpResponseRedirect(self.back_to(request))
 
     def report_failure(self, error: Exception) -> None:
-        """An action has ended in this error, which is told."""
+        """An action has ended in this error, which is shown."""
 
     def back_to(self, request: HttpRequest) -> str:
         """Where to go after an action: this very page, with its query."""
@@ -201,13 +201,13 @@ class AdminPage(View):
         return f"{path}?{urlencode({'queue': self.queue_name, **query})}"
 
     def link(self, name: str, /, *args: Any, **query: str) -> str:
-        """The URL of a page for whoever may see it; empty for the others."""
+        """The URL of a page, or empty if the user may not see it."""
 
         (permission,) = (page.permission for page in self.model_admin.pages if page.name == name)
         return self.url(name, *args, **query) if self.may(permission) else ""
 
     def menu(self) -> list[dict[str, Any]]:
-        """The pages that whoever asks may see."""
+        """The pages that the request's user may see."""
 
         return [
             {"title": each.title, "url": self.url(each.name), "is_here": each is type(self)}
@@ -226,7 +226,7 @@ class AdminPage(View):
 
 
 class Question(Exception):  # noqa: N818 - it is no error
-    """Raised by an action's method in place of acting: what is asked, and what a "yes" posts beside ``confirm=yes``.
+    """Raised by an action's method in place of acting: the question, and what a "yes" posts in addition to ``confirm=yes``.
 
     Args:
         text: a paragraph, or several of which empty ones are left out.

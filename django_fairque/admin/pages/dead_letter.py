@@ -31,7 +31,7 @@ def _about(page: DeadLetterPage, request: HttpRequest) -> str:
 
 
 class DeadLetterPage(ConfirmingPage):
-    """Its payload is shown redacted; whoever may requeue it can ask to edit it, and sees what it is. That is logged."""
+    """Its payload is shown redacted. Who may requeue it can edit it, and then sees it in full; that is logged."""
 
     name = "dead_letter"
     path = "dead-letters/<str:key>/"

@@ -39,7 +39,7 @@ AGE_FILTERS = ("older_than", "newer_than")
 
 @dataclass(frozen=True)
 class LetterQuery:
-    """``written`` is the query as it came, ``filters`` what the engine is asked for, ``problem`` why it is not asked."""
+    """``written`` is the query as it came, ``filters`` what is passed to the engine, ``problem`` why nothing is."""
 
     written: dict[str, str]
     filters: Filters
@@ -155,7 +155,7 @@ class BulkProgress:
 
 @dataclass(frozen=True)
 class BulkTexts:
-    """What is said of an action on all that match: what is asked, what it means, the button, and what was done."""
+    """The texts of an action on all that match: the question, its meaning, the button, and the result."""
 
     how_many: Callable[[int], str]
     meaning: str
@@ -222,7 +222,7 @@ def act_on_selected(act: Callable[[Sequence[str]], int], entries: Sequence[str],
 
 LETTERS_PER_PAGE = 50
 LETTERS_GROUPED = 1000
-"""Of how many letters groups are made unless more are asked for: each is one read."""
+"""How many letters are grouped by default; each costs one read."""
 
 
 def _selected_ids(page: DeadLettersPage, request: HttpRequest) -> str:
@@ -254,7 +254,7 @@ class DeadLettersPage(ConfirmingPage):
         return posted_list(self.request, "entry")
 
     def back_to(self, request: HttpRequest) -> str:
-        """To the groups, when it was asked for there: their forms post to the address of one of them."""
+        """To the groups, if the action was started there: their forms post to the address of one group."""
         if request.POST.get("from") != "groups":
             return super().back_to(request)
         return self.url(
@@ -364,7 +364,7 @@ class DeadLettersPage(ConfirmingPage):
 
     @staticmethod
     def _from_here(request: HttpRequest, question: Question) -> Question:
-        """Its answer leads back to where it was asked."""
+        """After its answer the user returns to the page with the question."""
         if came := request.POST.get("from"):
             question.fields = {**question.fields, "from": came}
         return question

@@ -28,7 +28,7 @@ def _organization_of(page: OrganizationsPage, request: HttpRequest) -> str:
 
 
 def _shards_away(step: Callable[[], None]) -> ShardsAwayError | None:
-    """Those that could not be told."""
+    """The shards that could not be changed."""
     try:
         step()
     except ShardsAwayError as error:

@@ -28,7 +28,7 @@ QUEUES_PER_PAGE = 20
 
 @dataclass(frozen=True)
 class QueueRow:
-    """One queue: its figures now and of the last hour, and where more is told of it."""
+    """One queue: its figures now and of the last hour, and links to more."""
 
     name: str
     stats: QueueStats

@@ -257,7 +257,7 @@ class ScheduleRow:
 
 def in_words(schedule: Schedule) -> str:
     """When it is due, for people: "At 09:00 on Monday through Friday", "Every 5 min"; as it is written if that fails, or
-    in languages in which nobody has told how to say it."""
+    in languages without a description of cron expressions."""
     if schedule.every is not None:
         return _("Every %(length)s") % {"length": duration(schedule.every)}
     if not (get_language() or "en").startswith("en"):

@@ -38,7 +38,7 @@ TASKS_PER_PAGE = 50
 TASKS_EXAMINED = 1000
 """Records that one page looks through for a user or a name."""
 TASKS_PER_REQUEST = 1000
-"""Tasks that one request changes; then it is asked whether to go on."""
+"""Tasks that one request changes; then the user confirms to go on."""
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
@@ -140,7 +140,7 @@ class TasksPage(ConfirmingPage):
     ) -> str:
         """A slice of all that match, once their count was confirmed; then the question whether to go on.
 
-        No more than were counted then: nobody was asked about those that came later.
+        No more than were counted then: those that came later were not confirmed.
         """
         found = queue.matching(replace(search, look_at=MAX_RECORDS_READ))
         ids = found.task_ids

@@ -60,7 +60,7 @@ class UserRow:
 
     @property
     def fair_text(self) -> str:
-        """A dash for who asked for nothing."""
+        """A dash for users who enqueued nothing."""
         return share(self.fair) if self.fair else "–"
 
     @property
@@ -126,10 +126,10 @@ def waiting(stats: UserStats) -> int:
 
 
 def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[UserRow]:
-    """These users beside each other, and those of the ``others`` who are noisy; noisy ones first. Their shares are of what
+    """These users, and the noisy ones of the ``others``; noisy ones first. Their shares are of what
     all of them got in the last hour.
 
-    Fair ones follow from the weights of those who asked for something in it.
+    Fair ones follow from the weights of the users that had tasks in it.
     """
     noisy = _noisy([*users, *others])
     users = [*users, *(each for each in others if each.user_id in noisy)]

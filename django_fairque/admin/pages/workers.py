@@ -64,7 +64,7 @@ class WorkerRow:
 
     @property
     def pending_command(self) -> str:
-        """What it was asked for and has not done yet."""
+        """The command that it got and has not carried out yet."""
         status = self.record.info.get("status", "")
         words = {"drain": _("asked to drain"), "work": _("asked to work"), "stop": _("asked to stop")}
         done = {"drain": ("draining", "stopping"), "work": ("working", "stopping"), "stop": ("stopping",)}

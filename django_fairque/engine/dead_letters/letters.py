@@ -57,7 +57,7 @@ def fingerprint(name: str, failure_type: str, error: str) -> str:
 
 
 class Filters(TypedDict, total=False):
-    """Which entries are meant; what is not given (or None) is not asked for. Ages in seconds.
+    """Which entries are meant; filters that are not given (or None) are not applied. Ages in seconds.
 
     ``moved_until``, in seconds since the epoch, leaves out what died after that moment: what one has not seen.
     """

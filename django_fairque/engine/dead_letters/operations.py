@@ -199,14 +199,14 @@ class DeadLetterScan:
 
     def __init__(self, commands: Commands, most: int) -> None:
         self._key, self._most = commands.keys.state("failed"), most
-        self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and whom of that score was met
+        self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and the ids read with it
         self.read_count = 0
 
     def following(self) -> Operation[list[str]]:
         size = min(DEAD_LETTERS_PER_CALL, self._most - self.read_count)
         if size <= 0:
             return []
-        # Of one score are those that died in one call, a thousand at most; whom of them was met is read again.
+        # Of one score are those that died in one call, a thousand at most; those that were read are skipped.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
         (reply,) = yield Read([("ZRANGE", self._key, self._score, "+inf", "BYSCORE", *limit)])
         new = [(name, in_us(score)) for name, score in parse_scores(reply) if name not in self._seen][:size]

@@ -164,7 +164,7 @@ def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Operatio
 
 
 def _orphans(commands: Commands, task_id: str, blockers: Sequence[str], lost: set[str]) -> tuple[str, ...]:
-    """Those that are lost. What lies on another shard is not: that shard is asked about it every minute."""
+    """Those that are lost. What lies on another shard is not: it is checked there every minute."""
     here = commands.keys.of(task_id)
     return tuple(each for each in blockers if each in lost and commands.keys.of(each) is here)
 

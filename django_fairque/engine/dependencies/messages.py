@@ -71,7 +71,7 @@ def _report_ended(target: Commands, states: list[tuple[str, str]], now: float | 
 def _watch_tasks(
     target: Commands, source: Commands, watched: list[tuple[bytes, bytes, str]], now: float | None
 ) -> Operation[list[tuple[bytes, bytes]]]:
-    """What is over already is told at once. A task that is not known yet may still be on its way: ask again."""
+    """Ends that are known already are reported at once. A task that is not known yet may still be on its way: ask again."""
     states = yield target.call("watch", [source.keys.shard, len(watched), *(name for _, _, name in watched)], now)
     moment = yield from server_time(now)
     done, ended = [], []

@@ -31,7 +31,7 @@ MAX_PAGE_SIZE = 1000
 class ResultPage(Generic[T]):
     """Some ``items``, over which it can be iterated and indexed, and the ``cursor`` to go on with: None at the end.
 
-    A page may hold fewer items than asked for, or none, although more follow (a filter left some out): the cursor says so, not
+    A page may hold fewer items than requested, or none, although more follow (a filter left some out): the cursor says so, not
     whether the page is empty.
     """
 
@@ -216,7 +216,7 @@ def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
 
 
 def cursor_error(cursor: object) -> TaskValidationError:
-    """What is said of a cursor that no page returned."""
+    """The error for a cursor that no page returned."""
     return TaskValidationError(f"cursor must be one that an earlier page returned, got {short(cursor, 300)}")
 
 

@@ -102,7 +102,7 @@ def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> 
 
 
 def matching(commands: Commands, search: Search) -> Operation[MatchingTasks]:
-    """Of the tasks nothing is read but what is asked about: nothing at all when every task of the state is meant."""
+    """Of the tasks only the fields of the search are read: none at all if every task of the state matches."""
     key, index = commands.keys.state(search.state.value), 0
     found: list[str] = []
     while index < search.look_at:

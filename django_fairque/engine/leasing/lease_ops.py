@@ -119,7 +119,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
         )
     if not isinstance(users, Iterable):
         raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
-    # Once each: whoever stood in the list twice would have two turns.
+    # Once each: a user that is in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
     if len(names) > MAX_LISTED_USERS:
         raise TaskValidationError(
@@ -200,7 +200,7 @@ def fail(
 
 
 def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float | None) -> float | None:
-    """Seconds before the next attempt of a task that failed, by what was asked for or the queue's settings."""
+    """Seconds before the next attempt of a task that failed, as requested or by the queue's settings."""
     check_lease(lease)
     if not retry:
         return None
@@ -317,7 +317,7 @@ T = TypeVar("T")
 
 
 def check_batch(size: int) -> int:
-    """How many tasks are asked for; `TaskValidationError` for more than one call hands out, and for no number."""
+    """How many tasks are requested; `TaskValidationError` for more than one call hands out, and for no number."""
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_CALL_ITEMS:
         raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(size)}")
     return size
@@ -395,7 +395,7 @@ class PrefetchingWait:
         return is_sent
 
     def end(self) -> tuple[bool, Settled | None]:
-        """Sleep until work comes, at most so long as was said; whether it came, and the reply to what was asked for.
+        """Sleep until work comes, at most for the timeout; returns whether it came, and the reply to the fetch.
 
         Raises:
             FairQueueError: as `FairQueue.wait_for_work` and `FairQueue.settle`.

@@ -82,7 +82,7 @@ def positive_us(value: float | timedelta, what: str) -> int:
 
 
 def now_us(value: float) -> int:
-    """The moment that a caller passes in as now, in the scripts' unit: the engine's time goes by the largest it was told."""
+    """The moment that a caller passes in as now, in the scripts' unit: the engine's time is the largest that was passed in."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LATEST_TIME:
         raise TaskValidationError(f"now must be seconds since the epoch, got {short(value)}")
     return to_us(value)

@@ -100,7 +100,7 @@ class ServerRefusedError(RedisConnectionError):
 
 
 class NotPermittedError(ServerRefusedError):
-    """The server's rules for this user forbid what was asked; ``command`` is which, empty when it is about a key."""
+    """The server's access rules forbid the request; ``command`` is the command, empty if it is about a key."""
 
     def __init__(self, message: str, command: str = "") -> None:
         super().__init__(message)
@@ -112,7 +112,7 @@ class UntrustedServerError(RedisConnectionError):
 
 
 class ShardsAwayError(RedisConnectionError):
-    """Some ``shards`` of a queue (their numbers) can't be reached, and what was asked can't be said, or done, without them.
+    """Some ``shards`` of a queue (their numbers) can't be reached, and the request can't be carried out without them.
 
     Of a push of many, ``task_ids`` are those that may not have arrived; the others were accepted. Pushing them again under
     the same ids is safe, as a duplicate while the first has not ended (of an id that you have chosen; afterwards it runs again).
@@ -146,7 +146,7 @@ class LuaScriptError(FairQueueError):
 
     Args:
         script_name: the script's file name without ``.lua``.
-        error_details: what the server said.
+        error_details: the server's text.
     """
 
     def __init__(self, script_name: str, error_details: str) -> None:

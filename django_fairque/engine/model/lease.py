@@ -1,4 +1,4 @@
-"""A worker's right to a task, as a pop returns it; nothing is decoded before it is asked for."""
+"""A worker's right to a task, as a pop returns it; nothing is decoded before it is read."""
 
 from __future__ import annotations
 
@@ -151,5 +151,5 @@ def check_lease(lease: Lease) -> Lease:
 
 
 def _text(value: bytes) -> str:
-    # Whoever logs or sorts a damaged record must be able to: `check` is what refuses it.
+    # A damaged record can still be logged and sorted: `check` refuses it.
     return value.decode(errors="backslashreplace")

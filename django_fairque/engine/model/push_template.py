@@ -1,4 +1,4 @@
-"""What tasks of one push have in common: told to the server, and worked out there, once for all of them."""
+"""What tasks of one push have in common: sent to the server, and evaluated there, once for all of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PushTemplate(NamedTuple):
             *(int(used[0]) if used else 0, chosen == "1"),
         )
 
-    @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls say what earlier ones have said
+    @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def packed(self) -> bytes:
         """As ``push.lua`` takes it, in its order."""
         return pack(

@@ -100,7 +100,7 @@ def push_refused(queue: str, results: Sequence[PushResult]) -> PushRefusedError:
 
 @dataclass
 class EventCount:
-    """How often a model event fired, and how often of these it asked for what was asked for already.
+    """How often a model event fired, and how often its task was added already.
 
     ``failed`` is how many tasks could not be sent, ``error`` the last reason; ``last`` seconds since the epoch.
     """

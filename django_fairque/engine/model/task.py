@@ -343,7 +343,7 @@ class Task(BaseModel):
         return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.push_template.packed()], self)
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
-        """The fields as the task's hash holds them, with the payload and whatever else a push says beside.
+        """The fields as the task's hash holds them, with the payload and the other values of a push.
 
         `from_redis_dict` makes an equal task of it.
         """

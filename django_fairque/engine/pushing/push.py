@@ -78,7 +78,7 @@ def push_batch(commands: Commands, tasks: Iterable[Task], now: float | None = No
 
 
 def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
-    """The tasks' indexes, those of one user beside each other: a call reads and writes each of its users once, which takes
+    """The tasks' indexes, those of one user next to each other: a call reads and writes each of its users once, which takes
     as long as a task. Among `TASKS_SORTED_BY_USER` tasks at a time, and users with few before those with many: nobody waits
     until all of another's are there. Where tasks may be the same as others, the first or the last of them counts, so they
     stay as they came.
@@ -251,7 +251,7 @@ def forget_delivered(commands: Commands, task_ids: Iterable[str], now: float | N
 
 
 def event_counts(commands: Commands) -> Operation[dict[str, EventCount]]:
-    """What is known of each event that ever asked for a task of this queue."""
+    """What is known of each event that ever added a task to this queue."""
     (fields,) = yield Read([("HGETALL", commands.keys("events"))])
     found: dict[str, EventCount] = {}
     for name, value in fields.items():

@@ -131,7 +131,7 @@ def deliver(
 
 
 def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Operation[int]:
-    """Chosen ids are told to every shard: what was delivered may be forgotten as a task."""
+    """Chosen ids are sent to every shard: what was delivered may be forgotten as a task."""
     ids, known = list(task_ids), 0
     for shard in shards:
         some = [task_id for task_id in ids if shards.shard_in_id(task_id) in (None, shard)]

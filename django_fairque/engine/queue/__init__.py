@@ -1,4 +1,4 @@
 """`FairQueue` and `AsyncFairQueue`, the queue's public classes.
 
-`async_queue` is generated from `queue`. `executor` has what both share, and `read_operations` the reads that several shards answer.
+`async_queue` is generated from `queue`. `executor` has what both share, `read_operations` the reads of several shards.
 """

@@ -76,12 +76,12 @@ class QueueOfShards:
 
     @property
     def is_away(self) -> bool:
-        """Whether a node of the cluster that has one of its shards did not answer when it was last asked anything."""
+        """Whether a node of the cluster that has one of its shards did not answer the last request."""
         return bool(self.missing_shards)
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of the shards that lie there. Nothing is asked for this."""
+        """The numbers of the shards that lie there. This sends no request."""
         return nodes.unreachable_nodes(self.client).missing_shards(self.client, self._shards)
 
     @property
@@ -97,7 +97,7 @@ class QueueOfShards:
 R = TypeVar("R")
 
 ALL_SHARDS_READ_SECONDS = 1.0
-"""Seconds for which what is asked of all shards is repeated, before it is asked of those alone that answer."""
+"""Seconds for which a request to all shards is repeated, before it is sent to those alone that answer."""
 SHARD_COUNT_RECHECK_SECONDS = 5.0
 """Seconds until the number of shards is looked up again, when nobody who could be reached knew it."""
 FINAL_ERRORS = (NotPermittedError, UnsupportedServerError, UntrustedServerError)

@@ -366,7 +366,7 @@ class FairQueue(QueueOfShards):
     def pause(self, *, now: float | None = None) -> None:
         """Hand out nothing more; pushes and outcomes go on.
 
-        `ShardsAwayError` names shards that could not be told; the others are.
+        `ShardsAwayError` names shards that could not be reached; the others are paused.
         """
         self._read_all_shards(lambda shards: upkeep.set_paused(shards, now, paused=True))
 
@@ -377,7 +377,7 @@ class FairQueue(QueueOfShards):
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.
 
-        A running task loses its lease (its outcome will be refused) and its worker is told to stop it.
+        A running task loses its lease (its outcome will be refused) and its worker gets the command to stop it.
         """
         return self._run(upkeep.cancel(self._shards, task_id, reason, now))
 
@@ -473,7 +473,7 @@ class FairQueue(QueueOfShards):
         return self._run(read(self._shards))
 
     def event_counts(self) -> dict[str, EventCount]:
-        """What is known of the model events that asked for tasks of this queue, by event."""
+        """What is known of the model events that added tasks to this queue, by event."""
         return self._run(reading.event_counts(self._shards))
 
     def is_paused(self) -> bool:
@@ -501,7 +501,7 @@ class FairQueue(QueueOfShards):
         return self._read_task(task_id, lambda shards: reading.history(shards, task_id))
 
     def get_progress(self, task_id: str) -> Progress | None:
-        """How far the task says it is; None when it said nothing, or is not known."""
+        """The progress that the task has reported; None if it reported none, or is not known."""
         return self._read_task(task_id, lambda shards: reading.get_progress(shards, task_id))
 
     def position(self, task_id: str) -> int | None:
@@ -569,7 +569,7 @@ class FairQueue(QueueOfShards):
     def busiest_users(self, sample: int = 100) -> PartialList[str]:
         """Users with tasks that have not begun, those first whom most of a random sample of such tasks belong to.
 
-        The sample holds ``sample`` tasks of each state in which tasks wait: whoever has a twentieth of those in one of them
+        The sample holds ``sample`` tasks of each state in which tasks wait: a user with a twentieth of those in one of them
         is missed once in 170 times when it is 100. It is found however many users there are.
         """
         return self._read_all_shards(lambda shards: reading.busiest_users(shards, sample))
@@ -635,7 +635,7 @@ class FairQueue(QueueOfShards):
         return reachable_shards(self.client, self._shards)
 
     def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
-        """Change all shards; ``change`` is told which are known to be away, and goes on without those."""
+        """Change all shards; ``change`` gets those that can be reached, and the numbers of the others."""
         return self._run(change(self._reachable_shards()))
 
     def _carry_messages(self) -> None:

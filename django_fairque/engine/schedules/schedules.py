@@ -72,7 +72,7 @@ class Schedules:
         self._run(schedules.sign(self._holder(name), name, now))
 
     def run_now(self, name: str, *, now: float | None = None) -> str:
-        """Push its task at once, beside its run times; the task's id."""
+        """Push its task at once, in addition to its run times; returns the task's id."""
         return self._run(schedules.run_now(self._holder(name), name, now))
 
     def get(self, name: str) -> Schedule:
@@ -143,7 +143,7 @@ class AsyncSchedules:
         await self._run(schedules.sign(await self._holder(name), name, now))
 
     async def run_now(self, name: str, *, now: float | None = None) -> str:
-        """Push its task at once, beside its run times; the task's id."""
+        """Push its task at once, in addition to its run times; returns the task's id."""
         return await self._run(schedules.run_now(await self._holder(name), name, now))
 
     async def get(self, name: str) -> Schedule:

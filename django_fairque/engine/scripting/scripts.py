@@ -68,7 +68,7 @@ end
 
 IDLE_FUNCTION = "{name}_idle"
 """The name of a library's function that returns for how many seconds none of the others was called, as far as it knows: it
-compares with the last time it was asked. A test gives it the time, in seconds since the epoch."""
+compares with the last call. A test gives it the time, in seconds since the epoch."""
 
 _COMMAND = """frame.command({name!r}, {{ {flags} }}, function()
   {read_keys}

@@ -141,7 +141,7 @@ class ListShardOrder:
         self._has[index] = is_there
 
     def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
-        """Somebody is in the shard's ring, of the list or not. Later looks know no more of it than replies have said since."""
+        """Somebody is in the shard's ring, of the list or not. Later calls know no more than replies have said since."""
         if is_first or place is None:
             self.seen(index, place if index in self._homes else None)
 
@@ -200,7 +200,7 @@ class ShardScheduler:
 
     def served(self, index: int, reply: Settled) -> None:
         """Take in what a reply of this shard says."""
-        for order, seen in zip(self._orders, reply.shard_heads, strict=False):  # who was asked for less said less
+        for order, seen in zip(self._orders, reply.shard_heads, strict=False):  # the lists of its request
             order.served(index, reply.virtual_time, seen.place, seen.given)
 
 

@@ -255,7 +255,7 @@ def sum_over_shards(
 
 
 class AllShardsReader(Protocol):
-    """Drives what is asked of all shards, or of those that answer."""
+    """Sends requests to all shards, or to those that answer."""
 
     def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...
 

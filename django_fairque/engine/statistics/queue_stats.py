@@ -180,7 +180,7 @@ INTERNAL_STAT_FIELDS = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
     *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn"),
 }
-"""What the stats hash holds beside totals."""
+"""What the stats hash holds in addition to totals."""
 NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:")
 """How what is no total begins: what is there now, and histograms."""
 
@@ -203,7 +203,7 @@ class MinuteStats:
 @dataclass(frozen=True)
 class DependencyStats:
     """Tasks that wait for others: how many, for how many dependencies together, and how long after its last dependency's
-    end one was released, in the last hour. ``resolving`` ended tasks have dependents that are still to be told."""
+    end one was released, in the last hour. ``resolving`` ended tasks have dependents that are still to be notified."""
 
     deferred: int
     edges: int
@@ -257,7 +257,7 @@ class QueueStats:
     """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or the
     organization has its number of running tasks or is out of rate. ``oldest_wait_seconds`` is of tasks that could start."""
     missing_shards: tuple[int, ...] = ()
-    """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is told
+    """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is that
     of the others."""
 
 

@@ -55,12 +55,12 @@ def is_cluster(client: Any) -> bool:
 
 
 def knows_nodes(client: Any) -> bool:
-    """Whether a cluster's client has asked for them yet: one that we have made does when it is used first."""
+    """Whether a cluster's client has loaded them yet: one that we have made does so at its first use."""
     return bool(getattr(client, "knows_nodes", True))
 
 
 def underlying_error(error: Exception) -> Exception:
-    """What a node said, if that is why a cluster's client found none; else the error itself."""
+    """A node's error, if that is why a cluster's client found none; else the error itself."""
     cause = error.__cause__ if isinstance(error, redis_errors.RedisClusterException) else None
     for each in (cause, cause and cause.__context__):
         if isinstance(each, (redis_errors.ResponseError, redis_errors.AuthenticationError)):

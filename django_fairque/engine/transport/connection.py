@@ -189,7 +189,7 @@ def _reply(connection: Any) -> Any:
 
 
 def _needs_command_name(client: Any) -> bool:
-    """Before redis-py 5.3 a pool wants to know what for; since then it warns of being told."""
+    """Before redis-py 5.3 a pool needs the command's name; since then it warns if it gets one."""
     parameter = inspect.signature(client.connection_pool.get_connection).parameters.get("command_name")
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
@@ -204,7 +204,7 @@ class Transport:
         self.client = client
         self.retry_seconds = retry_seconds
         self.is_reply_unwanted: Callable[[], bool] = lambda: False
-        """Asked after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
+        """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._caller = FunctionCaller()
         self._unreachable = nodes.unreachable_nodes(client)
@@ -336,7 +336,7 @@ class AsyncTransport:
         self.client = client
         self.retry_seconds = retry_seconds
         self.is_reply_unwanted: Callable[[], bool] = lambda: False
-        """Asked after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
+        """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._caller = FunctionCaller()
         self._unreachable = nodes.unreachable_nodes(client)

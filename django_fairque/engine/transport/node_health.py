@@ -1,6 +1,6 @@
 """A cluster's nodes: reads of several at a time, and which of them have not answered lately.
 
-What is read of several nodes is asked of each over its own connection, of all at the same time, so that it takes as long as the
+Reads of several nodes are sent to each over its own connection, to all at the same time, so that it takes as long as the
 slowest of them. (The client's own pipeline asks those that are away again for every single command.)
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RECHECK_SECONDS = 1.0
-"""Seconds after which nodes that did not answer are asked again."""
+"""Seconds after which nodes that did not answer are tried again."""
 RECHECK_TIMEOUT_SECONDS = 0.25
 """Seconds for which that is waited for: who is back answers in less."""
 UNREACHABLE_ERRORS = (*clusters.CONNECTION_LOST_ERRORS, redis_errors.ClusterDownError)
@@ -38,7 +38,7 @@ REACHABLE_ERRORS = (redis_errors.AuthenticationError, redis_errors.Authorization
 
 
 class UnreachableNodes:
-    """The nodes of one client's cluster that did not answer when they were last asked. Thread-safe."""
+    """The nodes of one client's cluster that did not answer the last request. Thread-safe."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[Any, str]] = {}
@@ -74,7 +74,7 @@ class UnreachableNodes:
         return node is None or self.has(node)
 
     def take_due(self) -> list[tuple[Any, str]]:
-        """The nodes to ask again now, each with a key that it had. Whoever is told them does it."""
+        """The nodes to try again now, each with a key that it had. The caller tries them."""
         if (
             not self._nodes
             or monotonic() - self._checked_at < RECHECK_SECONDS
@@ -126,7 +126,7 @@ def _owner(client: Any, key: str) -> Any:
 
 
 def read(client: Any, request: Read) -> list[Any]:
-    """The replies to a read's commands, in their order; raises an error of the first node that could not be asked."""
+    """The replies to a read's commands, in their order; raises an error of the first node that could not be reached."""
     parts = _parts(client, request)
     jobs = [_job(client, node, [request.commands[index] for index in indexes]) for node, indexes in parts]
     return _merge_replies(client, request, parts, run_in_threads(jobs))

@@ -102,7 +102,7 @@ _EXACT_INTEGERS_SINCE = {"Redis": (7, 2, 5), "Valkey": (7, 2, 6)}
 
 
 def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
-    """What a client's server says now, under an empty name; of a cluster, what each of its primaries says. It is asked once.
+    """What a client's server says now, under an empty name; of a cluster, what each of its primaries says. This is read once.
 
     Raises:
         RedisConnectionError: it can't be reached.

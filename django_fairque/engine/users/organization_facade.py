@@ -26,7 +26,7 @@ class OrganizationQueue:
 
     It has a share as if it were one user, and its members share that. A user belongs to at most one:
     ``queue.user(user_id).set_organization(name)``. What is set here is set on every shard; `ShardsAwayError` names those that
-    could not be told.
+    could not be changed.
     """
 
     def __init__(self, read_all_shards: AllShardsReader, organization: str) -> None:
@@ -67,7 +67,7 @@ class AsyncOrganizationQueue:
 
     It has a share as if it were one user, and its members share that. A user belongs to at most one:
     ``queue.user(user_id).set_organization(name)``. What is set here is set on every shard; `ShardsAwayError` names those that
-    could not be told.
+    could not be changed.
     """
 
     def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:

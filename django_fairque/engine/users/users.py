@@ -58,7 +58,7 @@ class UserStats:
     """Bytes of the tasks that have not ended, of those that were pushed while there was a limit on them."""
     organization: str | None = None
     organization_weight: float = 1.0
-    """Its organization's, beside users and other organizations; `weight` is then its own beside the other members."""
+    """Its organization's weight among users and other organizations; `weight` is then its own among the members."""
     organization_paused: bool = False
     organization_is_full: bool = False
     """Its organization runs as many tasks as it may at once, where this user's are."""

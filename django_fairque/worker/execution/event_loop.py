@@ -248,7 +248,7 @@ class EventLoopLostError(Exception):
 class ProtectedTask(asyncio.Task[Any]):
     """An `asyncio.Task` that can't be canceled by the coroutines of other tasks of the queue.
 
-    Whoever cancels all tasks of the loop cancels only those that belong to the same task of the queue. Callers that belong to
+    Code that cancels all tasks of the loop cancels only those that belong to the same task of the queue. Callers that belong to
     no task of the queue (the worker, and the program that an `AsyncWorker` runs in) are not restricted.
     """
 

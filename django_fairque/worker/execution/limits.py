@@ -92,7 +92,7 @@ class Guard:
 def run_guarded(
     guard: Guard, started: float, timeout: float, body: Callable[[], T], on_interrupted: Callable[[BaseException], T]
 ) -> T:
-    """Run ``body`` so that it may be interrupted; ``instead`` answers for it if the interruption met our own code."""
+    """Run ``body`` so that it may be interrupted; ``instead`` gives the result if the interruption hit our own code."""
     outcome: T | None = None
     try:
         guard.arm(started, timeout)

@@ -34,7 +34,7 @@ class Outage:
         self._startup_timeout = startup_timeout
         self.has_answered = False
         self.error = ""
-        """What the last call that failed met."""
+        """The error of the last call that failed."""
         self._lock = threading.Lock()
         self._since: float | None = None
         self._attempts = 0

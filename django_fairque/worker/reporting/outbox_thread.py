@@ -33,7 +33,7 @@ class OutboxThread:
         self._next_warning_at = 0.0
 
     def start(self, *, at_once: bool = False) -> None:
-        """``at_once``: relay what is there now, whoever wrote it, and nothing later; for a burst, which must find it."""
+        """``at_once``: relay the rows that are there now, and nothing later; for a burst, which must find them."""
         if not get_config().outbox:
             return
         if at_once:

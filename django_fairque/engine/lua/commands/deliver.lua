@@ -1,5 +1,5 @@
 #!lua
--- Accept tasks that a database asks for, and count what asked. A task of an outbox is accepted once, however often its row
+-- Accept tasks of model events and outbox rows, and count the events. A task of an outbox is accepted once, however often its row
 -- is read and whatever became of the task meanwhile.
 --
 -- KEYS    base reply events

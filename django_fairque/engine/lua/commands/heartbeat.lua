@@ -8,7 +8,7 @@
 -- REPLY   leases renewed, the last command ('' for none) and when it was sent (us), the shard's epoch (us: when its first
 --         heartbeat was), the last token, now (us), the server's run id, then `token:id` of the canceled leases (at most 1000
 --         a call)
--- COST    12 commands, 2 more when tasks were canceled; its leases are as many as the worker asked for
+-- COST    12 commands, 2 more when tasks were canceled; its leases are as many as the worker has fetched
 -- include base
 local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)

@@ -132,7 +132,7 @@ end
 -- other shards are asked again, pauses before retries) keeps what was left of it. Moments that were given, as when a task is
 -- due, stay.
 local BACK = 60e6
--- Not all commands declare them; whoever may push may write them.
+-- Not all commands declare them; clients that may push may write them.
 local COUNTED = { 'state:started', 'throttled', 'mirrors' }
 local MOST_RETRIES = 10000 -- that are looked for, among the next tasks that are due
 local function move(list, time, moved)
@@ -245,7 +245,7 @@ end
 
 end
 
--- Per-minute figures. The key is derived, so whoever will count touches it.
+-- Per-minute figures. The key is derived, so a command that will count touches it.
 local minute_key, tallies
 each_call(function() minute_key, tallies = nil, emptied(tallies) end)
 local function touch_minute()
@@ -395,7 +395,7 @@ end
 
 end
 
--- A message for another shard: whoever works for the queue carries it there, and it stays until that is done. `field` says
+-- A message for another shard: a worker of the queue carries it there, and it stays until that is done. `field` says
 -- what it is, so that the same message is there once.
 local posted
 each_call(function() posted = false end)

@@ -12,7 +12,7 @@ local function read_traces(at)
   return at + 1 + 2 * tonumber(ARGV[at] or '0')
 end
 
--- The fields of its record and how many strings they are: in the list of its form, good until the next one is asked for.
+-- The fields of its record and how many strings they are: in the list of its form, valid until the next one is requested.
 local fields_of
 do
 

@@ -337,7 +337,7 @@ local function take_turn()
   if organization and can_be_served(organization) then heap_push(heap, task and organization.tag or position, organization) end
 end
 
--- Whoever stands up to `horizon`: beyond it others may come first who have not been read.
+-- Users with a position up to `horizon`: beyond it others that were not read may come first.
 function take(limit, horizon)
   horizon = math.min(horizon or math.huge, until_then)
   while not is_full(limit) and heap.size > 0 and heap.position[1] <= horizon and list.given <= list.allowed

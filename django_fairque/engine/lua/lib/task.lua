@@ -42,7 +42,7 @@ end
 local watch
 do
 
-local WATCH_AGAIN = 60e6 -- us until it is asked again whether a task on another shard has ended
+local WATCH_AGAIN = 60e6 -- us until it is checked again whether a task on another shard has ended
 function watch(mirror)
   zadd(K.mirrors, now + WATCH_AGAIN, mirror.id)
   post_once('watch:' .. mirror.shard .. ':' .. mirror.id, now_text)
