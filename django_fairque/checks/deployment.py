@@ -53,7 +53,7 @@ def _signing(mode: str) -> Iterator[CheckMessage]:
     if mode != "on":
         yield warning(
             "fairque.W050",
-            f"SIGNING is {mode}: whoever can write to the server can make workers run any task",
+            f"SIGNING is {mode}: anybody who can write to the server can make workers run any task",
             "Leave it out when nothing waits that has no signature: on is the default.",
         )
 

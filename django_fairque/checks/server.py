@@ -65,7 +65,7 @@ def check_server(**_: Any) -> list[CheckMessage]:
     except (ServerRefusedError, LuaScriptError) as refused:
         return [error(_REFUSES[0], f"{mine.address} refuses the queues: {refused}", _REFUSES[1])]
     except RedisConnectionError as failed:
-        hint = "Nothing could be said of it; check again from where it can be reached."
+        hint = "It could not be checked; check again from where it can be reached."
         return [warning("fairque.W006", f"{mine.address} was not checked: {failed}", hint)]
     return [*_findings(mine, infos), *_hidden_caches(config.redis.cache, mine, infos, until)]
 

@@ -144,7 +144,7 @@ def _refuse(alias: str, options: Mapping[str, Any]) -> None:
     """Stop at an option without which the server could not be reached, or not as safely."""
     for name in options:
         if _NOT_TAKEN.fullmatch(name) and name not in TAKEN:
-            hint = "; for a cluster set CLUSTER to True beside CACHE" if name in _CLASSES else ""
+            hint = "; for a cluster set CLUSTER to True together with CACHE" if name in _CLASSES else ""
             raise UnusableCacheError(
                 f"cache {alias!r} has the option {name}, which can't be taken over; configure REDIS itself{hint}"
             )

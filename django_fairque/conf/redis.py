@@ -225,7 +225,7 @@ class RedisConfig(Options):
         if len(given) > 1:
             yield Mistake("conflict", (given[-1],), f"expected one way to name the server; got {' and '.join(given)}")
         if "port" in self.model_fields_set and given and given[0] != "host":
-            yield Mistake("conflict", ("port",), f"expected only beside host; got it beside {given[0]}")
+            yield Mistake("conflict", ("port",), f"expected only together with host; got it with {given[0]}")
         if self.url and self.url.startswith("rediss:") and not self.ssl:
             yield Mistake("conflict", ("ssl",), "expected true, because the URL begins with rediss://; got False")
         if not self.ssl and not self.cache:
@@ -245,7 +245,7 @@ class RedisConfig(Options):
         if not self.cluster:
             return
         if self.sentinel or (self.url and self.url.startswith("unix:")):
-            yield Mistake("conflict", ("cluster",), "expected url (redis://, rediss://) or host beside it; got neither")
+            yield Mistake("conflict", ("cluster",), "expected url (redis://, rediss://) or host together with it; got neither")
         if self.db:
             yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")
 

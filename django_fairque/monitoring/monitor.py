@@ -116,8 +116,8 @@ class StatsMonitor:
 
     Args:
         rules: what to look at; by default those of the configuration (``MONITOR``).
-        on_alert: called with each `MonitorAlert`; by default they are logged. When it fails that is logged, and the next
-            is told.
+        on_alert: called with each `MonitorAlert`; by default they are logged. If it fails, that is logged, and the next
+            alert is passed to it.
     """
 
     def __init__(

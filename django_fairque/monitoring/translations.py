@@ -43,7 +43,7 @@ _SENTENCES = (
     gettext_noop("%(server)s %(version)s writes some integers as 3e+8 inside scripts; upgrade to %(newer)s or newer"),
     gettext_noop("%(server)s %(version)s has holes that are known (%(holes)s); upgrade to %(newer)s or newer"),
     gettext_noop(
-        "Dragonfly (%(version)s) is not supported: it runs scripts beside each other, and refuses keys that are not "
+        "Dragonfly (%(version)s) is not supported: it runs scripts at the same time, and refuses keys that are not "
         "declared; use Redis 7.2.5, Valkey 7.2.6 or newer"
     ),
     gettext_noop("KeyDB (%(version)s) has no functions; use Redis 7.2.5, Valkey 7.2.6 or newer"),

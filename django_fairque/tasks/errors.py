@@ -94,14 +94,14 @@ class Retry(Exception):  # noqa: N818 - an instruction, not an error
         super().__init__(delay, reason)
         if isinstance(delay, str):
             raise TaskUsageError(
-                f"the delay of Retry must be a number of seconds or a timedelta, got the text {short(delay)}; what is said of "
-                f"it goes by name: Retry(reason={short(delay)})"
+                f"the delay of Retry must be a number of seconds or a timedelta, got the text {short(delay)}; pass a "
+                f"reason by name: Retry(reason={short(delay)})"
             )
         self.delay = None if delay is None else duration(delay, "the delay of Retry")
         self.reason = _text(reason, "Retry")
 
     def __str__(self) -> str:
-        return self.reason or "the task asked to be run again"
+        return self.reason or "the task raised Retry"
 
 
 class Discard(Exception):  # noqa: N818 - an instruction, not an error

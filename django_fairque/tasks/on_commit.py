@@ -254,8 +254,8 @@ logger = logging.getLogger("django_fairque.tasks")
 def send_batch(name: str, batch: PendingBatch) -> Exception | None:
     """Push after a commit; the error if something that was enqueued by hand could not be sent.
 
-    What was refused is logged: its ids are known to callers, and it is nowhere else now. What a model event asked for
-    is counted too; it is no error of the one who saved something.
+    What was refused is logged: its ids are known to callers, and it is nowhere else now. A model event's task
+    is counted too; code that saves an object gets no error.
     """
     if not batch.tasks and not batch.counts:
         return None

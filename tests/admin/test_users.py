@@ -97,7 +97,7 @@ class TestTable:
         assert (rows["ann"].wait_p50, rows["bob"].wait_p95) == ("1.4 s", "1.4 s")
         text = shown(admin_client)
         assert 'aria-label="75 %, fair would be 80 %"' in text
-        assert "got all it asked for" in text
+        assert "received all it needed" in text
 
     def test_a_noisy_user_is_named_and_how_the_others_fare(self, admin_client: Client, queue: FairQueue) -> None:
         for user in ("ann", "bob", "cid"):
@@ -169,7 +169,7 @@ class TestTable:
         rows = {row.user_id: row for row, _ in admin_client.get(url()).context["table"]}
         assert (rows["ann"].received, rows["ann"].fair_text, rows["ann"].wait_p50) == (0, "–", "–")
         assert (rows["bob"].received, rows["bob"].fair) == (1, 1)
-        assert rows["ann"].verdict == "has asked for nothing"
+        assert rows["ann"].verdict == "had no tasks"
         assert rows["ann"].worked_text == "0 s"
 
     def test_before_anything_has_started_nothing_is_claimed(self, admin_client: Client, queue: FairQueue) -> None:
@@ -210,7 +210,7 @@ class TestTable:
             "poor": "less than its share",
             "capped": "waits for its own running tasks",
             "paused": "paused",
-            "new": "has asked for nothing",
+            "new": "had no tasks",
         }
         queue.user("even").set_weight(1.33)
         verdicts = {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}

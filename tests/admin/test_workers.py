@@ -103,15 +103,15 @@ def test_names_are_escaped(admin_client: Client, queue: FairQueue) -> None:
 
 def test_drain_and_work(admin_client: Client, queue: FairQueue) -> None:
     beat(queue)
-    assert "Worker w1 is asked to drain" in messages_of(act(admin_client, "drain"))
-    assert admin_client.get(url()).context["table"][0].pending_command == "asked to drain"
+    assert "Worker w1 will drain" in messages_of(act(admin_client, "drain"))
+    assert admin_client.get(url()).context["table"][0].pending_command == "drain requested"
     told = beat(queue, status="draining")
     assert told is not None
     assert told.kind == "drain"
     text = admin_client.get(url()).content.decode()
-    assert "asked to drain" not in text
+    assert "drain requested" not in text
     assert 'value="work"' in text
-    assert "is asked to work again" in messages_of(act(admin_client, "work"))
+    assert "will work again" in messages_of(act(admin_client, "work"))
     again = beat(queue)
     assert again is not None
     assert again.kind == "work"
@@ -126,11 +126,11 @@ def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
     assert not LogEntry.objects.exists()
     fields = {**question.context["question"].fields, "action": "stop", "confirm": "yes"}
     answer = admin_client.post(url(), fields, follow=True)
-    assert "Worker w1 is asked to stop" in messages_of(answer)
+    assert "Worker w1 will stop" in messages_of(answer)
     told = beat(queue)
     assert told is not None
     assert told.kind == "stop"
-    assert admin_client.get(url()).context["table"][0].pending_command == "asked to stop"
+    assert admin_client.get(url()).context["table"][0].pending_command == "stop requested"
     beat(queue, status="stopping")
     assert admin_client.get(url()).context["table"][0].pending_command == ""
     assert LogEntry.objects.get().object_id == "default: w1"

@@ -49,7 +49,7 @@ def test_a_worker_is_stopped(index: Page, queue: FairQueue, start_worker: StartW
     row.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("will stop, with all its processes")).to_be_visible()
     page.get_by_role("button", name="Stop it").click()
-    expect(page.get_by_text("is asked to stop at its next heartbeat.")).to_be_visible()
+    expect(page.get_by_text("will stop at its next heartbeat.")).to_be_visible()
     assert worker.wait() == 0
     page.reload()
     expect(page.get_by_text("No worker serves this queue")).to_be_visible()

@@ -229,7 +229,7 @@ class TestMistakes:
 
     def test_a_cluster_needs_to_be_called_one(self, resolve: Any) -> None:
         options = {"CONNECTION_FACTORY": "shop.ClusterFactory", "REDIS_CLIENT_CLASS": "redis.cluster.RedisCluster"}
-        assert "for a cluster set CLUSTER to True beside CACHE" in self.error(
+        assert "for a cluster set CLUSTER to True together with CACHE" in self.error(
             resolve, DJANGO_REDIS, "redis://h", options
         )
         config = resolve(DJANGO_REDIS, ["redis://:p@h:7000", "redis://:p@h:7001"], options, cluster=True)

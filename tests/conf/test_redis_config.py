@@ -128,7 +128,7 @@ class TestUrl:
             {"cache": "a", "host": "h"},
             "cache: expected one way to name the server; got host and cache",
         ),
-        ({"url": "redis://h", "port": 1}, "port: expected only beside host; got it beside url"),
+        ({"url": "redis://h", "port": 1}, "port: expected only together with host; got it with url"),
         ({"url": "rediss://h", "ssl": False}, "ssl: expected true, because the URL begins with rediss://; got False"),
         ({"ssl_ca_certs": "/ca"}, "ssl_ca_certs: expected only with ssl (or a rediss:// URL); got it without"),
         ({"url": "embedded://", "password": "x"}, "password: expected nothing here with embedded://"),

@@ -113,7 +113,7 @@ class TestWhoIsServed:
     @pytest.mark.parametrize("name", ["users", "steal"])
     def test_everyone_stands_alone(self, name: str) -> None:
         options = {"users": ["z"], name: ["*", "a"]}
-        assert f'WorkerConfig.{name}: expected "*" alone or user ids; got "*" beside 1 more' in error(**options)
+        assert f'WorkerConfig.{name}: expected "*" alone or user ids; got "*" and 1 more' in error(**options)
 
 
 EARLIER = {

@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"steal": "ann"}, "steal: expected a list of user ids, or \"*\" for everyone; got 'ann'; did you mean ['ann']?"),
     ({"users": 5}, 'users: expected a list of user ids, or "*" for everyone; got 5'),
     ({"users": ["ann", ""]}, "users.1: expected a user id: a non-empty text of at most 256 bytes; got ''"),
-    ({"users": ["*", "ann"]}, 'users: expected "*" alone or user ids; got "*" beside 1 more'),
+    ({"users": ["*", "ann"]}, 'users: expected "*" alone or user ids; got "*" and 1 more'),
     (
         {"users": ["ann", "bob"], "steal": ["bob"]},
         "steal: expected users that are not in users; got 'bob', who is in both",

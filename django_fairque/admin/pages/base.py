@@ -363,8 +363,8 @@ def purge(
     Args:
         subject: whose they are, for the audit trail: each slice is a line of it.
         cancel: the engine's purge of them: at most so many, which it notes; how many it canceled.
-        said: of so many.
-        question: about so many that wait, after what was said of those that did.
+        said: the sentence about the number of canceled tasks.
+        question: the question about the tasks that still wait, after that sentence.
     """
     if not is_confirmed(page.request):
         raise question(waiting())
@@ -379,7 +379,7 @@ def purge(
 
 def at_most(count: int) -> str:
     """What is to be known of so many; empty if they are canceled at once."""
-    text = _("At most %(most)s tasks are canceled at once; then you are asked whether to go on.")
+    text = _("At most %(most)s tasks are canceled at once; then you confirm to go on.")
     return text % {"most": number(PURGES_PER_REQUEST)} if count > PURGES_PER_REQUEST else ""
 
 

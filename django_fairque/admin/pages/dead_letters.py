@@ -149,7 +149,7 @@ class BulkProgress:
     def summary(self, sentence: str) -> str:
         summary = sentence % {"done": number(self.done), "total": number(self.total)}
         if self.is_over and self.done < self.total:
-            return _("%(said)s; the others were not there any more") % {"said": summary}
+            return _("%(summary)s; the others were not there any more") % {"summary": summary}
         return summary
 
 
@@ -212,11 +212,11 @@ def act_on_selected(act: Callable[[Sequence[str]], int], entries: Sequence[str],
     missing = len(entries) - count
     if missing:
         text = ngettext(
-            "%(said)s; the other %(missing)s was not there any more",
-            "%(said)s; the other %(missing)s were not there any more",
+            "%(summary)s; the other %(missing)s was not there any more",
+            "%(summary)s; the other %(missing)s were not there any more",
             missing,
         )
-        return text % {"said": summary, "missing": number(missing)}
+        return text % {"summary": summary, "missing": number(missing)}
     return summary
 
 

@@ -85,7 +85,7 @@ class OverviewPage(AdminPage):
     def _hours(self) -> int:
         requested = self.request.GET.get("hours", "1")
         if requested not in map(str, MINUTES_PER_POINT):
-            raise NotHereError(gettext("hours must be 1 or 24, got %(asked)s.") % {"asked": requested})
+            raise NotHereError(gettext("hours must be 1 or 24, got %(hours)s.") % {"hours": requested})
         return int(requested)
 
     @staticmethod

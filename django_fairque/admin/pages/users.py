@@ -111,7 +111,7 @@ class UserRow:
         if stats.paused or stats.organization_paused:
             return _("paused") if stats.paused else _("its organization is paused")
         if not self.waiting:
-            return _("got all it asked for") if self.fair else _("has asked for nothing")
+            return _("received all it needed") if self.fair else _("had no tasks")
         is_full = stats.max_running is not None and stats.sizes.running >= stats.max_running
         if is_full or stats.organization_is_full:
             return _("waits for its own running tasks") if is_full else _("waits for running tasks of its organization")

@@ -66,7 +66,7 @@ class WorkerRow:
     def pending_command(self) -> str:
         """The command that it got and has not carried out yet."""
         status = self.record.info.get("status", "")
-        words = {"drain": _("asked to drain"), "work": _("asked to work"), "stop": _("asked to stop")}
+        words = {"drain": _("drain requested"), "work": _("resume requested"), "stop": _("stop requested")}
         done = {"drain": ("draining", "stopping"), "work": ("working", "stopping"), "stop": ("stopping",)}
         command = self.record.command
         return "" if status in done.get(command, ()) else words.get(command, "")
@@ -113,12 +113,12 @@ class WorkersPage(FormPage):
     def drain(self, queue: FairQueue, request: HttpRequest) -> str:
         worker = _send_command(queue, request, "drain")
         return _(
-            "Worker %(worker)s is asked to drain: from its next heartbeat on it ends what runs and begins nothing."
+            "Worker %(worker)s will drain from its next heartbeat on: running tasks end, and no others start."
         ) % {"worker": worker}
 
     def work(self, queue: FairQueue, request: HttpRequest) -> str:
         worker = _send_command(queue, request, "work")
-        return _("Worker %(worker)s is asked to work again from its next heartbeat on.") % {"worker": worker}
+        return _("Worker %(worker)s will work again from its next heartbeat on.") % {"worker": worker}
 
     def stop(self, queue: FairQueue, request: HttpRequest) -> str:
         sentence = _(
@@ -126,7 +126,7 @@ class WorkersPage(FormPage):
             "end, what has not begun is given back. It can't be started from here; whatever keeps it running may do so."
         )
         ask_first(request, sentence % {"worker": posted(request, "worker")}, _("Stop it"))
-        return _("Worker %(worker)s is asked to stop at its next heartbeat.") % {
+        return _("Worker %(worker)s will stop at its next heartbeat.") % {
             "worker": _send_command(queue, request, "stop")
         }
 

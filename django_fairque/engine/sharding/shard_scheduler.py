@@ -141,7 +141,7 @@ class ListShardOrder:
         self._has[index] = is_there
 
     def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
-        """Somebody is in the shard's ring, of the list or not. Later calls know no more than replies have said since."""
+        """Somebody is in the shard's ring, of the list or not. Later calls know what replies have contained since."""
         if is_first or place is None:
             self.seen(index, place if index in self._homes else None)
 

@@ -48,7 +48,7 @@ def unsupported_reason(info: Mapping[str, Any]) -> str:
     """Of a server that only speaks like Redis, why it can't have queues; of any other an empty string."""
     if "dragonfly_version" in info:
         return (
-            f"Dragonfly ({info['dragonfly_version']}) is not supported: it runs scripts beside each other, and refuses keys "
+            f"Dragonfly ({info['dragonfly_version']}) is not supported: it runs scripts at the same time, and refuses keys "
             "that are not declared; use Redis 7.2.5, Valkey 7.2.6 or newer"
         )
     if "keydb" in str(info.get("executable", "")).lower():

@@ -15,7 +15,7 @@ from django_fairque.management.base import PrintingCommand
 class Command(PrintingCommand):
     help = (
         "Load the functions of this version into the server, for users who may only call them (fairque_acl). "
-        "They stay beside those of other versions; run it before the new version's processes start."
+        "They do not replace those of other versions; run it before the new version's processes start."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -10,7 +10,7 @@
 --         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history);
 --         member organization user (does not belong there); organization id field:difference; standing organization '' (ring, registry of
 --         organizations); sum field difference (of the figures of organizations);
---         mirror id '' (of a task on another shard); watchers id '' (other shards have not heard of its end)
+--         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
 -- include base ring organization user recent_usage task dependents

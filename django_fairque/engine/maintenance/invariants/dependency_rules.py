@@ -34,13 +34,13 @@ def check_dependencies(snapshot: Snapshot, prefix: str) -> Iterator[Violation]:
         yield Violation("counters", f"{prefix}stats", f"edges is {says}, there are {real}", fix)
     yield from _blocked_tasks(snapshot, prefix, edges["blocked"], edges["reacting"])
     for task_id in sorted(snapshot.remotes.keys() ^ snapshot.registry("mirrors").keys()):
-        detail = "a task of another shard is not both known and to be asked for"
+        detail = "a task of another shard is not both known and watched"
         yield Violation("mirrors", f"{prefix}remote:{task_id}", detail, ("mirror", task_id, ""))
     for name in sorted(snapshot.deps):
         kind, _, task_id = name.partition(":")
         state = snapshot.tasks.get(task_id, {}).get(b"state")
         if kind == "remote" and state in (b"finished", b"canceled") and task_id not in snapshot.registry("resolving"):
-            detail = f"{task_id!r} has ended, and these shards have not heard of it"
+            detail = f"{task_id!r} has ended, and these shards were not notified"
             yield Violation("mirrors", f"{prefix}deps:{name}", detail, ("watchers", task_id, ""))
 
 
